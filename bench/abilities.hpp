@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What may a pool be asked in a bench, and how are lists of pools written?
+//
+// An adapter sums up its abilities; a question names those that it needs, and skips the pools without them.
+//
+// not for:   adapters themselves: see pools.hpp.
+
+namespace weir_bench {
+
+/// Many threads may call at once.
+inline constexpr unsigned many_threads = 1;
+/// A block may be freed on another stream than it was allocated on, while work is in flight.
+inline constexpr unsigned any_stream = 2;
+/// Tens of thousands of blocks and a few GiB are no trouble.
+inline constexpr unsigned bulk = 4;
+/// So are a million blocks: most allocations make no driver call.
+inline constexpr unsigned millions = 8;
+/// The memory is device memory.
+inline constexpr unsigned on_device = 16;
+
+/// A pool's type as a value.
+template <class Pool>
+struct type_of {
+    using type = Pool;
+};
+
+/// A list of adapters.
+template <class... Pools>
+struct pool_list {};
+
+namespace detail {
+template <class... Lists>
+struct join;
+template <class... A>
+struct join<pool_list<A...>> {
+    using type = pool_list<A...>;
+};
+template <class... A, class... B, class... Rest>
+struct join<pool_list<A...>, pool_list<B...>, Rest...> : join<pool_list<A..., B...>, Rest...> {};
+} // namespace detail
+
+/// The lists as one.
+template <class... Lists>
+using joined = typename detail::join<Lists...>::type;
+
+template <class... Pools, class Action>
+void for_each(pool_list<Pools...>, Action const& action) {
+    (action(type_of<Pools>{}), ...);
+}
+
+} // namespace weir_bench

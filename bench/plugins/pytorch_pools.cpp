@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Build: only where WEIR_BENCH_PLUGIN names a header that includes pytorch_pools.hpp. Needs PyTorch's headers
+// (torch/include) and libc10_cuda and libc10 (torch/lib), all inside of the Python package. C++17 or later,
+// as PyTorch asks.
+
+#include "pytorch_pools.hpp"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/version.h>
+
+namespace weir_bench {
+
+pytorch_caching::pytorch_caching() {
+    static bool const ready = [] {
+        int devices = 0;
+        static_cast<void>(cudaGetDeviceCount(&devices));
+        c10::cuda::CUDACachingAllocator::init(devices);
+        return true;
+    }();
+    static_cast<void>(ready);
+    c10::cuda::CUDACachingAllocator::emptyCache();
+}
+
+pytorch_caching::~pytorch_caching() {
+    try {
+        c10::cuda::CUDACachingAllocator::emptyCache();
+    } catch (...) { // the device is lost; the next pool that is made will say so
+    }
+}
+
+void* pytorch_caching::allocate(cudaStream_t stream, std::size_t bytes) {
+    return c10::cuda::CUDACachingAllocator::raw_alloc_with_stream(bytes, stream);
+}
+
+void pytorch_caching::deallocate(cudaStream_t, void* p, std::size_t) {
+    c10::cuda::CUDACachingAllocator::raw_delete(p);
+}
+
+char const* pytorch_caching::version() {
+    return TORCH_VERSION;
+}
+
+} // namespace weir_bench

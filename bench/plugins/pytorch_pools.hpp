@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// PyTorch's caching allocator, reached from C++, behind plain functions.
+//
+// It is one for the process: 'fresh' means that its cache was emptied. A block goes back to the stream that
+// it was allocated on, so it cannot be handed over.
+
+#include "../abilities.hpp"
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+
+namespace weir_bench {
+
+class pytorch_caching {
+public:
+    static constexpr char const* name = "pytorch";
+    static constexpr unsigned able = many_threads | bulk | millions | on_device;
+
+    pytorch_caching();
+    ~pytorch_caching();
+    void* allocate(cudaStream_t stream, std::size_t bytes);
+    void deallocate(cudaStream_t stream, void* p, std::size_t bytes);
+    static char const* version();
+};
+
+using pytorch_pools = pool_list<pytorch_caching>;
+
+} // namespace weir_bench

@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Turns the JSON of bench runs into tables and a picture.
+
+    report.py [--text] [--csv FILE] [--markdown FILE] [--svg FILE] [--title TEXT] RUN.json...
+
+Every file is Google Benchmark's JSON of weir-bench; names are question/case/pool. A figure is the median over
+the repetitions, with the least and the greatest. --text prints a compact table: median and, in per cent of it,
+how far the repetitions lie apart. Standard library only.
+"""
+import argparse
+import csv
+import html
+import json
+import math
+import statistics
+import sys
+
+QUESTIONS = {
+    "pairs": "Allocate and free a block of one size, one stream: ns a pair",
+    "random_sizes": "Random sizes 1 KiB to 1 MiB, random lifetimes: ns a call",
+    "fragmented": "Pair after 32,768 blocks of which every second was freed: ns a pair",
+    "threads": "Threads, pairs of 4 KiB: wall ns over all pairs",
+    "handover": "Memory that changes streams: wall ns a block",
+    "growth": "First 2 GiB in blocks of 2 MiB, and the end of the pool: ns a block",
+    "live_blocks": "Replacing one of many live blocks of 512 B to 4 KiB: ns a call",
+}
+PEER = "cudaMallocAsync"  # what no pool of weir's may be slower than; its driver_pool is the same thing
+COUNTERS = ("device_MiB", "host_B_per_block")
+
+
+class Figure:
+    def __init__(self):
+        self.times = []
+        self.counters = {}
+        self.error = None
+
+    @property
+    def median(self):
+        return statistics.median(self.times)
+
+
+def read(paths):
+    """{question: {case: {pool: Figure}}} in the order of the program, and the context of the first file."""
+    entries, context = [], {}
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as file:
+                run = json.load(file)
+        except (OSError, ValueError) as error:
+            print(f"report.py: {path} is left out: {error}", file=sys.stderr)
+            continue
+        context = context or run.get("context", {})
+        entries += [entry for entry in run.get("benchmarks", []) if entry.get("run_type") != "aggregate"]
+    # Interleaved runs are written in the order in which they ended; families are numbered as they were registered.
+    asked = list(QUESTIONS)
+    entries.sort(key=lambda entry: (asked.index(q) if (q := entry["name"].split("/")[0]) in asked else len(asked),
+                                    entry.get("family_index", 0)))
+    figures = {}
+    for entry in entries:
+        question, case, pool = entry["name"].split("/")[:3]
+        figure = figures.setdefault(question, {}).setdefault(case, {}).setdefault(pool, Figure())
+        if entry.get("error_occurred"):
+            figure.error = entry.get("error_message", "failed")
+            continue
+        figure.times.append(entry["real_time"])
+        for counter in COUNTERS:
+            if counter in entry:
+                figure.counters.setdefault(counter, []).append(entry[counter])
+    return figures, context
+
+
+def pools_of(cases):
+    return list(dict.fromkeys(pool for case in cases.values() for pool in case))
+
+
+def number(x):
+    if x < 10:
+        return f"{x:.1f}"
+    return f"{x:,.0f}"
+
+
+def title_of(case):
+    return case.replace("_", " ")
+
+
+def rows(figures):
+    for question, cases in figures.items():
+        for case, pools in cases.items():
+            for pool, figure in pools.items():
+                yield question, case, pool, figure
+
+
+def text(figures, context, out):
+    if context.get("device") == "simulated":
+        print("\non the simulated device: these times mean nothing", file=out)
+    if context.get("weir_build") == "debug":
+        print("\nweir was built without NDEBUG: these are not its figures", file=out)
+    for question, cases in figures.items():
+        print(f"\n{QUESTIONS.get(question, question)}", file=out)
+        table = [[""] + [title_of(case) for case in cases]]
+        for pool in pools_of(cases):
+            cells = [pool]
+            for case in cases.values():
+                figure = case.get(pool)
+                if figure is None or not figure.times:
+                    cells.append("-" if figure is None else "failed")
+                    continue
+                spread = (max(figure.times) - min(figure.times)) / figure.median * 100
+                cell = f"{number(figure.median)} ~{spread:.0f}%"
+                for counter in COUNTERS:
+                    if counter in figure.counters:
+                        cell += f" {number(statistics.median(figure.counters[counter]))} {counter.split('_')[1]}"
+                cells.append(cell)
+            table.append(cells)
+        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+        for row in table:
+            print(f"{row[0]:<{widths[0]}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:])),
+                  file=out)
+    slower = [f"{question}/{case}/{pool} {figure.median / peer.median:.2f}x"
+              for question, case, pool, figure in rows(figures)
+              if pool.startswith("weir::") and pool != "weir::driver_pool" and figure.times
+              and (peer := figures[question][case].get(PEER)) and peer.times and figure.median > peer.median]
+    print(f"\nslower than {PEER}: {', '.join(slower) or 'none of weir, in no case'}", file=out)
+    errors = {}
+    for question, case, pool, figure in rows(figures):
+        if figure.error:
+            errors.setdefault(figure.error, []).append(f"{question}/{case}/{pool}")
+    for error, names in errors.items():
+        more = ", ..." if len(names) > 3 else ""
+        print(f"\nfailed {len(names)}: {error}: {', '.join(names[:3])}{more}"[:400], file=out)
+
+
+def write_csv(figures, path):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["question", "case", "pool", "median_ns", "min_ns", "max_ns", "repetitions", *COUNTERS])
+        for question, case, pool, figure in rows(figures):
+            if figure.times:
+                out.writerow([question, case, pool, f"{figure.median:.4g}", f"{min(figure.times):.4g}",
+                              f"{max(figure.times):.4g}", len(figure.times)] +
+                             [f"{statistics.median(figure.counters[c]):.4g}" if c in figure.counters else ""
+                              for c in COUNTERS])
+
+
+def facts(context):
+    for key, label in (("device", "GPU"), ("nvidia_driver", "driver"), ("cuda_driver", "CUDA of the driver"),
+                       ("cuda_runtime", "CUDA runtime"), ("processor", "processor"), ("num_cpus", "cores"),
+                       ("compiler", "compiler"), ("commit", "weir's commit"), ("date", "date"),
+                       ("command", "command")):
+        if key in context:
+            yield label, str(context[key])
+    for key in context:
+        if key.startswith("version/"):
+            yield f"version of `{key[len('version/'):]}`", str(context[key])
+
+
+def markdown(figures, context, title, picture, path):
+    with open(path, "w", encoding="utf-8") as out:
+        print(f"# {title or context.get('device', 'bench')}\n", file=out)
+        print("Medians of host-side nanoseconds over the repetitions (least to greatest); method: README.md.", file=out)
+        if context.get("weir_build") == "debug":
+            print("\n**weir was built without NDEBUG: these are not its figures.**", file=out)
+        if context.get("device") == "simulated":
+            print("\n**On the simulated device: these times mean nothing.**", file=out)
+        print(file=out)
+        for label, value in facts(context):
+            print(f"- {label}: {value}", file=out)
+        if picture:
+            print(f"\n![All pools, all questions]({picture})", file=out)
+        for question, cases in figures.items():
+            print(f"\n## {QUESTIONS.get(question, question)}\n", file=out)
+            print("| pool | " + " | ".join(title_of(case) for case in cases) + " |", file=out)
+            print("|---|" + "---:|" * len(cases), file=out)
+            for pool in pools_of(cases):
+                cells = []
+                for case in cases.values():
+                    figure = case.get(pool)
+                    if figure is None or not figure.times:
+                        cells.append("-" if figure is None else "failed")
+                        continue
+                    cell = f"{number(figure.median)} ({number(min(figure.times))} to {number(max(figure.times))})"
+                    for counter in COUNTERS:
+                        if counter in figure.counters:
+                            unit = counter.replace("_", " ").replace(" per ", " a ")
+                            cell += f"; {number(statistics.median(figure.counters[counter]))} {unit}"
+                    cells.append(cell)
+                print(f"| `{pool}` | " + " | ".join(cells) + " |", file=out)
+        for question, case, pool, figure in rows(figures):
+            if figure.error:
+                print(f"\nFailed: {question}/{case}/{pool}: {figure.error}", file=out)
+
+
+STYLE = """
+  text { font: 11px system-ui, sans-serif; fill: #333 } .title { font-weight: 600; font-size: 12px }
+  .head { font-weight: 600; font-size: 16px } .axis, .value { fill: #767676; font-size: 10px }
+  .grid { stroke: #e4e4e4 } .weir { fill: #0b62c4; stroke: #0b62c4 } .peer { fill: #777; stroke: #777 }
+  .plugin { fill: #b35900; stroke: #b35900 } .scale { fill: #bbb; stroke: #bbb } .name { text-anchor: end }
+  .ground { fill: #fff } text.weir { stroke: none; font-weight: 600 }
+  @media (prefers-color-scheme: dark) { text { fill: #ddd } .ground { fill: #16181c } .grid { stroke: #333 }
+    .weir { fill: #5aa7ff; stroke: #5aa7ff } .peer { fill: #a0a0a0; stroke: #a0a0a0 } .axis, .value { fill: #999 }
+    .plugin { fill: #ff9d45; stroke: #ff9d45 } .scale { fill: #666; stroke: #666 } }
+"""
+TOOLKIT = ("cudaMallocAsync", "cudaMalloc", "cuda::", "cub::", "thrust::")
+
+
+def kind(pool):
+    if pool.startswith("weir::"):
+        return "weir"
+    if pool in ("malloc", "(harness)"):
+        return "scale"
+    return "peer" if pool.startswith(TOOLKIT) else "plugin"
+
+
+def svg(figures, context, title, path):
+    """A panel a case: a dot at the median, a line from the least to the greatest, decades as the scale."""
+    columns, panel_width, label_width, row_height = 3, 416, 190, 15
+    panels = []
+    for question, cases in figures.items():
+        for case, pools in cases.items():
+            measured = {pool: figure for pool, figure in pools.items() if figure.times}
+            if measured:
+                panels.append((f"{question.replace('_', ' ')}: {title_of(case)}", measured))
+    body, top = [], 64
+    for first in range(0, len(panels), columns):
+        line = panels[first:first + columns]
+        height = max(len(measured) for _, measured in line) * row_height + 56
+        for column, (name, measured) in enumerate(line):
+            left = 16 + column * panel_width
+            low = math.floor(math.log10(max(min(min(f.times) for f in measured.values()), 0.1)))
+            high = math.ceil(math.log10(max(max(f.times) for f in measured.values()) * 1.01))
+            span = panel_width - label_width - 70
+            scale = span / max(high - low, 1)
+
+            def x(ns, left=left, low=low, scale=scale):
+                return left + label_width + (math.log10(max(ns, 10 ** low)) - low) * scale
+
+            body.append(f'<text class="title" x="{left}" y="{top}">{html.escape(name)}, ns</text>')
+            bottom = top + 12 + len(measured) * row_height
+            for decade in range(low, high + 1):
+                at = x(10 ** decade)
+                body.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{top + 8}" y2="{bottom}"/>')
+                label = "0.1" if decade < 0 else f"{10 ** (decade % 3)}{('', 'k', 'M', 'G')[decade // 3]}"
+                body.append(f'<text class="axis" text-anchor="middle" x="{at:.1f}" y="{bottom + 12}">{label}</text>')
+            for row, (pool, figure) in enumerate(measured.items()):
+                y = top + 19 + row * row_height
+                css = kind(pool)
+                least, greatest = min(figure.times), max(figure.times)
+                body.append(f'<text class="name{" weir" if css == "weir" else ""}" x="{left + label_width - 8}" '
+                            f'y="{y + 4}">{html.escape(pool)}</text>')
+                body.append(f'<g class="{css}"><title>{html.escape(pool)}: median {number(figure.median)} ns, '
+                            f'{number(least)} to {number(greatest)}, {len(figure.times)} repetitions</title>'
+                            f'<line x1="{x(least):.1f}" x2="{x(greatest):.1f}" y1="{y}" y2="{y}" stroke-width="2"/>'
+                            f'<circle cx="{x(figure.median):.1f}" cy="{y}" r="3.5" stroke="none"/></g>')
+                body.append(f'<text class="value" x="{max(x(greatest), x(figure.median)) + 8:.1f}" y="{y + 4}">'
+                            f'{number(figure.median)}</text>')
+        top += height
+    width = 16 + columns * panel_width
+    subtitle = (f"{context.get('device', '')}, CUDA {context.get('cuda_runtime', '?')}: median and range of the "
+                "repetitions, logarithmic; farther left is faster")
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" '
+                  f'viewBox="0 0 {width} {top}"><style>{STYLE}</style>'
+                  f'<rect class="ground" width="{width}" height="{top}"/>'
+                  f'<text class="head" x="16" y="24">{html.escape(title or "weir and its peers")}</text>'
+                  f'<text class="axis" x="16" y="40">{html.escape(subtitle)}</text>\n')
+        out.write("\n".join(body))
+        out.write("\n</svg>\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Turns the JSON of bench runs into tables and a picture.")
+    parser.add_argument("--text", action="store_true", help="print the compact table")
+    parser.add_argument("--csv", metavar="FILE")
+    parser.add_argument("--markdown", metavar="FILE")
+    parser.add_argument("--svg", metavar="FILE")
+    parser.add_argument("--picture", metavar="PATH", help="how the Markdown names the SVG")
+    parser.add_argument("--title", default="")
+    parser.add_argument("runs", nargs="+", metavar="RUN.json")
+    given = parser.parse_args()
+    figures, context = read(given.runs)
+    if not figures:
+        print("report.py: the files hold no results", file=sys.stderr)
+        return 1
+    if given.csv:
+        write_csv(figures, given.csv)
+    if given.svg:
+        svg(figures, context, given.title, given.svg)
+    if given.markdown:
+        markdown(figures, context, given.title, given.picture, given.markdown)
+    if given.text:
+        text(figures, context, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

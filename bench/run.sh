@@ -1,0 +1,57 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# Runs all benches in one go and prints the compact table last.
+#
+#     sh bench/run.sh [PROGRAM [FOLDER]]      default: build/gpu-release/bench/weir-bench, bench-out
+#     sh bench/run.sh --smoke PROGRAM         a few seconds: shows that nothing fails, prints no times
+#
+# FOLDER gets table.txt, results.csv, report.md, report.svg and raw.tar.gz (Google Benchmark's JSON and logs).
+# A question runs in a process of its own, all its pools interleaved, so that one that crashes leaves the others'
+# figures whole. A question has a deadline (under four minutes in all): what exceeds it is skipped and reported.
+#
+# WEIR_BENCH_REPETITIONS (7), WEIR_BENCH_MS (20), WEIR_BENCH_QUESTIONS (all), WEIR_COMMIT (asked of git).
+set -u
+
+here=$(cd "$(dirname "$0")" && pwd)
+if [ "${1:-}" = --smoke ]; then
+    program=${2:?run.sh: --smoke needs the program: weir-bench-simulated, or weir-bench where there is a GPU}
+    WEIR_BENCH_SMOKE=1 exec "$program"
+fi
+
+program=${1:-$here/../build/gpu-release/bench/weir-bench}
+out=${2:-bench-out}
+if [ ! -x "$program" ]; then
+    echo "run.sh: there is no program '$program'; build the target weir-bench (cmake --preset gpu-release &&" \
+         "cmake --build --preset gpu-release --target weir-bench), or name it" >&2
+    exit 2
+fi
+mkdir -p "$out"
+raw=$(mktemp -d)
+trap 'rm -rf "$raw"' EXIT
+commit=${WEIR_COMMIT:-$(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown)}
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
+
+# question:seconds after which the rest of it is skipped
+for each in ${WEIR_BENCH_QUESTIONS:-pairs:25 random_sizes:30 fragmented:50 threads:25 handover:20 growth:30 live_blocks:50}; do
+    question=${each%%:*}
+    seconds=${each#*:}
+    [ "$seconds" = "$each" ] && seconds=60
+    started=$(date +%s)
+    WEIR_BENCH_DEADLINE=$seconds timeout $((seconds + 30)) "$program" \
+        --benchmark_filter="^$question/" \
+        --benchmark_repetitions="${WEIR_BENCH_REPETITIONS:-7}" \
+        --benchmark_enable_random_interleaving=true \
+        --benchmark_out="$raw/$question.json" --benchmark_out_format=json \
+        --benchmark_context="commit=$commit,nvidia_driver=${driver:-none},command=sh bench/run.sh" \
+        > "$raw/$question.log" 2>&1
+    code=$?
+    echo "$question: $(($(date +%s) - started)) s$([ $code = 0 ] || echo ", exit code $code: $(tail -c 300 "$raw/$question.log")")"
+done
+
+python3 "$here/report.py" --text --csv "$out/results.csv" --markdown "$out/report.md" --svg "$out/report.svg" \
+    --picture report.svg "$raw"/*.json > "$raw/table.txt"
+code=$?
+tar -C "$raw" -czf "$out/raw.tar.gz" .
+cp "$raw/table.txt" "$out/table.txt"
+cat "$out/table.txt"
+exit $code

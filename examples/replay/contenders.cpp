@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "contender.hpp"
+
+namespace replay {
+
+std::vector<contender> const& contenders() {
+    static std::vector<contender> const all{
+        {"device_pool", "weir's recipe for device memory: bins and best fit over cudaMalloc, stream-ordered",
+         open_device_pool},
+        {"composed_pool",
+         "composed in examples/replay/composed_pool.hpp: best fit alone, in chunks of 64 MiB",
+         open_composed_pool},
+        {"cudaMalloc", "no pool: cudaMalloc and cudaFree for every block", open_cuda_malloc},
+        {"driver_pool", "CUDA's own pool, cudaMallocFromPoolAsync, through weir's interface",
+         open_driver_pool},
+        {"cub", "cub::CachingDeviceAllocator as it comes: powers of 8, caches 6 MB at most", open_cub},
+        {"thrust",
+         "thrust::mr::disjoint_unsynchronized_pool_resource over cudaMalloc: powers of 2, knows no streams",
+         open_thrust},
+    };
+    return all;
+}
+
+} // namespace replay

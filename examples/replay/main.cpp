@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Replays the allocations of a real program through weir's pools and CUDA's, and compares them.
+//
+//     replay                                  the trace that ships with the examples, all pools, a table and
+//     a page replay --csv a.csv b.csv.gz             for another program replay --pool device_pool --limit 8G
+//     one pool, which may hold at most 8 GiB
+//
+// A trace that cannot be read is refused with a sentence; the others are replayed all the same. Exit codes:
+// 0, all was replayed (refused allocations are in the table); 1, CUDA failed in a replay, or a result could
+// not be written; 2, something that was given cannot be used, and the sentence on stderr says what.
+//
+// Sources: examples/replay/*.cpp. cub_caching.cpp and thrust_pool.cpp include CCCL, and on a GPU want nvcc.
+// Libraries: the CUDA runtime (or the simulated device), zlib, CLI11 (headers). WEIR_EXAMPLES_DIR: this
+// folder's parent.
+
+#include "device.hpp"
+#include "page.hpp"
+#include "progress_bar.hpp"
+#include "report.hpp"
+#include "runner.hpp"
+#include "text.hpp"
+#include "trace.hpp"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace replay {
+namespace {
+
+constexpr int success = 0, failed = 1, unusable = 2;
+
+struct arguments {
+    std::vector<std::string> traces;
+    std::vector<contender const*> pools;
+    run_options run;
+    std::string html = "weir-replay.html"; ///< empty: no page
+    bool csv = false;
+    bool list = false;
+};
+
+void say(std::exception const& error) {
+    std::fprintf(stderr, "replay: %s\n", error.what());
+}
+
+contender const& pool_named(std::string const& name) {
+    std::string names;
+    for (contender const& each : contenders()) {
+        if (each.name == name)
+            return each;
+        names += (names.empty() ? "" : ", ") + std::string(each.name);
+    }
+    throw bad_input("there is no pool '" + name + "'; choose among " + names);
+}
+
+/// Throws CLI::ParseError, also for --help, and bad_input.
+arguments parsed(int argc, char** argv) {
+    CLI::App app{
+        "Replays the allocations of a real program through weir's pools and CUDA's, and compares them.",
+        "replay"};
+    arguments out;
+    std::vector<std::string> names;
+    std::string limit;
+    bool no_html = false;
+    app.add_option(
+           "TRACE", out.traces,
+           "Traces, .csv or .csv.gz: 'op,id,bytes,stream,t_us'. Without one: the trace that ships here")
+        ->type_name("");
+    app.add_flag("--csv", out.csv, "Print CSV and nothing else; no page unless --html is given");
+    app.add_option("--pool", names, "Only this pool (again for more); --list names them")
+        ->type_name("NAME")
+        ->allow_extra_args(false);
+    app.add_option("--limit", limit, "The most that a pool may hold from the driver: 512M, 8G, ...")
+        ->type_name("BYTES");
+    app.add_option("--passes", out.run.timed_passes,
+                   "Timed passes, at most; by default 5, and none begins after a second")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1000));
+    CLI::Option const* const html =
+        app.add_option("--html", out.html, "Where the page is written; by default weir-replay.html")
+            ->type_name("FILE");
+    app.add_flag("--no-html", no_html, "Write no page");
+    app.add_flag("--list", out.list, "Name the pools");
+    try {
+        app.parse(argc, argv);
+    } catch (CLI::ParseError const& error) {
+        int const code = app.exit(error);
+        throw CLI::RuntimeError(code == 0 ? success : unusable);
+    }
+
+    if (out.traces.empty())
+        out.traces = {WEIR_EXAMPLES_DIR "/data/prefetch_streams.csv.gz"};
+    for (std::string const& name : names) {
+        contender const* const pool = &pool_named(name);
+        if (std::find(out.pools.begin(), out.pools.end(), pool) == out.pools.end())
+            out.pools.push_back(pool);
+    }
+    if (names.empty())
+        for (contender const& each : contenders())
+            out.pools.push_back(&each);
+    if (!limit.empty())
+        out.run.limit_bytes = bytes_from(limit);
+    if (out.html.empty() || out.html.front() == '-')
+        throw bad_input("--html needs the name of a file, and '" + out.html + "' looks like none");
+    if (no_html || (out.csv && html->count() == 0))
+        out.html.clear();
+    return out;
+}
+
+/// The traces that can be used; a sentence on stderr for each of the others.
+std::vector<trace> traces_from(std::vector<std::string> const& paths) {
+    std::vector<trace> out;
+    for (std::string const& path : paths) {
+        try {
+            out.push_back(read_trace(path));
+        } catch (bad_input const& error) {
+            say(error);
+        }
+    }
+    return out;
+}
+
+int list_pools() {
+    for (contender const& each : contenders())
+        std::printf("%-14s %s\n", each.name.data(), each.what.data());
+    return success;
+}
+
+/// Opened before the replay, so that a name that cannot be written costs nobody a replay.
+std::ofstream page_file(std::string const& name) {
+    std::ofstream file;
+    if (!name.empty())
+        file.open(name);
+    if (!file)
+        throw bad_input("cannot write '" + name + "'; name another file with --html, or use --no-html");
+    return file;
+}
+
+/// `trace` through each pool; a sentence on stderr for a pool that broke off, which is then not in the
+/// answer.
+comparison replay_all(trace const& trace, arguments const& arguments, progress_bar& progress) {
+    comparison out{&trace, {}};
+    for (contender const* const pool : arguments.pools) {
+        progress.begin(trace.name + ": " + std::string(pool->name));
+        try {
+            out.results.push_back(
+                run(*pool, trace, arguments.run, [&](double part) { progress.show(part); }));
+        } catch (std::exception const& error) {
+            progress.wipe();
+            std::fprintf(stderr, "replay: %s on %s broke off: %s\n", pool->name.data(), trace.name.c_str(),
+                         error.what());
+        }
+        progress.end();
+    }
+    progress.wipe();
+    return out;
+}
+
+int compare(arguments arguments) {
+    std::vector<trace> const traces = traces_from(arguments.traces);
+    if (traces.empty())
+        return unusable;
+    device_facts const device = open_device();
+    arguments.run.timed = !device.is_simulated;
+    std::ofstream page = page_file(arguments.html);
+
+    bool all_well = true;
+    std::vector<comparison> comparisons;
+    progress_bar progress(traces.size() * arguments.pools.size());
+    std::fputs(arguments.csv ? csv_header().c_str() : "", stdout);
+    for (trace const& each : traces) {
+        comparison const& done = comparisons.emplace_back(replay_all(each, arguments, progress));
+        all_well = all_well && done.results.size() == arguments.pools.size();
+        std::fputs((arguments.csv ? as_csv(done) : as_table(done, device) + '\n').c_str(), stdout);
+        std::fflush(stdout);
+    }
+    if (!arguments.csv)
+        std::fputs(footnotes(arguments.run).c_str(), stdout);
+    if (!arguments.html.empty()) {
+        page << as_page(comparisons, device, arguments.run) << std::flush;
+        if (page && !arguments.csv)
+            std::printf("the picture: %s\n", arguments.html.c_str());
+        else if (!page)
+            std::fprintf(stderr, "replay: '%s' could not be written to its end; make room there\n",
+                         arguments.html.c_str());
+    }
+
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+        all_well = false;
+        std::fputs("replay: the results could not be written to the standard output; make room there\n",
+                   stderr);
+    }
+    std::string const wrong = complaints();
+    if (!wrong.empty())
+        std::fprintf(stderr, "replay: the simulated device found fault:\n%s", wrong.c_str());
+    if (traces.size() < arguments.traces.size())
+        return unusable;
+    return all_well && page && wrong.empty() ? success : failed;
+}
+
+} // namespace
+} // namespace replay
+
+int main(int argc, char** argv) {
+    try {
+        replay::arguments const arguments = replay::parsed(argc, argv);
+        return arguments.list ? replay::list_pools() : replay::compare(arguments);
+    } catch (CLI::RuntimeError const& said) {
+        return said.get_exit_code();
+    } catch (replay::bad_input const& error) {
+        replay::say(error);
+        return replay::unusable;
+    } catch (std::exception const& error) {
+        replay::say(error);
+        return replay::failed;
+    }
+}

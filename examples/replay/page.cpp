@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "page.hpp"
+
+#include "page_parts.hpp"
+#include "page_style.hpp"
+#include "text.hpp"
+#include <algorithm>
+#include <cmath>
+#include <weir/fwd.hpp>
+
+namespace replay {
+namespace {
+
+template <class Value>
+std::string cell(std::string const& text, Value value, Value best, bool is_bad = false) {
+    return "<td" +
+           std::string(is_bad          ? " class=\"bad\""
+                       : value == best ? " class=\"best\""
+                                       : "") +
+           ">" + text + "</td>";
+}
+
+std::string table(comparison const& comparison) {
+    trace const& what = *comparison.what;
+    std::uint64_t least_reserved = ~std::uint64_t{0}, fewest_calls = ~std::uint64_t{0};
+    double shortest = HUGE_VAL;
+    for (result const& r : comparison.results) {
+        least_reserved = std::min(least_reserved, r.peak.reserved_bytes);
+        fewest_calls = std::min(fewest_calls, r.driver_calls);
+        shortest = std::min(shortest, r.ns_per_operation.value_or(HUGE_VAL));
+    }
+    std::string out =
+        "<div class=\"card scroll\"><table><thead><tr><th scope=\"col\">pool</th><th scope=\"col\">peak "
+        "reserved</th><th scope=\"col\">/ requested</th><th scope=\"col\">ns per operation</th><th "
+        "scope=\"col\">driver calls</th><th scope=\"col\">failures</th></tr></thead><tbody>\n";
+    for (result const& r : comparison.results) {
+        out += "<tr><th scope=\"row\"><code>" + escaped(r.pool->name) + "</code><span class=\"what\">" +
+               escaped(r.pool->what) + "</span></th>" + "<td>" + in_bytes(r.peak.reserved_bytes) + "</td>" +
+               cell(with_digits(overhead(what, r), 3), r.peak.reserved_bytes, least_reserved) +
+               cell(r.ns_per_operation
+                        ? with_commas(static_cast<std::uint64_t>(std::llround(*r.ns_per_operation)))
+                        : "\u2013",
+                    r.ns_per_operation.value_or(-1), shortest) +
+               cell(with_commas(r.driver_calls), r.driver_calls, fewest_calls) +
+               cell(with_commas(r.failures), 1, 0, r.failures != 0) + "</tr>\n";
+    }
+    return out + "</tbody></table></div>\n";
+}
+
+std::string notes(device_facts const& device, run_options const& options) {
+    std::string out =
+        "<section class=\"card notes\"><h3>What is counted</h3><ul>"
+        "<li><b>Requested</b>: bytes of the blocks that the program had allocated and not yet freed.</li>"
+        "<li><b>Reserved</b>: bytes that the pool held from the driver, in the driver\u2019s pages of 2 MiB. "
+        "It is "
+        "counted at the pool\u2019s own calls of <code>cudaMalloc</code>, for all by one rule: a request of "
+        "2 MiB or "
+        "more has pages of its own, smaller ones share pages and are counted as if packed without a hole. "
+        "For "
+        "<code>driver_pool</code> it is what CUDA says that its pool holds.</li>"
+        "<li><b>Driver calls</b>: <code>cudaMalloc</code>, <code>cudaFree</code>, "
+        "<code>cudaMallocFromPoolAsync</code> "
+        "and <code>cudaFreeAsync</code>, counted while replaying.</li>"
+        "<li><b>ns per operation</b>: host time of a whole replay from a cold pool, growth included, over "
+        "its "
+        "allocations and frees; the median of up to " +
+        std::to_string(options.timed_passes) +
+        " passes that do nothing else. Reading the trace is not in it.</li>"
+        "<li>The trace holds no kernels, so the streams are idle: what is freed is free at once on every "
+        "stream. "
+        "<code>thrust</code> would hand it out as early with kernels in flight.</li>"
+        "<li>A curve\u2019s column shows the most that held in it.</li>";
+    if (device.is_simulated)
+        out += "<li>This ran on <b>the simulated device</b>: times would mean nothing and are left out, and "
+               "what "
+               "<code>driver_pool</code> holds is the simulation\u2019s idea of CUDA\u2019s pool.</li>";
+    if (options.limit_bytes != no_limit)
+        out += "<li><b>Limit</b>: no pool could hold more than " + in_bytes(options.limit_bytes) +
+               ". A refused allocation is a failure, and its free is skipped.</li>";
+    return out + "</ul></section>\n";
+}
+
+std::string section(comparison const& comparison, device_facts const& device, std::string const& number,
+                    char const* heading) {
+    trace const& what = *comparison.what;
+    std::uint64_t most_bytes = std::max<std::uint64_t>(what.peak_requested_bytes, 1);
+    for (result const& r : comparison.results)
+        most_bytes = std::max(most_bytes, r.peak.reserved_bytes);
+    return "<section id=\"trace-" + number + "\"><" + heading + ">Replay of " + escaped(what.name) + "</" +
+           heading + "><p class=\"soft\">" + with_commas(what.events.size()) +
+           " allocations and frees of a program on " + std::to_string(what.streams) +
+           (what.streams == 1 ? " stream" : " streams") + ", which had at most " +
+           in_bytes(what.peak_requested_bytes) + " live, through " +
+           std::to_string(comparison.results.size()) + (comparison.results.size() == 1 ? " pool" : " pools") +
+           " on " + escaped(device.name) + ".</p>\n" + table(comparison) +
+           over_time(comparison, most_bytes, number) + at_the_peak(comparison, most_bytes) + "</section>\n";
+}
+
+} // namespace
+
+std::string escaped(std::string_view text) {
+    std::string out;
+    for (char const c : text) {
+        switch (c) {
+        case '&':
+            out += "&amp;";
+            break;
+        case '<':
+            out += "&lt;";
+            break;
+        case '>':
+            out += "&gt;";
+            break;
+        case '"':
+            out += "&quot;";
+            break;
+        default:
+            out += c;
+        }
+    }
+    return out;
+}
+
+std::string as_page(std::vector<comparison> const& comparisons, device_facts const& device,
+                    run_options const& options) {
+    std::string out =
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+        "content=\"width=device-width, initial-scale=1\"><title>weir: replay";
+    for (comparison const& each : comparisons)
+        out += (&each == &comparisons.front() ? " of " : ", ") + escaped(each.what->name);
+    out += "</title><style>" + std::string(page_style) + "</style></head>\n<body><main>\n";
+    if (comparisons.size() > 1) {
+        out += "<nav aria-label=\"Traces\">";
+        for (std::size_t i = 0; i < comparisons.size(); ++i)
+            out +=
+                "<a href=\"#trace-" + std::to_string(i) + "\">" + escaped(comparisons[i].what->name) + "</a>";
+        out += "</nav>\n";
+    }
+    for (std::size_t i = 0; i < comparisons.size(); ++i)
+        out += section(comparisons[i], device, std::to_string(i), i == 0 ? "h1" : "h2");
+    return out + notes(device, options) + "<footer>weir " + std::to_string(WEIR_VERSION / 10000) + '.' +
+           std::to_string(WEIR_VERSION / 100 % 100) + '.' + std::to_string(WEIR_VERSION % 100) +
+           " \u00b7 this page needs no other file</footer>\n</main><script>" + page_script +
+           "</script></body></html>\n";
+}
+
+} // namespace replay

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// The pieces that the page is put together from.
+
+#include "report.hpp"
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace replay {
+
+/// Text as HTML wants it, in attributes too.
+std::string escaped(std::string_view text);
+
+/// Requested and reserved bytes over time: a chart for each pool, all of one scale, whose top is
+/// `most_bytes`. `number` tells the page's traces apart.
+std::string over_time(comparison const& comparison, std::uint64_t most_bytes, std::string const& number);
+
+/// Where the bytes went at the peak: a bar for each pool, all of one scale.
+std::string at_the_peak(comparison const& comparison, std::uint64_t most_bytes);
+
+} // namespace replay

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "report.hpp"
+
+#include "text.hpp"
+#include <algorithm>
+#include <array>
+
+namespace replay {
+namespace {
+
+using row = std::array<std::string, 6>;
+
+std::string laid_out(std::vector<row> const& rows) {
+    std::array<std::size_t, 6> width{};
+    for (row const& r : rows)
+        for (std::size_t i = 0; i < r.size(); ++i)
+            width[i] = std::max(width[i], r[i].size());
+    std::string out;
+    for (row const& r : rows) {
+        out += "  " + r[0] + std::string(width[0] - r[0].size(), ' ');
+        for (std::size_t i = 1; i < r.size(); ++i)
+            out += "  " + std::string(width[i] - r[i].size(), ' ') + r[i];
+        out += '\n';
+    }
+    return out;
+}
+
+/// A field of CSV, as RFC 4180 has it.
+std::string field(std::string const& text) {
+    if (text.find_first_of(",\"\r\n") == std::string::npos)
+        return text;
+    std::string out = "\"";
+    for (char const c : text)
+        out += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return out + '"';
+}
+
+} // namespace
+
+double overhead(trace const& trace, result const& result) {
+    return trace.peak_requested_bytes ? static_cast<double>(result.peak.reserved_bytes) /
+                                            static_cast<double>(trace.peak_requested_bytes)
+                                      : 0;
+}
+
+std::string as_table(comparison const& comparison, device_facts const& device) {
+    trace const& what = *comparison.what;
+    std::string const head = what.name + ": " + with_commas(what.events.size()) + " events on " +
+                             std::to_string(what.streams) + (what.streams == 1 ? " stream, " : " streams, ") +
+                             in_bytes(what.peak_requested_bytes) + " requested at the peak; on " +
+                             device.name + "\n\n";
+    std::vector<row> rows{
+        {"pool", "peak reserved", "/ requested", "ns per operation", "driver calls", "failures"}};
+    for (result const& r : comparison.results)
+        rows.push_back({std::string(r.pool->name), in_bytes(r.peak.reserved_bytes),
+                        with_digits(overhead(what, r), 3),
+                        r.ns_per_operation ? with_digits(*r.ns_per_operation, 0) : "-",
+                        with_commas(r.driver_calls), with_commas(r.failures)});
+    return head + laid_out(rows);
+}
+
+std::string footnotes(run_options const& options) {
+    std::string out =
+        "reserved: bytes held from the driver in its pages of 2 MiB (requests below 2 MiB share pages, and "
+        "are\n"
+        "  counted as if packed without a hole; driver_pool: what CUDA says that its pool holds)\n"
+        "driver calls: cudaMalloc, cudaFree, cudaMallocFromPoolAsync and cudaFreeAsync, counted while "
+        "replaying\n";
+    if (options.timed)
+        out += "ns per operation: host time of the whole replay, from a cold pool, over its allocations and "
+               "frees;\n"
+               "  the median of up to " +
+               std::to_string(options.timed_passes) + " passes of their own that do nothing else\n";
+    else
+        out += "ns per operation: left out, for on the simulated device a time means nothing\n";
+    if (options.limit_bytes != no_limit)
+        out += "limit: " + in_bytes(options.limit_bytes) +
+               "; a refused allocation is a failure, its free is skipped\n";
+    return out;
+}
+
+std::string csv_header() {
+    return "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures\n";
+}
+
+std::string as_csv(comparison const& comparison) {
+    trace const& what = *comparison.what;
+    std::string out;
+    for (result const& r : comparison.results)
+        out += std::string(r.pool->name) + ',' + field(what.name) + ',' + std::to_string(what.events.size()) +
+               ',' + std::to_string(what.peak_requested_bytes) + ',' + std::to_string(r.peak.reserved_bytes) +
+               ',' + (r.ns_per_operation ? with_digits(*r.ns_per_operation, 1) : "") + ',' +
+               std::to_string(r.driver_calls) + ',' + std::to_string(r.failures) + '\n';
+    return out;
+}
+
+} // namespace replay

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How are results written for a terminal, and for another program?
+
+#include "device.hpp"
+#include "runner.hpp"
+#include <string>
+#include <vector>
+
+namespace replay {
+
+/// What every pool did with one trace.
+struct comparison {
+    trace const* what = nullptr;
+    std::vector<result> results;
+};
+
+/// The peak of reserved over the peak of requested bytes.
+double overhead(trace const& trace, result const& result);
+
+/// A table for people.
+std::string as_table(comparison const& comparison, device_facts const& device);
+
+/// What the table's columns mean.
+std::string footnotes(run_options const& options);
+
+/// The columns of `as_csv`, as a line.
+std::string csv_header();
+
+/// A line for each pool. A time that would mean nothing is an empty field.
+std::string as_csv(comparison const& comparison);
+
+} // namespace replay

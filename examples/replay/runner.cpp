@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runner.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <weir/runtime/check.hpp>
+
+namespace replay {
+namespace {
+
+/// As many streams as the trace has.
+class streams {
+public:
+    explicit streams(std::size_t count) {
+        handles_.reserve(count);
+        while (handles_.size() < count) {
+            cudaStream_t handle = nullptr;
+            weir::check(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking),
+                        "cudaStreamCreateWithFlags");
+            handles_.push_back(handle);
+        }
+    }
+    ~streams() {
+        for (cudaStream_t const handle : handles_)
+            static_cast<void>(cudaStreamDestroy(handle));
+    }
+    streams(streams const&) = delete;
+    streams& operator=(streams const&) = delete;
+
+    std::vector<cudaStream_t> const& handles() const { return handles_; }
+
+private:
+    std::vector<cudaStream_t> handles_;
+};
+
+/// A cold pool with what it needs for a pass. At its end nothing is left, even when the pass broke off:
+/// blocks go back to the pool, the pool to the driver, and the streams go last.
+class pass {
+public:
+    pass(contender const& pool, trace const& trace, std::size_t limit_bytes)
+        : trace_(trace), streams_(trace.streams), blocks_(trace.blocks, nullptr),
+          session_(pool.open(limit_bytes)) {}
+
+    ~pass() {
+        for (event const& e : trace_.events)
+            if (!e.is_free && blocks_[e.block])
+                session_->watched_deallocate(streams_.handles()[e.stream], blocks_[e.block], e.bytes);
+    }
+    pass(pass const&) = delete;
+    pass& operator=(pass const&) = delete;
+
+    /// Notes what the pool holds after every event.
+    result watch(progress_function const& progress) {
+        result seen;
+        seen.reserved_bytes.reserve(trace_.events.size());
+        std::uint64_t live_bytes = 0;
+        for (std::size_t i = 0; i < trace_.events.size(); ++i) {
+            event const& e = trace_.events[i];
+            void*& block = blocks_[e.block];
+            if (!e.is_free) {
+                block = session_->watched_allocate(streams_.handles()[e.stream], e.bytes);
+                live_bytes += block ? e.bytes : 0;
+                seen.failures += !block && e.bytes != 0;
+            } else if (block) {
+                session_->watched_deallocate(streams_.handles()[e.stream], block, e.bytes);
+                block = nullptr;
+                live_bytes -= e.bytes;
+            }
+            std::uint64_t const reserved = session_->reserved_bytes();
+            seen.reserved_bytes.push_back(reserved);
+            if (reserved > seen.peak.reserved_bytes)
+                seen.peak = {i, live_bytes, session_->handed_out_bytes(), reserved};
+            if (i % 1024 == 0)
+                progress(static_cast<double>(i) / static_cast<double>(trace_.events.size()));
+        }
+        seen.driver_calls = session_->driver_calls();
+        return seen;
+    }
+
+    /// Nanoseconds an operation.
+    double time() {
+        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        auto const begin = std::chrono::steady_clock::now();
+        std::uint64_t const operations = session_->run(trace_.events, streams_.handles(), blocks_);
+        std::chrono::duration<double, std::nano> const taken = std::chrono::steady_clock::now() - begin;
+        return operations ? taken.count() / static_cast<double>(operations) : 0;
+    }
+
+private:
+    trace const& trace_;
+    streams streams_;
+    block_table blocks_;
+    std::unique_ptr<session> session_;
+};
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    std::size_t const middle = values.size() / 2;
+    return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+} // namespace
+
+result run(contender const& pool, trace const& trace, run_options const& options,
+           progress_function const& progress) {
+    double const watching = options.timed ? 0.5 : 1; // of the progress bar
+    result seen =
+        pass(pool, trace, options.limit_bytes).watch([&](double done) { progress(done * watching); });
+    seen.pool = &pool;
+
+    constexpr std::chrono::seconds enough{1};
+    auto const begin = std::chrono::steady_clock::now();
+    std::vector<double> times;
+    while (options.timed && times.size() < options.timed_passes &&
+           (times.empty() || std::chrono::steady_clock::now() - begin < enough)) {
+        progress(watching + (1 - watching) * static_cast<double>(times.size()) / options.timed_passes);
+        times.push_back(pass(pool, trace, options.limit_bytes).time());
+    }
+    if (!times.empty())
+        seen.ns_per_operation = median(times);
+    progress(1);
+    return seen;
+}
+
+} // namespace replay

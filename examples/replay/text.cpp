@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "text.hpp"
+
+#include "trace.hpp"
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+namespace replay {
+
+std::string with_commas(std::uint64_t number) {
+    std::string text = std::to_string(number);
+    for (std::size_t at = text.size(); at > 3; at -= 3)
+        text.insert(at - 3, ",");
+    return text;
+}
+
+std::string with_digits(double number, int digits) {
+    std::array<char, 64> buffer;
+    int const length = std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, number);
+    return {buffer.data(), static_cast<std::size_t>(length)};
+}
+
+std::string in_bytes(std::uint64_t bytes) {
+    if (bytes < 1024)
+        return std::to_string(bytes) + " B";
+    double amount = static_cast<double>(bytes) / 1024;
+    char const* unit = "KiB";
+    for (char const* const larger : {"MiB", "GiB", "TiB", "PiB", "EiB"}) {
+        if (amount < 999.95)
+            break;
+        amount /= 1024;
+        unit = larger;
+    }
+    return with_digits(amount, amount < 9.995 ? 2 : 1) + " " + unit;
+}
+
+std::size_t bytes_from(std::string const& text) {
+    std::size_t amount = 0;
+    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
+    std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    constexpr std::string_view prefixes = "KMGTkmgt";
+    unsigned shift = 0;
+    if (!unit.empty() && prefixes.find(unit.front()) != std::string_view::npos) {
+        shift = 10 * (static_cast<unsigned>(prefixes.find(unit.front())) % 4 + 1);
+        unit.remove_prefix(1);
+        if (unit == "iB" || unit == "B" || unit == "b" || unit == "ib")
+            unit = {};
+    } else if (unit == "B" || unit == "b") {
+        unit = {};
+    }
+    if (error == std::errc::result_out_of_range ||
+        (error == std::errc{} && unit.empty() && amount > std::numeric_limits<std::size_t>::max() >> shift))
+        throw bad_input("'" + text + "' bytes do not fit 64 bits; give a smaller limit, such as 8G");
+    if (error != std::errc{} || !unit.empty() || amount == 0)
+        throw bad_input("'" + text +
+                        "' is no amount of memory; give a whole number of bytes above 0, or one with K, M, "
+                        "G or T, such as 512M or 8G");
+    return amount << shift;
+}
+
+} // namespace replay

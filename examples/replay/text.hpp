@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How are numbers written for people, and read from them?
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace replay {
+
+/// 16836 as '16,836'.
+std::string with_commas(std::uint64_t number);
+
+/// 670425096 as '639.4 MiB'.
+std::string in_bytes(std::uint64_t bytes);
+
+/// 1.0703 as '1.070', with that many digits after the point.
+std::string with_digits(double number, int digits);
+
+/// '8G', '512M', '64KiB' or '1000' as bytes; units are powers of 1024. Throws bad_input.
+std::size_t bytes_from(std::string const& text);
+
+} // namespace replay

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// weir's own pools: the recipe, the one composed next door, and CUDA's pool behind weir's interface.
+
+#include "composed_pool.hpp"
+#include "contender.hpp"
+#include "counted_upstream.hpp"
+#include <weir/weir.hpp>
+
+namespace replay {
+namespace {
+
+/// Any pool of weir's that stands on an upstream.
+template <class Pool>
+class pool_over_upstream final : public session_of<pool_over_upstream<Pool>> {
+public:
+    explicit pool_over_upstream(weir::pool_options const& options)
+        : pool_(counted<weir::upstream::device>(book_), options) {}
+
+    void* allocate(cudaStream_t stream, std::size_t bytes) { return pool_.try_allocate(stream, bytes); }
+    void deallocate(cudaStream_t stream, void* p, std::size_t bytes) noexcept {
+        pool_.deallocate(stream, p, bytes);
+    }
+
+    std::size_t handed_out_bytes() const override { return pool_.in_use_bytes(); }
+    std::size_t reserved_bytes() const override { return book_.reserved_bytes(); }
+    std::uint64_t driver_calls() const override { return book_.calls(); }
+
+private:
+    ledger book_; // outlives the pool, which gives its chunks back through it
+    counted_pool<Pool> pool_;
+};
+
+/// cudaMallocFromPoolAsync: each call of ours is one of the driver's, and CUDA says what its pool holds.
+class driver_pool final : public session_of<driver_pool> {
+public:
+    explicit driver_pool(weir::driver_pool_options const& options) : pool_(options) {}
+
+    void* allocate(cudaStream_t stream, std::size_t bytes) {
+        ++calls_;
+        return pool_.try_allocate(stream, bytes);
+    }
+    void deallocate(cudaStream_t stream, void* p, std::size_t bytes) noexcept {
+        ++calls_;
+        pool_.deallocate(stream, p, bytes);
+    }
+
+    std::size_t handed_out_bytes() const override { return pool_.in_use_bytes(); }
+    std::size_t reserved_bytes() const override { return pool_.reserved_bytes(); }
+    std::uint64_t driver_calls() const override { return calls_; }
+
+private:
+    weir::driver_pool pool_;
+    std::uint64_t calls_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<session> open_device_pool(std::size_t limit_bytes) {
+    return std::make_unique<pool_over_upstream<weir::device_pool>>(
+        weir::pool_options{}.limit(limit_bytes).name("device_pool"));
+}
+
+std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes) {
+    return std::make_unique<pool_over_upstream<composed_pool>>(
+        weir::pool_options{}.limit(limit_bytes).name("composed_pool"));
+}
+
+std::unique_ptr<session> open_driver_pool(std::size_t limit_bytes) {
+    weir::driver_pool_options options;
+    options.name = "driver_pool";
+    if (limit_bytes != no_limit)
+        options.maximum_bytes = limit_bytes;
+    return std::make_unique<driver_pool>(options);
+}
+
+} // namespace replay

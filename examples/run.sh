@@ -1,0 +1,93 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# Builds and runs an example of weir, on the GPU or, where there is none, on the simulated device. Installs what is
+# missing. With no arguments: replays a real trace through weir's pools and CUDA's.
+#
+# usage: sh examples/run.sh [NAME [ARGUMENT...]]
+#   NAME: 'replay' or a name below, with or without its number; ARGUMENTs go to the example ('replay --help')
+weir_from=$PWD
+cd "$(dirname "$0")/.." || exit 1
+
+weir_names() {
+    for weir_path in examples/*.cpp examples/*.cu examples/*/; do
+        weir_name=${weir_path#examples/}
+        case $weir_name in
+        \** | traces/ | data/) ;;
+        */) ls "examples/$weir_name"*.c[pu]* >/dev/null 2>&1 && echo "${weir_name%/}" ;;
+        *) echo "${weir_name%.*}" ;;
+        esac
+    done
+}
+
+# The first sentence of a source's head comment.
+weir_about() {
+    for weir_path in "examples/$1.cpp" "examples/$1.cu" "examples/$1/main.cpp" "examples/$1/$1.cpp"; do
+        [ -f "$weir_path" ] && sed -n '/^\/\/ SPDX/d; /^\/\/ \{0,1\}[^ ]/{s/^\/\/ *//p;q;}' "$weir_path" && return
+    done
+}
+
+case ${1:-} in
+-h | --help)
+    sed -n '3,7s/^# \{0,1\}//p' examples/run.sh
+    weir_names | while read -r weir_name; do printf '  %-24s %s\n' "$weir_name" "$(weir_about "$weir_name")"; done
+    exit 0
+    ;;
+'' | -*) weir_wanted=replay ;;
+*)
+    weir_wanted=$1
+    shift
+    ;;
+esac
+
+weir_name=
+for weir_each in $(weir_names); do
+    case $weir_each in
+    "$weir_wanted" | [0-9][0-9]_"$weir_wanted" | "$weir_wanted"_*) weir_name=$weir_each && break ;;
+    esac
+done
+if [ -z "$weir_name" ]; then
+    echo "weir: no example is called '$weir_wanted'; 'sh examples/run.sh --help' lists them" >&2
+    exit 2
+fi
+
+. cmake/setup.sh
+weir_packages 'g++:g++' 'cmake:cmake' 'ninja:ninja-build' || exit 1
+weir_packages 'header zlib.h:zlib1g-dev' 'header CLI/CLI.hpp:libcli11-dev' || exit 1
+weir_cuda || exit 1
+
+weir_build=${WEIR_BUILD_DIR:-build}/release
+if nvidia-smi -L 2>/dev/null | grep -q '^GPU 0'; then
+    weir_device=real
+    weir_where='the GPU'
+else
+    weir_device=simulated
+    weir_where='the simulated device (no GPU here: its times mean nothing)'
+fi
+weir_log=$(mktemp)
+weir_say "building '$weir_name' for ${weir_where%% (*}"
+if ! { cmake --preset release -B "$weir_build" -DWEIR_DEVICE=$weir_device && cmake --build "$weir_build" --target "example-$weir_name"; } \
+    >"$weir_log" 2>&1 </dev/null; then
+    tail -n 40 "$weir_log" >&2
+    weir_say "the build of '$weir_name' failed; all of it is in $weir_log"
+    exit 1
+fi
+rm -f "$weir_log"
+case $weir_build in
+/*) weir_program=$weir_build/examples/$weir_name ;;
+*) weir_program=$PWD/$weir_build/examples/$weir_name ;;
+esac
+
+# The last line says what happened; a table for a program to read stays pure.
+weir_out=1
+for weir_each; do
+    [ "$weir_each" = --csv ] && weir_out=2
+done
+cd "$weir_from" || exit 1
+"$weir_program" "$@"
+weir_code=$?
+if [ $weir_code = 0 ]; then
+    echo "$weir_name: done, on $weir_where" >&$weir_out
+else
+    echo "$weir_name: failed with exit code $weir_code, on $weir_where" >&$weir_out
+fi
+exit $weir_code

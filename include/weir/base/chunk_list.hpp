@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which chunks does a pool hold, and does an address lie in one of them?
+//
+// Two vectors of the same ranges, one in order of address and one in order of size. There are few chunks, they
+// change rarely, and they are asked for by address or from the largest down: a binary search over flat memory is
+// all it takes.
+//
+// invariant: ranges are disjoint; both vectors hold the same ones; bytes() is their sum.
+// cost:      owns: O(log n); add and remove: O(n) moves of 16 bytes.
+// not for:   blocks: there can be millions of those.
+
+#include <cstddef>
+#include <vector>
+#include <weir/base/range.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// One thread at a time.
+class chunk_list {
+public:
+    /// Makes room, so that the next 'add' does not throw. Throws std::bad_alloc.
+    void reserve_one() {
+        by_address_.reserve(by_address_.size() + 1);
+        by_size_.reserve(by_size_.size() + 1);
+    }
+
+    /// Adds a chunk, which overlaps no other; after 'reserve_one'.
+    void add(range chunk) noexcept {
+        by_address_.insert(place(by_address_, address_order{}, chunk), chunk);
+        by_size_.insert(place(by_size_, size_order{}, chunk), chunk);
+        bytes_ += chunk.bytes;
+    }
+
+    /// Takes out a chunk that is here.
+    void remove(range chunk) noexcept {
+        by_address_.erase(place(by_address_, address_order{}, chunk) - 1);
+        by_size_.erase(place(by_size_, size_order{}, chunk) - 1);
+        bytes_ -= chunk.bytes;
+    }
+
+    /// Whether `offset` lies in a chunk.
+    bool owns(std::size_t offset) const noexcept {
+        auto const after = place(by_address_, address_order{}, range{offset, 0});
+        return after != by_address_.begin() && after[-1].contains(offset);
+    }
+
+    std::size_t size() const noexcept { return by_size_.size(); }
+    /// The i-th chunk in order of size, the smallest first.
+    range operator[](std::size_t i) const noexcept { return by_size_[i]; }
+    std::size_t bytes() const noexcept { return bytes_; }
+
+private:
+    struct address_order {
+        bool operator()(range a, range b) const noexcept { return a.offset < b.offset; }
+    };
+    struct size_order {
+        bool operator()(range a, range b) const noexcept {
+            return a.bytes != b.bytes ? a.bytes < b.bytes : a.offset < b.offset;
+        }
+    };
+
+    // Behind the last range that does not come after `wanted`.
+    template <class Ranges, class Order>
+    static auto place(Ranges& ranges, Order before, range wanted) noexcept -> decltype(ranges.begin()) {
+        auto first = ranges.begin();
+        for (auto count = ranges.end() - first; count > 0;) {
+            auto const half = count / 2;
+            if (before(wanted, first[half])) {
+                count = half;
+            } else {
+                first += half + 1;
+                count -= half + 1;
+            }
+        }
+        return first;
+    }
+
+    std::vector<range> by_address_;
+    std::vector<range> by_size_;
+    std::size_t bytes_ = 0;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What must a part have to fit its slot, and who tells its author?
+//
+// A part is plugged in as a template argument. Where it meets its neighbours, one of the 'require_' checks here
+// runs at compile time, one clause at a time, and the sentence names the slot, the member that is missing and
+// its signature. Optional members are found by the traits; a part that cannot do a thing leaves the member out,
+// and absence is information.
+//
+// invariant: what a check demands is what the code behind the slot uses, and no more.
+// cost:      compile time only.
+// not for:   meaning: that a part keeps its promises is shown by the contract suites in tests/.
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/resource.hpp>
+#include <weir/base/usage.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace contracts {
+
+template <template <class...> class Clause, class Enable, class... Part>
+struct holds_for : std::false_type {};
+template <template <class...> class Clause, class... Part>
+struct holds_for<Clause, std::void_t<Clause<Part...>>, Part...> : std::true_type {};
+
+/// Whether the expression named by `Clause` compiles for `Part`.
+template <template <class...> class Clause, class... Part>
+inline constexpr bool holds = holds_for<Clause, void, Part...>::value;
+
+template <bool Condition>
+using when = std::enable_if_t<Condition>;
+template <class T>
+using size_type_of = when<std::is_convertible_v<T, std::size_t>>;
+template <class T>
+inline constexpr bool is_constant_bool = std::is_same_v<T, bool const>;
+
+// Upstream.
+template <class U>
+using acquires = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{})), void*>>;
+template <class U>
+using releases = when<noexcept(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{}))>;
+template <class U>
+using may_refuse =
+    when<std::is_same_v<decltype(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{})), bool>>;
+template <class U>
+using says_alignment = size_type_of<decltype(U::alignment)>;
+template <class U>
+using says_space = when<std::is_same_v<std::remove_cv_t<decltype(U::space)>, memory_space>>;
+template <class U>
+using says_granularity = size_type_of<decltype(U::granularity)>;
+template <class U>
+using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordinal()), int>>;
+template <class U>
+using release_waits = when<U::release_waits>;
+
+// Placement.
+template <class P>
+using takes = when<std::is_same_v<decltype(std::declval<P&>().take(std::size_t{}, std::size_t{})), range>>;
+template <class P>
+using gives = decltype(std::declval<P&>().give(range{}));
+template <class P>
+using adds = decltype(std::declval<P&>().add(range{}));
+template <class P>
+using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_t{})), std::size_t>>;
+template <class P>
+using counts_free = size_type_of<decltype(std::declval<P const&>().free_bytes())>;
+template <class P>
+using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
+template <class P>
+using fences_chunks = decltype(std::declval<P&>().fence(std::size_t{}));
+template <class P>
+using removes = when<std::is_same_v<decltype(std::declval<P&>().remove(range{})), bool>>;
+template <class P>
+using makes_sibling = when<std::is_same_v<decltype(std::declval<P const&>().sibling()), P>>;
+template <class P>
+using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
+template <class P>
+using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), range>>;
+template <class P>
+using marks = decltype(std::declval<P&>().rewind(std::declval<P const&>().mark()));
+template <class P>
+using clears = decltype(std::declval<P&>().clear());
+template <class P>
+using says_needs =
+    when<std::is_same_v<decltype(P::needs(std::size_t{}, std::size_t{}, std::size_t{})), std::size_t>>;
+
+template <class Placement>
+inline constexpr bool has_largest = holds<knows_largest, Placement>;
+template <class Placement>
+inline constexpr bool fences = holds<fences_chunks, Placement>;
+template <class Placement>
+inline constexpr bool has_remove = holds<removes, Placement>;
+template <class Placement>
+inline constexpr bool has_sibling = holds<makes_sibling, Placement>;
+template <class Placement>
+inline constexpr bool migrates = holds<absorbs, Placement>&& holds<lends, Placement>;
+template <class Placement>
+inline constexpr bool has_mark = holds<marks, Placement>;
+template <class Placement>
+inline constexpr bool has_clear = holds<clears, Placement>;
+
+// Reuse.
+template <class R, class Placement>
+using binds = typename R::template over<Placement>;
+template <class R>
+using says_what_it_promises = when<is_constant_bool<decltype(R::thread_safe)> &&
+                                   is_constant_bool<decltype(R::orders_streams)> &&
+                                   is_constant_bool<decltype(R::waits_before_growing)>>;
+
+// Reuse, as bound to a placement.
+template <class R, class Stream>
+using reuse_takes =
+    when<std::is_same_v<decltype(std::declval<R&>().take(std::size_t{}, std::size_t{}, std::declval<Stream>())), range>>;
+template <class R, class Stream>
+using reuse_gives = when<noexcept(std::declval<R&>().give(range{}, std::declval<Stream>()))>;
+template <class R, class Stream>
+using reuse_adds = decltype(std::declval<R&>().add(range{}, std::declval<Stream>()));
+template <class R>
+using settles = decltype(std::declval<R&>().settle());
+template <class R, class Stream>
+using borrows = decltype(std::declval<R&>().borrow(std::size_t{}, std::size_t{}, std::declval<Stream>()));
+template <class R, class Stream>
+using gathers = decltype(std::declval<R&>().gather(std::declval<Stream>()));
+template <class R>
+using counts_uses = when<std::is_same_v<decltype(std::declval<R&>().used()), usage>>;
+template <class R>
+using ends_many = decltype(std::declval<R&>().placement(), std::declval<R&>().counts());
+template <class R, class Stream>
+using notes_uses = decltype(std::declval<R&>().used_on(range{}, std::declval<Stream>()));
+
+// Growth.
+template <class G>
+using grows = when<std::is_same_v<decltype(G::next(std::size_t{}, std::size_t{})), std::size_t>>;
+
+// Pool. The host stands for a stream where no stream is known.
+template <class P, class Stream>
+using tries = when<std::is_same_v<
+    decltype(std::declval<P&>().try_allocate(std::declval<Stream>(), std::size_t{}, std::size_t{})), void*>>;
+template <class P, class Stream>
+using frees = when<noexcept(std::declval<P&>().deallocate(std::declval<Stream>(), static_cast<void*>(nullptr),
+                                                          std::size_t{}, std::size_t{}))>;
+template <class P>
+using says_default_alignment = size_type_of<decltype(P::default_alignment)>;
+template <class P>
+using says_what_its_users_may =
+    when<is_constant_bool<decltype(P::thread_safe)> && is_constant_bool<decltype(P::stream_ordered)>>;
+template <class P>
+using marks_pool = decltype(std::declval<P&>().rewind(std::declval<P&>().mark()));
+template <class P>
+using knows_owner = when<std::is_same_v<decltype(std::declval<P const&>().owns(nullptr)), bool>>;
+template <class P, class Stream>
+using marks_uses = decltype(std::declval<P&>().used_on(static_cast<void*>(nullptr), std::declval<Stream>()));
+
+template <class Pool>
+inline constexpr bool has_owns = holds<knows_owner, Pool>;
+template <class Pool, class Stream>
+inline constexpr bool has_used_on = holds<marks_uses, Pool, Stream>;
+
+/// The upstream slot.
+template <class U>
+constexpr bool require_upstream() {
+    static_assert(holds<acquires, U>,
+                  "weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more");
+    static_assert(holds<releases, U>,
+                  "weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where "
+                  "the chunk could not be given back; or void, where it always can");
+    static_assert(holds<says_alignment, U>, "weir: the upstream slot needs 'static constexpr std::size_t alignment'");
+    static_assert(holds<says_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
+    return true;
+}
+
+/// The placement slot.
+template <class P>
+constexpr bool require_placement() {
+    static_assert(holds<takes, P>,
+                  "weir: the placement slot needs 'range take(std::size_t bytes, std::size_t alignment)'");
+    static_assert(holds<gives, P>, "weir: the placement slot needs 'void give(range)'");
+    static_assert(holds<adds, P>, "weir: the placement slot needs 'void add(range)'");
+    static_assert(holds<rounds, P>, "weir: the placement slot needs 'static constexpr std::size_t "
+                                    "rounded(std::size_t bytes, std::size_t alignment)'");
+    static_assert(holds<says_needs, P>,
+                  "weir: the placement slot needs 'static constexpr std::size_t needs(std::size_t bytes, std::size_t "
+                  "alignment, std::size_t base_alignment)', the bytes of a chunk that surely has room for such a block");
+    static_assert(holds<counts_free, P>, "weir: the placement slot needs 'std::size_t free_bytes() const'");
+    return true;
+}
+
+/// The reuse slot, before it is bound to a placement.
+template <class R, class Placement>
+constexpr bool require_rule() {
+    static_assert(holds<binds, R, Placement>, "weir: the reuse slot needs a nested 'template <class Placement> class "
+                                              "over'");
+    static_assert(holds<says_what_it_promises, R>,
+                  "weir: the reuse slot needs 'static constexpr bool' members 'thread_safe', 'orders_streams' and "
+                  "'waits_before_growing'");
+    return true;
+}
+
+/// The reuse slot; `R` is the rule's 'over<Placement>'.
+template <class R, class Stream>
+constexpr bool require_reuse() {
+    static_assert(holds<reuse_takes, R, Stream>, "weir: the reuse slot's 'over' needs 'range take(std::size_t bytes, "
+                                                 "std::size_t alignment, stream_ref)'");
+    static_assert(holds<reuse_gives, R, Stream>,
+                  "weir: the reuse slot's 'over' needs 'void give(range, stream_ref) noexcept'");
+    static_assert(holds<reuse_adds, R, Stream>, "weir: the reuse slot's 'over' needs 'void add(range, stream_ref)'");
+    static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
+    static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
+    return true;
+}
+
+/// The growth slot.
+template <class G>
+constexpr bool require_growth() {
+    static_assert(holds<grows, G>,
+                  "weir: the growth slot needs 'static std::size_t next(std::size_t needed_bytes, std::size_t "
+                  "reserved_bytes)'; for weir's own policies, the default among them, include <weir/pool/growth.hpp>");
+    return true;
+}
+
+/// The pool slot of layers, containers and adaptors.
+template <class P, class Stream>
+constexpr bool require_pool() {
+    static_assert(holds<tries, P, Stream>, "weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t "
+                                           "bytes, std::size_t alignment)', null when there is no room");
+    static_assert(holds<frees, P, Stream>, "weir: the pool slot needs 'void deallocate(stream_ref, void*, std::size_t "
+                                           "bytes, std::size_t alignment) noexcept'");
+    static_assert(holds<says_space, P>, "weir: the pool slot needs 'static constexpr weir::memory_space space'");
+    return true;
+}
+
+/// The pool slot of layers, which say of themselves what their pool says of itself.
+template <class P, class Stream>
+constexpr bool require_layered() {
+    static_assert(require_pool<P, Stream>());
+    static_assert(holds<says_default_alignment, P>,
+                  "weir: the pool slot of a layer needs 'static constexpr std::size_t default_alignment'");
+    static_assert(holds<says_what_its_users_may, P>,
+                  "weir: the pool slot of a layer needs 'static constexpr bool' members 'thread_safe' and "
+                  "'stream_ordered'");
+    return true;
+}
+
+} // namespace contracts
+} // namespace v0
+} // namespace weir

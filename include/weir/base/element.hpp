@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which types may a container hold, and how many bytes are n of them?
+//
+// Elements travel between memories as bytes: by copy engines, by cudaMemcpyAsync, by a kernel that knows
+// nothing of constructors. So a container holds only types for which a copy of the bytes is a copy of the
+// value, and it says so with a sentence where a type is not one of them.
+//
+// invariant: bytes_of(n) == n * sizeof(T), or it throws; it never wraps.
+// cost:      one compare.
+// not for:   untyped memory, which counts bytes to begin with.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <weir/base/error.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// What containers ask of their element type `T`, as compile-time clauses, and its arithmetic.
+template <class T>
+struct element {
+    static_assert(
+        std::is_object_v<T> && std::is_same_v<T, std::remove_cv_t<T>>,
+        "weir: a container's element is a type of object without const or volatile; make the container, "
+        "or the pointer into it, const instead");
+    static_assert(
+        std::is_trivially_copyable_v<T>,
+        "weir: a container's element must be trivially copyable, because elements travel between memories "
+        "as bytes and their constructors do not run; hold a plain struct, or an index into host memory");
+
+    /// The most elements whose bytes an object may have.
+    static constexpr std::size_t most = PTRDIFF_MAX / sizeof(T);
+
+    /// The bytes of `count` elements. Throws usage_error where there cannot be so many.
+    static std::size_t bytes_of(std::size_t count) {
+        if (count > most)
+            refuse(count);
+        return count * sizeof(T);
+    }
+
+private:
+    [[noreturn]] static void refuse(std::size_t count) {
+        throw usage_error("weir: " + std::to_string(count) + " elements of " + std::to_string(sizeof(T)) +
+                          " bytes do not fit the address space; ask for at most " + std::to_string(most));
+    }
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What does a pool hold from its upstream?
+//
+// Chunks, acquired within a limit and given back when nobody uses them. An upstream may refuse to take a chunk back
+// (CUDA can fail there as anywhere): such a chunk is set aside, goes to nobody and is offered again, so that nothing
+// leaks. At the end everything is offered, what was refused then once more.
+//
+// invariant: bytes() <= limit; every chunk is held in one list or the other until the upstream took it.
+// order:     'acquire', 'release' and 'offer_again' are for one thread at a time, the other members for any: a
+//            question never waits for the driver.
+// cost:      the upstream's calls; owns: a lock and a binary search.
+// not for:   knowing which bytes of a chunk are in use.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
+#include <weir/base/chunk_list.hpp>
+#include <weir/base/contracts.hpp>
+#include <weir/base/range.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// `Lock`: guards the list of chunks; no_lock where one thread uses the pool at a time.
+template <class Upstream, class Lock>
+class holdings {
+public:
+    /// `limit_bytes`: the most to hold; SIZE_MAX: no limit.
+    holdings(Upstream upstream, std::size_t limit_bytes)
+        : upstream_(std::move(upstream)), limit_bytes_(limit_bytes) {}
+    holdings(holdings const&) = delete;
+    holdings& operator=(holdings const&) = delete;
+    ~holdings() {
+        while (chunks_.size() != 0)
+            release(chunks_[chunks_.size() - 1]);
+        offer_again();
+    }
+
+    /// Chunks are multiples of this many bytes.
+    static constexpr std::size_t granularity() noexcept {
+        if constexpr (contracts::holds<contracts::says_granularity, Upstream>)
+            return Upstream::granularity;
+        else
+            return Upstream::alignment;
+    }
+
+    /// Whether `bytes` more may be held.
+    bool has_room(std::size_t bytes) const noexcept {
+        return bytes <= limit_bytes_ && this->bytes() <= limit_bytes_ - bytes;
+    }
+
+    /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range where the limit or the upstream
+    /// has no room. Throws what the upstream throws, and std::bad_alloc; nothing is held then that was not before.
+    range acquire(std::size_t bytes) {
+        if (!has_room(bytes))
+            return range{};
+        {
+            std::lock_guard<Lock> const lock(lock_);
+            chunks_.reserve_one();
+            refused_.reserve(refused_.size() + chunks_.size() + 1); // so that 'release' never allocates
+        }
+        void* const memory = upstream_.acquire(bytes);
+        if (!memory)
+            return range{};
+        range const chunk{reinterpret_cast<std::uintptr_t>(memory), bytes};
+        std::lock_guard<Lock> const lock(lock_);
+        chunks_.add(chunk);
+        bytes_.fetch_add(bytes, std::memory_order_relaxed);
+        return chunk;
+    }
+
+    /// Gives a chunk back, of which nobody uses any byte. False: the upstream refused, and it was set aside.
+    bool release(range chunk) noexcept {
+        {
+            std::lock_guard<Lock> const lock(lock_);
+            chunks_.remove(chunk);
+        }
+        if (taken_back(chunk))
+            return true;
+        std::lock_guard<Lock> const lock(lock_);
+        refused_.push_back(chunk);
+        return false;
+    }
+
+    /// Offers what was set aside once more; whether the upstream took any.
+    bool offer_again() noexcept {
+        bool any = false;
+        for (std::size_t i = refused_.size(); i-- > 0;) {
+            if (!taken_back(refused_[i]))
+                continue;
+            std::lock_guard<Lock> const lock(lock_);
+            refused_.erase(refused_.begin() + static_cast<std::ptrdiff_t>(i));
+            any = true;
+        }
+        return any;
+    }
+
+    /// The i-th chunk in order of size, the smallest first. For the thread that acquires and releases.
+    range operator[](std::size_t i) const noexcept { return chunks_[i]; }
+    /// Chunks that the pool can use. For the thread that acquires and releases.
+    std::size_t size() const noexcept { return chunks_.size(); }
+
+    /// Chunks held, with those set aside.
+    std::size_t count() const noexcept {
+        std::lock_guard<Lock> const lock(lock_);
+        return chunks_.size() + refused_.size();
+    }
+    /// Their bytes.
+    std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+    /// The most bytes to hold.
+    std::size_t limit_bytes() const noexcept { return limit_bytes_; }
+    /// Whether `address` lies in a chunk that the pool can use.
+    bool owns(std::size_t address) const noexcept {
+        std::lock_guard<Lock> const lock(lock_);
+        return chunks_.owns(address);
+    }
+    Upstream const& upstream() const noexcept { return upstream_; }
+
+private:
+    bool taken_back(range chunk) noexcept {
+        void* const memory = reinterpret_cast<void*>(chunk.offset);
+        if constexpr (contracts::holds<contracts::may_refuse, Upstream>) {
+            if (!upstream_.release(memory, chunk.bytes))
+                return false;
+        } else {
+            upstream_.release(memory, chunk.bytes);
+        }
+        bytes_.fetch_sub(chunk.bytes, std::memory_order_relaxed);
+        return true;
+    }
+
+    Upstream upstream_;
+    std::size_t limit_bytes_;
+    mutable Lock lock_; // guards the two lists
+    chunk_list chunks_;
+    std::vector<range> refused_;
+    std::atomic<std::size_t> bytes_{0};
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What does a layer inherit from the pool that it wraps?
+//
+// A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for
+// 'layer::x<Pool&>', by reference, and forwards the members that a pool may have. A member that the wrapped pool
+// lacks is absent here too, so that whoever asks for it is told the truth through any number of layers. 'clear' and
+// 'rewind' are not passed on: they end blocks without a free, and a layer that counts would not hear of it.
+//
+// invariant: a layer adds no state to the blocks; memory of the wrapped pool is memory of the layer.
+// cost:      calls that inline to the wrapped pool's.
+// not for:   'try_allocate' and 'deallocate': each layer writes its own.
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <weir/base/contracts.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/resource.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// `Derived`: the layer; `Pool`: a pool, or a reference to one that outlives the layer.
+template <class Derived, class Pool>
+class layered : public resource<Derived> {
+public:
+    /// The wrapped pool's type, without a reference.
+    using pool_type = std::remove_reference_t<Pool>;
+    static_assert(contracts::require_layered<pool_type, on_host_t>());
+
+    static constexpr memory_space space = pool_type::space;
+    static constexpr bool thread_safe = pool_type::thread_safe;
+    static constexpr bool stream_ordered = pool_type::stream_ordered;
+    static constexpr std::size_t default_alignment = pool_type::default_alignment;
+
+    layered(layered const&) = delete;
+    layered& operator=(layered const&) = delete;
+
+    /// The wrapped pool.
+    pool_type& inner() noexcept { return pool_; }
+    pool_type const& inner() const noexcept { return pool_; }
+
+    // Forwarded: each is what the wrapped pool documents.
+    memory_report facts() const { return pool_.facts(); }
+    std::string refusal(std::size_t bytes, std::size_t alignment) const { return pool_.refusal(bytes, alignment); }
+    int device() const { return pool_.device(); }
+
+    template <class P = pool_type const>
+    auto reserved_bytes() const -> decltype(std::declval<P&>().reserved_bytes()) {
+        return pool_.reserved_bytes();
+    }
+    template <class P = pool_type const>
+    auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
+        return pool_.in_use_bytes();
+    }
+    template <class P = pool_type const>
+    auto limit_bytes() const -> decltype(std::declval<P&>().limit_bytes()) {
+        return pool_.limit_bytes();
+    }
+    template <class P = pool_type const>
+    auto name() const -> decltype(std::declval<P&>().name()) {
+        return pool_.name();
+    }
+    template <class P = pool_type const>
+    auto report() const -> decltype(std::declval<P&>().report()) {
+        return pool_.report();
+    }
+    template <class P = pool_type const>
+    auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
+        return pool_.owns(p);
+    }
+    template <class P = pool_type>
+    auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<P&>().trim(keep_bytes)) {
+        return pool_.trim(keep_bytes);
+    }
+    template <class P = pool_type>
+    auto settle() -> decltype(std::declval<P&>().settle()) {
+        return pool_.settle();
+    }
+    template <class Stream, class P = pool_type>
+    auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
+        return pool_.used_on(p, stream);
+    }
+
+protected:
+    template <class... Arguments>
+    explicit layered(std::in_place_t, Arguments&&... arguments) : pool_(std::forward<Arguments>(arguments)...) {}
+
+    Pool pool_;
+};
+
+} // namespace v0
+} // namespace weir

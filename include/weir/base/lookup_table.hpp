@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do many threads find an object by a number without a lock?
+//
+// An open-addressing table of (key, pointer) pairs that are read with two acquiring loads. Writers are
+// serialised by their owner. A key, once in the table, stays; its pointer may change. Growing builds a larger
+// table beside the old one and publishes it; the old one lives until the end, since a reader may be in it, and
+// all of them together are smaller than the newest.
+//
+// invariant: a reader finds a key's pointer as of some moment during its call; the object may have changed its
+//            meaning by then, so the caller locks it and checks its key.
+// cost:      find: a multiplication and usually one cache line. 16 bytes a slot, at most half of them in use.
+// not for:   owning the objects; keys that are 0.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace weir {
+inline namespace v0 {
+
+template <class Value>
+class lookup_table {
+public:
+    lookup_table() { grow(16); }
+    lookup_table(lookup_table const&) = delete;
+    lookup_table& operator=(lookup_table const&) = delete;
+    ~lookup_table() {
+        for (table* each = newest_; each;)
+            delete std::exchange(each, each->older);
+    }
+
+    /// The pointer of `key`, or null. Any thread, at any time. Never blocks.
+    Value* find(std::uint64_t key) const noexcept {
+        table const& now = *current_.load(std::memory_order_acquire);
+        slot const& found = place_of(now, key);
+        return found.key.load(std::memory_order_acquire) == key ? found.value.load(std::memory_order_acquire)
+                                                                : nullptr;
+    }
+
+    /// Makes room for one more key, so that the next 'assign' does not throw. One thread at a time. Throws
+    /// std::bad_alloc before any change.
+    void reserve_one() {
+        if ((used_ + 1) * 2 > newest_->mask)
+            grow((newest_->mask + 1) * 2);
+    }
+
+    /// Gives `key` the pointer `value` (null: none). One thread at a time. Throws as 'reserve_one'.
+    void assign(std::uint64_t key, Value* value) {
+        reserve_one();
+        slot& place = place_of(*newest_, key);
+        place.value.store(value, std::memory_order_release);
+        if (place.key.load(std::memory_order_relaxed) == 0) {
+            place.key.store(key, std::memory_order_release);
+            ++used_;
+        }
+    }
+
+private:
+    struct slot {
+        std::atomic<std::uint64_t> key{0};
+        std::atomic<Value*> value{nullptr};
+    };
+    struct table {
+        table(std::size_t count, table* before) : slots(count), mask(count - 1), older(before) {}
+        std::vector<slot> slots;
+        std::size_t mask; // the number of slots, a power of two, less one
+        table* older;
+    };
+
+    template <class Table>
+    static auto& place_of(Table& in, std::uint64_t key) noexcept {
+        std::size_t at = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & in.mask;
+        for (;; at = (at + 1) & in.mask) {
+            std::uint64_t const here = in.slots[at].key.load(std::memory_order_acquire);
+            if (here == key || here == 0)
+                return in.slots[at];
+        }
+    }
+
+    void grow(std::size_t count) {
+        auto* const next = new table(count, newest_);
+        std::size_t used = 0;
+        if (newest_) {
+            for (slot const& old : newest_->slots) {
+                Value* const value = old.value.load(std::memory_order_relaxed);
+                if (value) { // a key without a pointer is left behind
+                    slot& place = place_of(*next, old.key.load(std::memory_order_relaxed));
+                    place.key.store(old.key.load(std::memory_order_relaxed), std::memory_order_relaxed);
+                    place.value.store(value, std::memory_order_relaxed);
+                    ++used;
+                }
+            }
+        }
+        used_ = used;
+        newest_ = next;
+        current_.store(next, std::memory_order_release);
+    }
+
+    std::atomic<table const*> current_{nullptr};
+    table* newest_ = nullptr; // the same, for the writer
+    std::size_t used_ = 0;    // keys in the newest table
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// piece_list: which naturally aligned power of two of bytes is free?
+//
+// Slabs are such pieces. A range is cut into the fewest of them, a request takes the smallest that is large
+// enough and halves it, as a buddy system does (Knuth, TAOCP 2.5, algorithm R). Pieces do not join again:
+// where a part is fed slab by slab the list is nearly always empty, and so it is a plain array.
+//
+// invariant: every piece is a power of two of bytes at a multiple of its size.
+// order: none; an object belongs to one lock.
+// cost: take: O(pieces). 16 host bytes a piece.
+// not for: keeping many.
+
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace weir {
+inline namespace v0 {
+
+/// Free pieces. Not thread-safe. Only 'reserve', 'add' and 'take' allocate; they throw std::bad_alloc before
+/// any change.
+class piece_list {
+public:
+    /// The most pieces that a range is cut into: two of each power of two.
+    static constexpr std::size_t most_pieces = 128;
+
+    /// Makes room for 'more' calls of 'put'.
+    void reserve(std::size_t more) {
+        if (pieces_.capacity() - pieces_.size() < more)
+            pieces_.reserve(pieces_.size() + (more > pieces_.size() ? more : pieces_.size()));
+    }
+
+    /// Adds one piece; room must be reserved.
+    void put(range piece) noexcept { pieces_.push_back(piece); }
+
+    /// Cuts 'r' into pieces and adds them; keeps room for 'spare' calls of 'put'.
+    void add(range r, std::size_t spare) {
+        reserve(spare + most_pieces);
+        while (r) {
+            std::size_t const room = std::size_t{1} << floor_log2(r.bytes);
+            std::size_t const natural = natural_alignment(r.offset);
+            std::size_t const bytes = natural == 0 || natural > room ? room : natural;
+            put({r.offset, bytes});
+            r = {r.offset + bytes, r.bytes - bytes};
+        }
+    }
+
+    /// A piece of exactly 'bytes', a power of two, or range{}; keeps room for 'spare' calls of 'put'.
+    range take(std::size_t bytes, std::size_t spare) {
+        std::size_t best = pieces_.size();
+        for (std::size_t at = 0; at < pieces_.size(); ++at)
+            if (pieces_[at].bytes >= bytes &&
+                (best == pieces_.size() || pieces_[at].bytes < pieces_[best].bytes))
+                best = at;
+        if (best == pieces_.size())
+            return {};
+        reserve(spare + most_pieces);
+        range piece = take_at(best);
+        while (piece.bytes != bytes) {
+            piece.bytes /= 2;
+            put({piece.end(), piece.bytes});
+        }
+        return piece;
+    }
+
+    /// The last piece; and taking it out.
+    range back() const noexcept { return pieces_.back(); }
+    void drop_back() noexcept { pieces_.pop_back(); }
+
+    /// Takes all pieces inside 'wanted' out if together they are all of it; else changes nothing and answers
+    /// false.
+    bool take_all(range wanted) noexcept {
+        std::size_t covered = 0;
+        for (range const& piece : pieces_)
+            covered += wanted.contains(piece) ? piece.bytes : 0;
+        if (covered != wanted.bytes || covered == 0)
+            return false;
+        for (std::size_t at = pieces_.size(); at-- > 0;)
+            if (wanted.contains(pieces_[at]))
+                take_at(at);
+        return true;
+    }
+
+    /// Bytes of the largest piece.
+    std::size_t largest() const noexcept {
+        std::size_t bytes = 0;
+        for (range const& piece : pieces_)
+            bytes = piece.bytes > bytes ? piece.bytes : bytes;
+        return bytes;
+    }
+
+    bool empty() const noexcept { return pieces_.empty(); }
+    std::size_t size() const noexcept { return pieces_.size(); }
+
+    /// Host bytes that the list holds.
+    std::size_t bookkeeping_bytes() const noexcept { return pieces_.capacity() * sizeof(range); }
+
+private:
+    range take_at(std::size_t at) noexcept {
+        range const piece = pieces_[at];
+        pieces_[at] = pieces_.back();
+        pieces_.pop_back();
+        return piece;
+    }
+
+    std::vector<range> pieces_;
+};
+
+} // namespace v0
+} // namespace weir

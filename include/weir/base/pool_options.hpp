@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What may a user set on a pool at run time?
+//
+// A name, a limit, and what happens when the pool ends while blocks are still out. Everything else about a pool
+// is its type. Options are set in a chain: pool_options{}.limit(8 * GiB).name("frames").
+//
+// cost:      a string and two words, copied once.
+// not for:   the choice of policies: those are template arguments.
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <weir/fwd.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// What a pool does in its destructor when blocks are still handed out.
+enum class leak_action : unsigned char {
+    report, ///< a sentence on stderr; the memory goes back to the upstream
+    abort,  ///< the sentence, then std::abort
+    ignore  ///< nothing; the memory goes back to the upstream
+};
+
+class pool_options {
+public:
+    /// The most bytes that the pool may hold from its upstream; SIZE_MAX, the default: no limit.
+    pool_options& limit(std::size_t bytes) noexcept {
+        limit_bytes_ = bytes;
+        return *this;
+    }
+    /// The pool's name in reports and errors.
+    pool_options& name(std::string name) {
+        name_ = std::move(name);
+        return *this;
+    }
+    /// What happens to a pool that ends with live blocks; `report` by default.
+    pool_options& on_leak(leak_action action) noexcept {
+        on_leak_ = action;
+        return *this;
+    }
+
+    std::size_t limit_bytes() const noexcept { return limit_bytes_; }
+    std::string const& name() const noexcept { return name_; }
+    leak_action on_leak() const noexcept { return on_leak_; }
+
+private:
+    std::size_t limit_bytes_ = static_cast<std::size_t>(-1);
+    std::string name_ = "unnamed";
+    leak_action on_leak_ = leak_action::report;
+};
+
+} // namespace v0
+} // namespace weir

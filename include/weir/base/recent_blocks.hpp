@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which of the blocks freed a moment ago has just this size?
+//
+// A program frees what it will ask for again: the same sizes, in a loop. This is a small fixed store of the
+// blocks freed last, hashed by size, newest first. It neither splits nor joins nor allocates, so a hit costs a
+// few instructions and leaves the placement behind it untouched. When it is full its owner drains it there.
+//
+// invariant: at most Capacity blocks; a block is on the chain of its size's bucket, newest first.
+// cost:      put and take a few instructions; take walks one chain. Capacity * 24 + Buckets bytes.
+// not for:   a best fit: it answers for one exact size.
+
+#include <cstddef>
+#include <cstdint>
+#include <weir/base/range.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// One thread at a time. Nothing here throws.
+template <unsigned Capacity>
+class recent_blocks {
+    static_assert(Capacity >= 1 && Capacity <= 254, "weir: recent_blocks holds 1 to 254 blocks");
+
+public:
+    recent_blocks() noexcept {
+        for (std::uint8_t& head : heads_)
+            head = none;
+    }
+
+    /// Keeps a block; false when full, and nothing changed.
+    bool put(range block) noexcept {
+        std::uint8_t at = spare_;
+        if (at != none)
+            spare_ = entries_[at].next;
+        else if (opened_ < Capacity)
+            at = static_cast<std::uint8_t>(opened_++);
+        else
+            return false;
+        std::uint8_t& head = heads_[bucket_of(block.bytes)];
+        entries_[at] = entry{block, head};
+        head = at;
+        bytes_ += block.bytes;
+        return true;
+    }
+
+    /// The newest block of exactly `bytes` bytes at a multiple of `alignment`; an empty range if there is none.
+    range take(std::size_t bytes, std::size_t alignment) noexcept {
+        for (std::uint8_t* link = &heads_[bucket_of(bytes)]; *link != none; link = &entries_[*link].next) {
+            entry& candidate = entries_[*link];
+            if (candidate.block.bytes == bytes && (candidate.block.offset & (alignment - 1)) == 0) {
+                std::uint8_t const at = *link;
+                *link = candidate.next;
+                candidate.next = spare_;
+                spare_ = at;
+                bytes_ -= bytes;
+                return candidate.block;
+            }
+        }
+        return range{};
+    }
+
+    /// Hands every block to `sink(range)` and forgets it. Where the sink throws, what it has not taken stays.
+    template <class Sink>
+    void drain(Sink&& sink) {
+        for (std::uint8_t& head : heads_) {
+            while (head != none) {
+                entry& newest = entries_[head];
+                sink(static_cast<range const&>(newest.block));
+                bytes_ -= newest.block.bytes;
+                std::uint8_t const at = head;
+                head = newest.next;
+                newest.next = spare_;
+                spare_ = at;
+            }
+        }
+    }
+
+    /// Sum of the blocks' bytes.
+    std::size_t bytes() const noexcept { return bytes_; }
+    bool empty() const noexcept { return bytes_ == 0; }
+
+private:
+    static constexpr std::uint8_t none = 255;
+    static constexpr unsigned buckets = 32;
+
+    struct entry {
+        range block;
+        std::uint8_t next;
+    };
+
+    // Sizes are multiples of some power of two with the low bits zero; the product's high bits depend on all.
+    static unsigned bucket_of(std::size_t bytes) noexcept {
+        return static_cast<unsigned>((static_cast<std::uint64_t>(bytes) * 0x9E3779B97F4A7C15u) >> 59);
+    }
+    static_assert(buckets == 1u << (64 - 59), "the shift selects a bucket");
+
+    std::uint8_t heads_[buckets];
+    std::uint8_t spare_ = none; // chain of entries that were used and are free
+    unsigned opened_ = 0;       // entries never used start here
+    std::size_t bytes_ = 0;
+    entry entries_[Capacity];
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a pool that can say 'no' become one that throws, and one that needs no stream?
+//
+// Parts compose on null: a pool or layer writes 'try_allocate' and 'deallocate', and inherits the rest from
+// here. The throwing 'allocate' and the pair without a stream exist once, in this header. The order of
+// arguments, (stream, bytes, alignment), is that of CCCL's cuda::mr::resource.
+//
+// invariant: 'allocate' returns null for zero bytes only; otherwise a block, or it throws.
+// order:     'allocate_sync' returns memory that nothing in flight uses; 'deallocate_sync' is the caller's
+//            promise that nothing in flight uses it.
+// cost:      nothing over 'try_allocate' on the path that succeeds.
+// not for:   choosing a block: that is the pool's.
+
+#include <cstddef>
+#include <weir/base/error.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Stands where a stream would, and means the host: see stream_ref.
+struct on_host_t {};
+inline constexpr on_host_t on_host{};
+
+/// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
+/// deallocate(stream, p, bytes, alignment), default_alignment, facts() and refusal(bytes, alignment).
+template <class Derived>
+class resource {
+public:
+    /// A block of `bytes` bytes at a multiple of `alignment`, for work on `stream` that is enqueued after this
+    /// call; null for zero bytes. Blocks and locks as `Derived::try_allocate` does. Throws out_of_memory when
+    /// there is no room, usage_error for a broken precondition, cuda_error when CUDA fails; the pool is then as
+    /// it was.
+    template <class Stream>
+    [[nodiscard]] void* allocate(Stream const& stream, std::size_t bytes,
+                                 std::size_t alignment = Derived::default_alignment) {
+        void* const block = self().try_allocate(stream, bytes, alignment);
+        if (!block && bytes != 0)
+            throw out_of_memory(bytes, self().facts(), self().refusal(bytes, alignment));
+        return block;
+    }
+
+    /// A block that any stream, and where the space allows it the host, may use at once. May wait for a device.
+    /// Errors as `allocate`.
+    [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = Derived::default_alignment) {
+        return allocate(on_host, bytes, alignment);
+    }
+
+    /// Takes back a block of which every use is over. `bytes` and `alignment` are those of the allocation.
+    void deallocate_sync(void* p, std::size_t bytes,
+                         std::size_t alignment = Derived::default_alignment) noexcept {
+        self().deallocate(on_host, p, bytes, alignment);
+    }
+
+    /// Pools are equal when memory of one may be freed in the other: when they are the same object.
+    friend bool operator==(Derived const& a, Derived const& b) noexcept { return &a == &b; }
+    friend bool operator!=(Derived const& a, Derived const& b) noexcept { return &a != &b; }
+
+protected:
+    resource() = default;
+    ~resource() = default;
+
+private:
+    Derived& self() noexcept { return static_cast<Derived&>(*this); }
+};
+
+} // namespace v0
+} // namespace weir

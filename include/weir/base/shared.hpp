@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do several owners share one object?
+//
+// A counted pointer: the last owner to go destroys the object. It does what std::shared_ptr does for an object made in
+// one piece, without casts, weak owners or deleters, and without <memory>, which costs a fifth of a second of compile
+// time in every file that includes weir.
+//
+// invariant: the count is the number of owners.
+// order:     what an owner did to the object happens before its destruction.
+// cost:      one allocation; a copy is an atomic addition.
+// not for:   cycles.
+
+#include <atomic>
+#include <cstddef>
+#include <utility>
+
+namespace weir {
+inline namespace v0 {
+
+/// An owner of a T, or of nothing. Copying never throws. Different owners may be used by different threads.
+template <class T>
+class shared {
+public:
+    /// Owns nothing.
+    shared() noexcept = default;
+    shared(shared const& other) noexcept : held_(other.held_) {
+        if (held_)
+            held_->owners.fetch_add(1, std::memory_order_relaxed);
+    }
+    shared(shared&& other) noexcept : held_(std::exchange(other.held_, nullptr)) {}
+    shared& operator=(shared other) noexcept {
+        std::swap(held_, other.held_);
+        return *this;
+    }
+    ~shared() {
+        if (held_ && held_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1)
+            delete held_;
+    }
+
+    /// A new T made of `arguments`. Throws std::bad_alloc and what T's constructor throws.
+    template <class... Arguments>
+    static shared make(Arguments&&... arguments) {
+        shared fresh;
+        fresh.held_ = new counted(std::forward<Arguments>(arguments)...);
+        return fresh;
+    }
+
+    explicit operator bool() const noexcept { return held_ != nullptr; }
+    T& operator*() const noexcept { return held_->object; }
+    T* operator->() const noexcept { return &held_->object; }
+    friend bool operator==(shared const& a, shared const& b) noexcept { return a.held_ == b.held_; }
+    friend bool operator!=(shared const& a, shared const& b) noexcept { return a.held_ != b.held_; }
+
+private:
+    struct counted {
+        template <class... Arguments>
+        explicit counted(Arguments&&... arguments) : object(std::forward<Arguments>(arguments)...) {}
+        T object;
+        std::atomic<std::size_t> owners{1};
+    };
+
+    counted* held_ = nullptr;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Sizes: units, alignment and overflow, as pure arithmetic.
+//
+// Every floor of the library counts bytes in std::size_t and rounds them to powers of two. The functions here
+// are the only place where that rounding is written, so that overflow is thought about once.
+//
+// invariant: nothing here wraps without saying so: align_up answers 0 when the rounded value does not fit.
+// cost: a few instructions each; all are constexpr.
+// not for: rounding to something that is no power of two.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir {
+inline namespace v0 {
+
+/// 1,024 bytes.
+inline constexpr std::size_t KiB = std::size_t{1} << 10;
+/// 1,048,576 bytes.
+inline constexpr std::size_t MiB = std::size_t{1} << 20;
+/// 1,073,741,824 bytes.
+inline constexpr std::size_t GiB = std::size_t{1} << 30;
+
+/// True for 1, 2, 4, ...; false for 0.
+constexpr bool is_power_of_two(std::size_t x) noexcept {
+    return x != 0 && (x & (x - 1)) == 0;
+}
+
+/// True when a + b does not fit std::size_t.
+constexpr bool add_overflows(std::size_t a, std::size_t b) noexcept {
+    return a > SIZE_MAX - b;
+}
+
+/// True when a * b does not fit std::size_t.
+constexpr bool multiply_overflows(std::size_t a, std::size_t b) noexcept {
+    return b != 0 && a > SIZE_MAX / b;
+}
+
+/// The least multiple of 'alignment' (a power of two) that is not below x; 0 when it does not fit
+/// std::size_t.
+constexpr std::size_t align_up(std::size_t x, std::size_t alignment) noexcept {
+    return (x + (alignment - 1)) & ~(alignment - 1) & (x > SIZE_MAX - (alignment - 1) ? 0 : SIZE_MAX);
+}
+
+/// The greatest multiple of 'alignment' (a power of two) that is not above x.
+constexpr std::size_t align_down(std::size_t x, std::size_t alignment) noexcept {
+    return x & ~(alignment - 1);
+}
+
+/// True when x is a multiple of 'alignment' (a power of two).
+constexpr bool is_aligned(std::size_t x, std::size_t alignment) noexcept {
+    return (x & (alignment - 1)) == 0;
+}
+
+/// The position of the highest set bit: floor_log2(1) == 0, floor_log2(4096) == 12. x must not be 0.
+constexpr unsigned floor_log2(std::uint64_t x) noexcept {
+    return 63u - static_cast<unsigned>(__builtin_clzll(x));
+}
+
+/// The exponent of the least power of two that is not below x: ceil_log2(4097) == 13. x must not be 0.
+constexpr unsigned ceil_log2(std::uint64_t x) noexcept {
+    return x == 1 ? 0u : floor_log2(x - 1) + 1u;
+}
+
+/// The position of the lowest set bit: lowest_bit(12) == 2. x must not be 0.
+constexpr unsigned lowest_bit(std::uint64_t x) noexcept {
+    return static_cast<unsigned>(__builtin_ctzll(x));
+}
+
+/// Bytes of a range at any multiple of 'base' in which 'bytes' at a multiple of 'alignment' (powers of two) have room;
+/// 0 where there are no bytes or too many.
+constexpr std::size_t with_slack(std::size_t bytes, std::size_t alignment, std::size_t base) noexcept {
+    std::size_t const slack = alignment > base ? alignment - base : 0;
+    return bytes == 0 || add_overflows(bytes, slack) ? 0 : bytes + slack;
+}
+
+/// How many bits of x are set.
+constexpr unsigned count_bits(std::uint64_t x) noexcept {
+    // By sums side by side: the builtin is a call where the compiler may not assume the instruction.
+    x -= x >> 1 & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
+    return static_cast<unsigned>(x * 0x0101010101010101u >> 56);
+}
+
+/// The least power of two that is not below x; 0 when it does not fit std::size_t. x must not be 0.
+constexpr std::size_t power_of_two_above(std::size_t x) noexcept {
+    return x > (SIZE_MAX / 2 + 1) ? 0 : std::size_t{1} << ceil_log2(x);
+}
+
+/// The greatest power of two that divides x: the alignment that an address happens to have; 0 for x == 0.
+constexpr std::size_t natural_alignment(std::size_t x) noexcept {
+    return x & (~x + 1);
+}
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What may a program choose about stream order, beside the identity of streams?
+//
+// Which of two rungs of the ladder in reuse/stream_ordered.hpp comes first, as a policy, and how much a stream keeps
+// for itself, as a struct of constants.
+//
+// invariant: both are read at compile time only.
+// cost:      none.
+// not for:   run-time options: see pool_options.
+
+#include <cstddef>
+#include <weir/base/size.hpp>
+#include <weir/fwd.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+namespace handover {
+/// Rung 3 before 4: streams stay independent of one another, at the price of more memory.
+struct grow_first {
+    static constexpr bool waits_before_growing = false;
+};
+/// Rung 4 before 3: the smallest footprint, at the price of streams that wait for one another.
+struct wait_first {
+    static constexpr bool waits_before_growing = true;
+};
+} // namespace handover
+
+namespace reuse {
+
+/// The constants of stream_ordered. Derive and hide a member to change it.
+struct stream_ordered_tuning {
+    /// Blocks that a stream keeps, found by size, before it records an event; 1 to 254. More: fewer events (148 ns
+    /// each) on long runs of frees; each costs 24 bytes a stream.
+    static constexpr unsigned recent_blocks = 64;
+    /// Bytes that a stream keeps so. More: large pairs stay cheap; less: other streams see freed memory sooner.
+    static constexpr std::size_t recent_bytes = 4 * MiB;
+    /// Bytes from which on a block is placed with a view of all that any stream may have, and not just of its own
+    /// stream's. Less: a smaller footprint with several streams; more: fewer queries for large blocks.
+    static constexpr std::size_t gather_bytes = 8 * MiB;
+};
+
+} // namespace reuse
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does one element of a pool get an owner?
+//
+// 'device_value<T>' is where a reduction leaves its result, a counter that kernels add to, a flag.
+// 'pinned_value<T>' is its twin on the host's side, where a copy engine or a kernel leaves a result for the
+// host to read.
+//
+//     weir::device_value<int> count(pool, stream, 0);
+//     tally<<<grid, block, 0, stream>>>(xs.data(), xs.size(), count.data());
+//     int const n = count.value_sync();
+//
+// invariant: T is trivially copyable; a value holds its element until it is moved from, and then none.
+// order:     see 'pooled'. Device: set and read in the order of its stream. Pinned: the host touches the
+//            element at once, so finish work in flight on it first ('synchronize(value.stream())').
+// cost:      one block of the pool each, whose least size is the pool's grain (256 bytes and more for device
+//            pools).
+// not for:   many of them: see vector.
+
+#include <cstddef>
+#include <weir/base/element.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/pool_ref.hpp>
+#include <weir/runtime/pooled.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// One element that kernels use, of a device, managed or pinned pool. `T` must be trivially copyable.
+/// Constructors throw what the pool's 'allocate' throws, and usage_error where `stream` is the host.
+template <class T>
+class device_value : public pooled<memory_space::device> {
+    static_assert(element<T>::most > 0); // which makes the compiler look at the rules
+
+public:
+    using value_type = T;
+
+    /// An element that is not initialised.
+    device_value(pool_ref<memory_space::device> pool, stream_ref stream)
+        : pooled(pool, stream, element<T>::bytes_of(1), alignof(T)) {}
+
+    /// `value`, written on the stream.
+    device_value(pool_ref<memory_space::device> pool, stream_ref stream, T const& value)
+        : device_value(pool, stream) {
+        set_async(value);
+    }
+
+    /// A copy of another value, of any pool and stream: after the work on its stream so far, and before what
+    /// that stream does next.
+    device_value(pool_ref<memory_space::device> pool, stream_ref stream, device_value const& source)
+        : pooled(pool, stream, 0, alignof(T)) {
+        bytes_.assign(source.bytes_);
+    }
+
+    /// The element's address; null once moved from.
+    T* data() noexcept { return reinterpret_cast<T*>(bytes_.data()); }
+    T const* data() const noexcept { return reinterpret_cast<T const*>(bytes_.data()); }
+
+    /// Overwrites the element, on the stream. Throws cuda_error, and usage_error where the value was moved
+    /// from or the stream is being captured.
+    void set_async(T const& value) {
+        require_element();
+        T const here = value; // on the stack: what was referred to may be pinned, and read later
+        bytes_.write_now(0, &here, sizeof(T));
+    }
+
+    /// Overwrites the element with zero bytes, on the stream. Throws cuda_error.
+    void zero_async() { bytes_.zero(); }
+
+    /// The element, after waiting for the stream. Errors as 'set_async'.
+    T value_sync() const {
+        require_element();
+        alignas(T) std::byte raw[sizeof(T)];
+        bytes_.read_sync(0, raw, sizeof(T));
+        return *reinterpret_cast<T const*>(raw);
+    }
+
+    /// Enqueues a copy of the element to `target`, host or device memory, which must live until the stream
+    /// has done it. Throws cuda_error.
+    void copy_to_async(T* target) const { bytes_.read(0, target, bytes_.size()); }
+
+private:
+    void require_element() const {
+        if (bytes_.size() == 0)
+            throw usage_error(
+                "weir: this device_value was moved from and has no element; assign another to it first");
+    }
+};
+
+/// One element that the host and copy engines use, of a pinned or managed pool. `T` must be trivially
+/// copyable. Constructors throw what the pool's 'allocate' throws, and usage_error where `stream` is the
+/// host.
+template <class T>
+class pinned_value : public pooled<memory_space::pinned> {
+    static_assert(element<T>::most > 0); // which makes the compiler look at the rules
+
+public:
+    using value_type = T;
+
+    /// An element that is not initialised.
+    pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream)
+        : pooled(pool, stream, element<T>::bytes_of(1), alignof(T)) {}
+
+    /// `value`, written at once.
+    pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream, T const& value)
+        : pinned_value(pool, stream) {
+        bytes_.write(0, &value, sizeof(T));
+    }
+
+    /// The element's address; null once moved from.
+    T* data() noexcept { return reinterpret_cast<T*>(bytes_.data()); }
+    T const* data() const noexcept { return reinterpret_cast<T const*>(bytes_.data()); }
+
+    /// The element. Not for a value that was moved from.
+    T& operator*() noexcept { return *data(); }
+    T const& operator*() const noexcept { return *data(); }
+    T* operator->() noexcept { return data(); }
+    T const* operator->() const noexcept { return data(); }
+};
+
+} // namespace v0
+} // namespace weir

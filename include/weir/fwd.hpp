@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which names does weir have, and what are their defaults?
+//
+// Every template of the library is declared here with all of its default arguments, and nowhere else:
+// a header that defines one includes this page. Include it alone where a name is enough.
+//
+// not for: using a part; include its header, or <weir/weir.hpp> for all of the core.
+
+#include <cstddef>
+
+#define WEIR_VERSION 100 // major * 10000 + minor * 100 + patch
+
+namespace weir {
+inline namespace v0 {
+
+enum class memory_space : unsigned char;
+class stream_ref;
+class pool_options;
+
+namespace placement {
+class arena;
+template <std::size_t BlockBytes>
+class slab;
+template <std::size_t MinimumBytes = 256>
+class bins;
+template <std::size_t GranularityBytes = 512>
+class best_fit;
+template <std::size_t ThresholdBytes, class Small, class Large>
+class by_size;
+} // namespace placement
+
+namespace upstream {
+class device;
+template <unsigned Flags = 0>
+class pinned;
+class managed;
+class host;
+template <memory_space Space>
+class span;
+} // namespace upstream
+
+namespace identity {
+struct checked;
+struct promised;
+} // namespace identity
+
+namespace handover {
+struct grow_first;
+struct wait_first;
+} // namespace handover
+
+namespace reuse {
+struct immediate;
+struct after_event;
+struct stream_ordered_tuning;
+template <class Identity = identity::checked, class Handover = handover::grow_first,
+          class Tuning = stream_ordered_tuning>
+struct stream_ordered;
+} // namespace reuse
+
+namespace growth {
+template <std::size_t ChunkBytes>
+struct fixed;
+template <std::size_t FirstBytes = std::size_t{16} << 20, unsigned Percent = 8,
+          std::size_t ExactBytes = std::size_t{10} << 20>
+struct geometric;
+struct exact;
+} // namespace growth
+
+template <class Upstream, class Placement, class Reuse, class Growth = growth::geometric<>>
+class pool;
+class driver_pool;
+template <class Pool>
+class scope;
+
+namespace layer {
+template <class Pool>
+class statistics;
+template <class Pool>
+class limit;
+template <class First, class Second>
+class fallback;
+template <class Pool>
+class guard;
+template <class Pool>
+class synchronized;
+} // namespace layer
+
+template <memory_space Required>
+class pool_ref;
+class device_buffer;
+class pinned_buffer;
+template <class T>
+class device_vector;
+template <class T>
+class pinned_vector;
+template <class T>
+class device_value;
+template <class T>
+class pinned_value;
+
+} // namespace v0
+} // namespace weir

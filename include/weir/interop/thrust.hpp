@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does Thrust take its memory from a pool?
+//
+// In two places. Algorithms need temporary storage: 'par(pool, stream)' and 'par_nosync(pool, stream)' are
+// execution policies that take it from the pool and give it back on the stream, so that no algorithm calls
+// cudaMalloc or cudaFree, which wait for the whole device. Thrust's own containers need an allocator.
+//
+//     thrust::sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());  // a weir::device_vector
+//
+//     using allocator = weir::interop::thrust::allocator<float>;
+//     thrust::device_vector<float, allocator> ys(n, allocator(pool, stream));
+//
+// 'par' returns when the algorithm is done; 'par_nosync' may return while it runs, and its storage is then
+// freed behind it on the stream, which a stream-ordered pool may do.
+//
+// invariant: a policy owns its allocator, and both refer to the pool, which outlives them and their memory.
+// order:     an algorithm's work and storage are on the policy's stream. A thrust::device_vector works on the
+//            default stream, whatever its allocator's stream: fresh memory is ordered before that work, and
+//            Thrust has finished what it began when the memory is freed.
+// order:     where Thrust's device system is the host (THRUST_DEVICE_SYSTEM_CPP, _OMP, _TBB), algorithms run
+//            at once, in memory that the host must reach. Making a policy then waits for the stream; make one
+//            for each call.
+// cost:      one pool allocation a temporary; off the default stream, an event for each of a vector's blocks.
+// not for:   a pool that is not stream ordered with 'par_nosync', unless one stream uses it.
+
+#include <cstddef>
+#include <string>
+#include <thrust/device_ptr.h>
+#include <thrust/execution_policy.h>
+#include <type_traits>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/resource.hpp>
+#include <weir/base/size.hpp>
+#include <weir/runtime/order_after.hpp>
+#include <weir/runtime/pool_ref.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace interop {
+namespace thrust {
+
+namespace detail {
+
+#if THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_CUDA
+inline constexpr bool runs_on_host = false;
+#else
+inline constexpr bool runs_on_host = true;
+#endif
+
+// A pool and a stream, as both allocators see them.
+class source {
+public:
+    source(pool_ref<memory_space::device> pool, stream_ref stream) : pool_(pool), stream_(stream) {
+        if (stream.is_host())
+            throw usage_error("weir: Thrust runs on a stream, and 'on_host' is none; name one");
+    }
+
+    void* allocate(std::size_t count, std::size_t size, std::size_t alignment) const {
+        if (multiply_overflows(count, size))
+            throw usage_error("weir: Thrust asked for " + std::to_string(count) + " elements of " +
+                              std::to_string(size) + " bytes, which do not fit the address space");
+        // Host code that uses the memory at once needs memory that nothing in flight uses.
+        return pool_.allocate(runs_on_host ? stream_ref(on_host) : stream_, count * size, aligned(alignment));
+    }
+    void deallocate(void* p, std::size_t count, std::size_t size, std::size_t alignment) const noexcept {
+        pool_.deallocate(stream_, p, count * size, aligned(alignment));
+    }
+
+    pool_ref<memory_space::device> pool() const noexcept { return pool_; }
+    stream_ref stream() const noexcept { return stream_; }
+
+private:
+    std::size_t aligned(std::size_t alignment) const noexcept {
+        return alignment > pool_.default_alignment() ? alignment : pool_.default_alignment();
+    }
+
+    pool_ref<memory_space::device> pool_;
+    stream_ref stream_;
+};
+
+// What a policy holds: Thrust asks it for bytes, and uses them on the policy's stream.
+class temporaries : public source {
+public:
+    using value_type = char;
+    using pointer = ::thrust::device_ptr<char>;
+
+    using source::source;
+    pointer allocate(std::size_t bytes) { return pointer(static_cast<char*>(source::allocate(bytes, 1, 1))); }
+    void deallocate(pointer p, std::size_t bytes) noexcept { source::deallocate(p.get(), bytes, 1, 1); }
+};
+
+} // namespace detail
+
+/// The allocator of a thrust::device_vector<T, allocator<T>>. Copies refer to the same pool and stream, and
+/// move along with the vector's contents. Any thread may call any member, where the pool is thread-safe.
+template <class T>
+class allocator : public detail::source {
+public:
+    using value_type = T;
+    using pointer = ::thrust::device_ptr<T>;
+    using const_pointer = ::thrust::device_ptr<T const>;
+    using reference = ::thrust::device_reference<T>;
+    using const_reference = ::thrust::device_reference<T const>;
+    using size_type = std::size_t;
+    using difference_type = std::ptrdiff_t;
+    using propagate_on_container_copy_assignment = std::true_type;
+    using propagate_on_container_move_assignment = std::true_type;
+    using propagate_on_container_swap = std::true_type;
+    using is_always_equal = std::false_type;
+
+    /// The same pool and stream for another type.
+    template <class U>
+    struct rebind {
+        using other = allocator<U>;
+    };
+
+    /// Memory of `pool`, a device, managed or pinned pool, for use on `stream` and on the default stream.
+    /// Throws usage_error where `stream` is the host.
+    allocator(pool_ref<memory_space::device> pool, stream_ref stream) : source(pool, stream) {}
+    template <class U>
+    allocator(allocator<U> const& other) : source(other) {}
+
+    /// `count` elements, not initialised. Throws what the pool's 'allocate' throws, and cuda_error.
+    pointer allocate(std::size_t count) {
+        void* const p = source::allocate(count, sizeof(T), alignof(T));
+        if constexpr (!detail::runs_on_host) {
+            try {
+                order_after(cudaStream_t{}, stream()); // where the vector's own work will be
+            } catch (...) {
+                deallocate(pointer(static_cast<T*>(p)), count);
+                throw;
+            }
+        }
+        return pointer(static_cast<T*>(p));
+    }
+
+    /// Gives the elements back, on the stream. Does not block.
+    void deallocate(pointer p, std::size_t count) noexcept {
+        source::deallocate(p.get(), count, sizeof(T), alignof(T));
+    }
+
+    /// Whether either may free what the other allocated: the pool and the stream are the same.
+    friend bool operator==(allocator const& a, allocator const& b) noexcept {
+        return a.pool() == b.pool() && a.stream() == b.stream();
+    }
+    friend bool operator!=(allocator const& a, allocator const& b) noexcept { return !(a == b); }
+};
+
+/// An execution policy: work and temporary storage, from `pool`, on `stream`. The algorithm is done when it
+/// returns. Throws usage_error where `stream` is the host. The algorithm throws what the pool's 'allocate'
+/// throws.
+inline auto par(pool_ref<memory_space::device> pool, stream_ref stream) {
+#if THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_CUDA
+    return ::thrust::cuda::par(detail::temporaries(pool, stream)).on(stream.get());
+#else
+    detail::temporaries const storage(pool, stream); // const: of another, Thrust would keep a reference
+    synchronize(stream);
+    return ::thrust::device(storage);
+#endif
+}
+
+/// As 'par', but the algorithm may return before it is done, if it has no result to return. On a host device
+/// system the same as 'par'.
+inline auto par_nosync(pool_ref<memory_space::device> pool, stream_ref stream) {
+#if THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_CUDA
+    return ::thrust::cuda::par_nosync(detail::temporaries(pool, stream)).on(stream.get());
+#else
+    return par(pool, stream);
+#endif
+}
+
+} // namespace thrust
+} // namespace interop
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Where does an allocation go when the pool has no room?
+//
+// To another pool: the first is asked first, and what it refuses the second may grant. A free goes back to the
+// pool that owns the address, which the first must be able to tell. Fallbacks nest for more than two.
+//
+// invariant: a block goes back where it came from.
+// order:     both pools' own.
+// cost:      a look-up of the owner a free; nothing on an allocation that the first grants.
+// not for:   mixing spaces that the user of the memory must tell apart: it says the narrower of the two.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <weir/base/contracts.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/resource.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace layer {
+
+/// Any thread may call any member if both pools allow it. `First` and `Second`: pools, or references to pools.
+template <class First, class Second>
+class fallback : public resource<fallback<First, Second>> {
+    using first_pool = std::remove_reference_t<First>;
+    using second_pool = std::remove_reference_t<Second>;
+    static_assert(contracts::require_layered<first_pool, stream_ref>());
+    static_assert(contracts::require_layered<second_pool, stream_ref>());
+    static_assert(contracts::has_owns<first_pool>,
+                  "weir: layer::fallback needs a first pool with 'bool owns(void const*) const', to know where a "
+                  "block goes back to");
+
+public:
+    /// Where memory of either pool can be used: the space both share, else the one that fewer may touch.
+    static constexpr memory_space space =
+        device_accessible(first_pool::space) && device_accessible(second_pool::space)
+            ? (host_accessible(first_pool::space) ? second_pool::space : first_pool::space)
+            : memory_space::host;
+    static_assert((device_accessible(first_pool::space) && device_accessible(second_pool::space)) ||
+                      (host_accessible(first_pool::space) && host_accessible(second_pool::space)),
+                  "weir: layer::fallback needs two pools whose memory can be used in one place: both from devices "
+                  "or both from the host");
+    static constexpr bool thread_safe = first_pool::thread_safe && second_pool::thread_safe;
+    static constexpr bool stream_ordered = first_pool::stream_ordered && second_pool::stream_ordered;
+    static constexpr std::size_t default_alignment =
+        first_pool::default_alignment > second_pool::default_alignment ? first_pool::default_alignment
+                                                                       : second_pool::default_alignment;
+
+    /// Each argument makes one pool, or is the pool where the type is a reference.
+    template <class A, class B>
+    fallback(A&& first, B&& second) : first_(std::forward<A>(first)), second_(std::forward<B>(second)) {}
+    fallback(fallback const&) = delete;
+    fallback& operator=(fallback const&) = delete;
+
+    /// A block of the first pool that has room, or null.
+    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
+                                     std::size_t alignment = default_alignment) {
+        if (void* const block = first_.try_allocate(stream, bytes, alignment))
+            return block;
+        return second_.try_allocate(stream, bytes, alignment);
+    }
+
+    /// Back to the pool that it came from.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                    std::size_t alignment = default_alignment) noexcept {
+        if (first_.owns(p))
+            first_.deallocate(stream, p, bytes, alignment);
+        else
+            second_.deallocate(stream, p, bytes, alignment);
+    }
+
+    /// Forwarded to the block's pool; where both pools know second uses.
+    template <class A = first_pool, class B = second_pool,
+              class = std::enable_if_t<contracts::has_used_on<A, stream_ref> && contracts::has_used_on<B, stream_ref>>>
+    void used_on(void* p, stream_ref stream) {
+        if (first_.owns(p))
+            first_.used_on(p, stream);
+        else
+            second_.used_on(p, stream);
+    }
+
+    /// Whether either pool owns `p`; where the second can tell.
+    template <class B = second_pool, class = std::enable_if_t<contracts::has_owns<B>>>
+    bool owns(void const* p) const {
+        return first_.owns(p) || second_.owns(p);
+    }
+
+    /// Blocks until what was freed in either pool may be reused; where both can. Throws as they do.
+    template <class A = first_pool, class B = second_pool>
+    auto settle() -> decltype(std::declval<A&>().settle(), std::declval<B&>().settle()) {
+        first_.settle();
+        second_.settle();
+    }
+
+    /// Trims the second pool and then the first, until both together hold `keep_bytes` or cannot give more back; returns
+    /// the bytes given back; where both can. Throws as they do.
+    template <class A = first_pool, class B = second_pool>
+    auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<A&>().trim(), std::declval<B&>().trim()) {
+        std::size_t const first_bytes = first_.facts().reserved_bytes;
+        std::size_t const given_back = second_.trim(keep_bytes > first_bytes ? keep_bytes - first_bytes : 0);
+        std::size_t const second_bytes = second_.facts().reserved_bytes;
+        return given_back + first_.trim(keep_bytes > second_bytes ? keep_bytes - second_bytes : 0);
+    }
+
+    first_pool& first() noexcept { return first_; }
+    first_pool const& first() const noexcept { return first_; }
+    second_pool& second() noexcept { return second_; }
+    second_pool const& second() const noexcept { return second_; }
+
+    /// Sums of both pools; the largest free range of either; both names.
+    memory_report facts() const {
+        memory_report const a = first_.facts();
+        memory_report const b = second_.facts();
+        return memory_report{a.name + ", then " + b.name,
+                             a.in_use_bytes + b.in_use_bytes,
+                             a.reserved_bytes + b.reserved_bytes,
+                             add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
+                             a.largest_free_bytes > b.largest_free_bytes ? a.largest_free_bytes : b.largest_free_bytes,
+                             a.live_blocks + b.live_blocks,
+                             a.chunks + b.chunks,
+                             a.lost_bytes + b.lost_bytes};
+    }
+    std::size_t reserved_bytes() const { return facts().reserved_bytes; }
+    std::size_t in_use_bytes() const { return facts().in_use_bytes; }
+    std::size_t limit_bytes() const { return facts().limit_bytes; }
+    std::string name() const { return facts().name; }
+    std::string report() const { return report_text(facts(), "two pools"); }
+    std::string refusal(std::size_t bytes, std::size_t alignment) const {
+        return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
+    }
+    int device() const { return first_.device(); }
+
+private:
+    First first_;
+    Second second_;
+};
+
+} // namespace layer
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Who frees memory that is not theirs to free?
+//
+// Keeps a ledger of the blocks that are live and holds every free against it: a block that was never handed out
+// here, one that was freed before, an address inside a block, a size or an alignment that is not the allocation's.
+// A wrong free is said in a sentence and goes no further, so the pool stays sound; where only the size or the
+// alignment is wrong the block is freed with the right ones. The recipes wear this layer in debug builds.
+//
+// invariant: the wrapped pool sees frees of live blocks only, with the size and alignment that they were
+//            allocated with.
+// order:     a block leaves the ledger before the pool sees its free, and enters after the pool handed it out.
+// cost:      a mutex and a hash look-up a call, about 60 bytes of host memory for each address ever handed out.
+// not for:   writes beyond a block's end.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+#include <weir/base/address_map.hpp>
+#include <weir/base/contracts.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/layered.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace layer {
+
+/// Gets the sentence on a wrong free. It may abort; it must not throw.
+using violation_handler = void (*)(char const* sentence);
+
+/// The default: the sentence on stderr.
+inline void print_violation(char const* sentence) {
+    std::fprintf(stderr, "%s\n", sentence);
+}
+
+/// Any thread may call any member if the wrapped pool allows it.
+template <class Pool>
+class guard : public layered<guard<Pool>, Pool> {
+    using base = layered<guard<Pool>, Pool>;
+
+public:
+    /// `arguments`: the wrapped pool's.
+    template <class... Arguments>
+    explicit guard(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+
+    /// Sets who hears of wrong frees. Not while other threads use the pool.
+    void on_violation(violation_handler handler) noexcept { handler_ = handler; }
+
+    /// As the wrapped pool's.
+    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
+                                     std::size_t alignment = base::default_alignment) {
+        void* const p = this->pool_.try_allocate(stream, bytes, alignment);
+        if (p) {
+            try {
+                std::lock_guard<std::mutex> const lock(mutex_);
+                enter(reinterpret_cast<std::uintptr_t>(p), bytes, alignment);
+            } catch (...) {
+                this->pool_.deallocate(stream, p, bytes, alignment);
+                throw;
+            }
+        }
+        return p;
+    }
+
+    /// As the wrapped pool's, for a block that is live; else a sentence, and nothing is freed.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                    std::size_t alignment = base::default_alignment) noexcept {
+        if (!p)
+            return;
+        block found;
+        std::string complaint;
+        {
+            std::lock_guard<std::mutex> const lock(mutex_);
+            auto const address = reinterpret_cast<std::uintptr_t>(p);
+            std::uint32_t const at = index_.find(address);
+            if (at == address_map::none || !blocks_[at].live) {
+                complaint = wrong_address(address, at != address_map::none);
+            } else {
+                found = blocks_[at];
+                blocks_[at].live = false;
+                if (found.bytes != bytes || found.alignment != alignment)
+                    complaint = "was allocated with " + numbers(found.bytes, found.alignment) + " and is freed with " +
+                                numbers(bytes, alignment) + "; pass the allocation's (freed with those)";
+            }
+        }
+        if (!complaint.empty())
+            handler_(("weir: layer::guard: the block at " + text_of(p) + " " + complaint).c_str());
+        if (found.live)
+            this->pool_.deallocate(stream, p, found.bytes, found.alignment);
+    }
+
+    /// As the wrapped pool's, for a block that is live. Throws usage_error for another.
+    template <class P = typename base::pool_type, class = std::enable_if_t<contracts::has_used_on<P, stream_ref>>>
+    void used_on(void* p, stream_ref stream) {
+        if (p) {
+            std::lock_guard<std::mutex> const lock(mutex_);
+            auto const address = reinterpret_cast<std::uintptr_t>(p);
+            std::uint32_t const at = index_.find(address);
+            if (at == address_map::none || !blocks_[at].live)
+                throw usage_error("weir: layer::guard: 'used_on' of the block at " + text_of(p) + ", which " +
+                                  wrong_address(address, at != address_map::none));
+        }
+        this->pool_.used_on(p, stream);
+    }
+
+private:
+    struct block {
+        std::uintptr_t address = 0;
+        std::size_t bytes = 0;
+        std::size_t alignment = 0;
+        bool live = false;
+    };
+
+    void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment) {
+        block const fresh{address, bytes, alignment, true};
+        std::uint32_t const at = index_.find(address);
+        if (at != address_map::none) {
+            blocks_[at] = fresh;
+            return;
+        }
+        blocks_.push_back(fresh);
+        try {
+            index_.insert(address, static_cast<std::uint32_t>(blocks_.size() - 1));
+        } catch (...) {
+            blocks_.pop_back();
+            throw;
+        }
+    }
+
+    std::string wrong_address(std::uintptr_t address, bool was_here) const {
+        for (block const& each : blocks_)
+            if (each.live && address > each.address && address - each.address < each.bytes)
+                return "is " + std::to_string(address - each.address) +
+                       " bytes inside a live block; free the pointer that 'allocate' returned";
+        if (was_here)
+            return "is freed already; free each block once";
+        return "was not handed out by this pool; free it where it was allocated";
+    }
+
+    static std::string numbers(std::size_t bytes, std::size_t alignment) {
+        return std::to_string(bytes) + " bytes at alignment " + std::to_string(alignment);
+    }
+    static std::string text_of(void* p) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%p", p);
+        return text;
+    }
+
+    std::mutex mutex_;
+    address_map index_; // address -> index into blocks_, of every address that was ever handed out
+    std::vector<block> blocks_;
+    violation_handler handler_ = &print_violation;
+};
+
+} // namespace layer
+} // namespace v0
+} // namespace weir

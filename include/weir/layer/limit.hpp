@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How is one user of a shared pool kept to its share?
+//
+// Refuses an allocation that would take the bytes live through this layer above a limit. Bytes are counted as
+// asked. A pool's own limit (pool_options) bounds what it holds from the driver; this one bounds what one part of
+// a program has out, and several can stand on one pool: layer::limit<my_pool&>.
+//
+// invariant: the bytes live through this layer never exceed the limit, at no moment and with any threads.
+// cost:      one atomic addition a call.
+// not for:   the memory that a pool reserves: see pool_options::limit.
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/layered.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace layer {
+
+/// Any thread may call any member if the wrapped pool allows it.
+template <class Pool>
+class limit : public layered<limit<Pool>, Pool> {
+    using base = layered<limit<Pool>, Pool>;
+
+public:
+    /// `limit_bytes`: the most that may be live; `arguments`: the wrapped pool's.
+    template <class... Arguments>
+    explicit limit(std::size_t limit_bytes, Arguments&&... arguments)
+        : base(std::in_place, std::forward<Arguments>(arguments)...), limit_bytes_(limit_bytes) {}
+
+    /// As the wrapped pool's; null also where the limit would be exceeded, and the wrapped pool is not asked then.
+    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
+                                     std::size_t alignment = base::default_alignment) {
+        std::size_t before = current_bytes_.load(std::memory_order_relaxed);
+        do {
+            if (bytes > limit_bytes_ - before)
+                return nullptr;
+        } while (!current_bytes_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+        returned held{*this, bytes};
+        void* const block = this->pool_.try_allocate(stream, bytes, alignment);
+        if (block)
+            held.bytes = 0;
+        return block;
+    }
+
+    /// As the wrapped pool's.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                    std::size_t alignment = base::default_alignment) noexcept {
+        this->pool_.deallocate(stream, p, bytes, alignment);
+        if (p)
+            current_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    }
+
+    /// Bytes live through this layer.
+    std::size_t current_bytes() const noexcept { return current_bytes_.load(std::memory_order_relaxed); }
+    /// The limit, in bytes.
+    std::size_t limit_bytes() const noexcept { return limit_bytes_; }
+
+    /// What the wrapped pool knows of itself; the limit is the lower of the two.
+    memory_report facts() const {
+        memory_report now = this->pool_.facts();
+        if (now.limit_bytes > limit_bytes_)
+            now.limit_bytes = limit_bytes_;
+        return now;
+    }
+
+    /// Why an allocation finds no room now: this layer's limit, or the wrapped pool's reason.
+    std::string refusal(std::size_t bytes, std::size_t alignment) const {
+        std::size_t const live = current_bytes();
+        if (bytes > limit_bytes_ - live)
+            return "layer::limit allows " + std::to_string(limit_bytes_) + " bytes at a time and " +
+                   std::to_string(live) + " are live; free something or raise the layer's limit";
+        return this->pool_.refusal(bytes, alignment);
+    }
+
+private:
+    // Takes the reservation back unless the block was handed out, also where the pool throws.
+    struct returned {
+        limit& owner;
+        std::size_t bytes;
+        ~returned() { owner.current_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+    };
+
+    std::size_t limit_bytes_;
+    std::atomic<std::size_t> current_bytes_{0};
+};
+
+} // namespace layer
+} // namespace v0
+} // namespace weir

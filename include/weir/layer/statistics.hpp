@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How much did the users of a pool ask for, now, at most, and in all?
+//
+// Counts what passes through: bytes as asked, without the pool's rounding, so that a peak here beside the pool's
+// reserved bytes says what the pool costs. 'reset_peaks' starts a new measurement without touching what is live.
+//
+// invariant: peak >= current; total never falls.
+// order:     counters are exact once no call is under way; a snapshot during calls may be off by those.
+// cost:      a few relaxed atomic operations a call.
+// not for:   how full the pool itself is: see pool::facts.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <weir/base/layered.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace layer {
+
+/// Any thread may call any member if the wrapped pool allows it.
+template <class Pool>
+class statistics : public layered<statistics<Pool>, Pool> {
+    using base = layered<statistics<Pool>, Pool>;
+
+public:
+    /// `arguments`: the wrapped pool's.
+    template <class... Arguments>
+    explicit statistics(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+
+    /// As the wrapped pool's; counts the block, or the failure.
+    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
+                                     std::size_t alignment = base::default_alignment) {
+        void* const block = this->pool_.try_allocate(stream, bytes, alignment);
+        if (block) {
+            raise(peak_bytes_, current_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+            raise(peak_blocks_, current_blocks_.fetch_add(1, std::memory_order_relaxed) + 1);
+            total_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+            total_blocks_.fetch_add(1, std::memory_order_relaxed);
+        } else if (bytes != 0) {
+            failures_.fetch_add(1, std::memory_order_relaxed);
+        }
+        return block;
+    }
+
+    /// As the wrapped pool's; counts the block out.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                    std::size_t alignment = base::default_alignment) noexcept {
+        if (p) {
+            current_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+            current_blocks_.fetch_sub(1, std::memory_order_relaxed);
+        }
+        this->pool_.deallocate(stream, p, bytes, alignment);
+    }
+
+    /// Bytes and blocks that are live.
+    std::uint64_t current_bytes() const noexcept { return current_bytes_.load(std::memory_order_relaxed); }
+    std::uint64_t current_blocks() const noexcept { return current_blocks_.load(std::memory_order_relaxed); }
+    /// The most that were live since the last reset_peaks.
+    std::uint64_t peak_bytes() const noexcept { return peak_bytes_.load(std::memory_order_relaxed); }
+    std::uint64_t peak_blocks() const noexcept { return peak_blocks_.load(std::memory_order_relaxed); }
+    /// All that was ever handed out.
+    std::uint64_t total_bytes() const noexcept { return total_bytes_.load(std::memory_order_relaxed); }
+    std::uint64_t total_blocks() const noexcept { return total_blocks_.load(std::memory_order_relaxed); }
+    /// Allocations that the pool refused.
+    std::uint64_t failures() const noexcept { return failures_.load(std::memory_order_relaxed); }
+
+    /// The peaks become what is live now. Call it while no other call is under way, or a peak may be missed.
+    void reset_peaks() noexcept {
+        peak_bytes_.store(current_bytes(), std::memory_order_relaxed);
+        peak_blocks_.store(current_blocks(), std::memory_order_relaxed);
+    }
+
+private:
+    static void raise(std::atomic<std::uint64_t>& peak, std::uint64_t now) noexcept {
+        std::uint64_t seen = peak.load(std::memory_order_relaxed);
+        while (seen < now && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+        }
+    }
+
+    std::atomic<std::uint64_t> current_bytes_{0};
+    std::atomic<std::uint64_t> current_blocks_{0};
+    std::atomic<std::uint64_t> peak_bytes_{0};
+    std::atomic<std::uint64_t> peak_blocks_{0};
+    std::atomic<std::uint64_t> total_bytes_{0};
+    std::atomic<std::uint64_t> total_blocks_{0};
+    std::atomic<std::uint64_t> failures_{0};
+};
+
+} // namespace layer
+} // namespace v0
+} // namespace weir

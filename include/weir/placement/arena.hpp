@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// arena: blocks one behind the other, freed all at once.
+//
+// A bump: a block is the next bytes of the current range, and when that is full, of the smallest later one that has
+// room. Frees do nothing, but for the block taken last, which is handed out again. What ends blocks is 'rewind' to a
+// mark, or 'clear'.
+//
+// invariant: ranges before the current one are used up, ranges after it are wholly free.
+// order: marks are rewound newest first; rewinding ends all marks made since.
+// cost: take a few instructions, O(ranges) where a range is full; mark and rewind O(1).
+// not for: blocks that end in no order.
+
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/fwd.hpp>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace weir {
+inline namespace v0 {
+namespace placement {
+
+/// Placement of blocks that end together. Not thread-safe. Only 'add' allocates host memory.
+class arena {
+public:
+    /// A point in the order of taking.
+    struct mark_type {
+        std::size_t index = 0; ///< ranges before the current one
+        std::size_t used = 0;  ///< bytes of the current one that were taken
+    };
+
+    /// Bytes that take(bytes, alignment) occupies.
+    static constexpr std::size_t rounded(std::size_t bytes, std::size_t) noexcept { return bytes; }
+
+    /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds; 0 on
+    /// overflow.
+    static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
+                                       std::size_t base_alignment) noexcept {
+        return with_slack(bytes, alignment, base_alignment);
+    }
+
+    /// The next bytes at a multiple of 'alignment' (a power of two), or range{}.
+    range take(std::size_t bytes, std::size_t alignment) noexcept {
+        if (bytes == 0)
+            return {};
+        if (!has_room(rest(), bytes, alignment) && !move_on(bytes, alignment))
+            return {};
+        range const block{align_up(rest().offset, alignment), bytes};
+        used_ = block.end() - ranges_[index_].offset;
+        return block;
+    }
+
+    /// Nothing, unless it is the block that was taken last.
+    void give(range block) noexcept {
+        if (block && index_ < ranges_.size() && ranges_[index_].contains(block) &&
+            block.end() == rest().offset)
+            used_ = block.offset - ranges_[index_].offset;
+    }
+
+    /// Adds a range behind the others. Throws std::bad_alloc before any change.
+    void add(range fresh) {
+        if (fresh)
+            ranges_.push_back(fresh);
+    }
+
+    /// Takes out exactly 'wanted', a range that was added, if it holds no block; else changes nothing and answers
+    /// false. Marks stay good.
+    bool remove(range wanted) noexcept {
+        for (std::size_t at = used_ == 0 ? index_ : index_ + 1; at < ranges_.size(); ++at)
+            if (ranges_[at] == wanted) {
+                ranges_.erase(ranges_.begin() + static_cast<std::ptrdiff_t>(at));
+                return true;
+            }
+        return false;
+    }
+
+    /// Where the next block would come from.
+    mark_type mark() const noexcept { return {index_, used_}; }
+
+    /// Ends every block taken since 'point' was made. Nothing happens where the arena is not beyond it.
+    void rewind(mark_type point) noexcept {
+        if (point.index < index_ || (point.index == index_ && point.used < used_)) {
+            index_ = point.index;
+            used_ = point.used;
+        }
+    }
+
+    /// Ends every block.
+    void clear() noexcept { rewind({}); }
+
+    /// Bytes that are not taken, in the current range and in later ones.
+    std::size_t free_bytes() const noexcept {
+        std::size_t sum = rest().bytes;
+        for (std::size_t at = index_ + 1; at < ranges_.size(); ++at)
+            sum += ranges_[at].bytes;
+        return sum;
+    }
+
+    /// Bytes of the largest block, of no special alignment, that a take gets now.
+    std::size_t largest() const noexcept {
+        std::size_t most = rest().bytes;
+        for (std::size_t at = index_ + 1; at < ranges_.size(); ++at)
+            most = ranges_[at].bytes > most ? ranges_[at].bytes : most;
+        return most;
+    }
+
+private:
+    // What is left of the current range.
+    range rest() const noexcept {
+        if (index_ == ranges_.size())
+            return {};
+        return {ranges_[index_].offset + used_, ranges_[index_].bytes - used_};
+    }
+
+    // The smallest later range with room becomes the current one; those passed over stay behind it, wholly free.
+    bool move_on(std::size_t bytes, std::size_t alignment) noexcept {
+        std::size_t best = ranges_.size();
+        for (std::size_t at = index_ + 1; at < ranges_.size(); ++at)
+            if (has_room(ranges_[at], bytes, alignment) &&
+                (best == ranges_.size() || ranges_[at].bytes < ranges_[best].bytes))
+                best = at;
+        if (best == ranges_.size())
+            return false;
+        // An unused current range is not used up: it changes places, and a mark at its start stays good.
+        if (used_ != 0)
+            ++index_;
+        std::swap(ranges_[best], ranges_[index_]);
+        used_ = 0;
+        return true;
+    }
+
+    std::vector<range> ranges_;
+    std::size_t index_ = 0; // the current range; one past the last where there is none
+    std::size_t used_ = 0;  // bytes taken from its start
+};
+
+} // namespace placement
+} // namespace v0
+} // namespace weir

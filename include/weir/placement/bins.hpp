@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// bins: small blocks in a few nanoseconds.
+//
+// Sizes are rounded up to one of eight classes an octave. A class takes its blocks from slabs: runs of at
+// most 64 equal blocks, with one 64-bit word that says which are free here (Bonwick's slab allocator, 1994,
+// with its bookkeeping out of band). A slab has a power of two of bytes and is naturally aligned, so the slab
+// of a block is found by masking its offset and hashing the result. A block of a slab that this object has
+// never seen starts a record for it: that is how blocks move between siblings. When all blocks of a slab are
+// back in one place, the slab is whole again: a class keeps one such slab, others become raw bytes that any
+// class may cut or that 'surrender' hands to whoever feeds this part.
+//
+// Blocks come from one slab until it is used up, then from the fullest of the next few, so that others empty.
+//
+// invariant: a record has a bit for each block that is free here and nothing else. Records with bits are in their
+//            class's list, those without sleep. A class has at most one whole slab.
+// order: none; an object belongs to one lock.
+// cost: take: a bit scan; give: a multiplication and at most one look-up; a new slab: O(raw pieces). About 80 host
+//       bytes a slab, that is 1 to 5 a block.
+// not for: blocks above 4,096 times MinimumBytes: rounded() is 0. Raw pieces do not join: put by_size over it where
+//          the mix of sizes changes.
+
+#include <weir/base/piece_list.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/slab_classes.hpp>
+#include <weir/base/slab_table.hpp>
+#include <weir/fwd.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace weir {
+inline namespace v0 {
+namespace placement {
+
+/// Placement of small blocks in size classes that are multiples of MinimumBytes. Not thread-safe; movable,
+/// not copyable; a moved-from object may only be assigned to or destroyed. Members that may allocate host
+/// memory throw std::bad_alloc before any change.
+template <std::size_t MinimumBytes>
+class bins {
+    static_assert(is_power_of_two(MinimumBytes) && MinimumBytes >= 16 && MinimumBytes <= 64 * KiB,
+                  "weir: bins' MinimumBytes must be a power of two from 16 to 65536, as in 'bins<256>'");
+    using classes = slab_classes<MinimumBytes>;
+
+public:
+    /// Every block starts at a multiple of this and occupies a multiple of it.
+    static constexpr std::size_t granularity = MinimumBytes;
+    /// The largest block that is served.
+    static constexpr std::size_t largest_block_bytes = classes::largest_block_bytes;
+
+    bins() = default;
+    bins(bins&& other) noexcept = default;
+    bins& operator=(bins&& other) noexcept = default;
+
+    /// Bytes that take(bytes, alignment) occupies; 0 where the block is none or too large to be served. At
+    /// most an eighth more than asked, from 8 * MinimumBytes on.
+    static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept {
+        std::size_t const wanted = at_least(bytes, alignment);
+        return wanted == 0 ? 0 : classes::block_bytes(classes::class_of(wanted));
+    }
+
+    /// Bytes of the slab, which must be naturally aligned, that take(bytes, alignment) is cut from.
+    static constexpr std::size_t refill(std::size_t bytes, std::size_t alignment) noexcept {
+        std::size_t const block = rounded(bytes, alignment);
+        return block == 0 ? 0 : classes::slab_bytes(classes::class_of(block));
+    }
+
+    /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
+    static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
+                                       std::size_t base_alignment) noexcept {
+        return with_slack(refill(bytes, alignment), refill(bytes, alignment), base_alignment);
+    }
+
+    /// A free block of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
+    range take(std::size_t bytes, std::size_t alignment) {
+        range block = take_at_hand(bytes, alignment);
+        if (!block && shed())
+            block = take_at_hand(bytes, alignment);
+        return block;
+    }
+
+    /// The same, but leaves alone the whole slabs that other classes keep.
+    range take_at_hand(std::size_t bytes, std::size_t alignment) {
+        std::size_t const wanted = at_least(bytes, alignment);
+        if (wanted == 0)
+            return {};
+        unsigned const in = classes::class_of(wanted);
+        index_type const s = kinds_[in].list != 0 ? kinds_[in].list : another_slab(in);
+        if (s == 0)
+            return {};
+        if (s == kinds_[in].whole)
+            kinds_[in].whole = 0;
+        slab_table::record& from = slabs_[s];
+        std::size_t const size = classes::block_bytes_of(in);
+        range const taken{from.base + lowest_bit(from.free) * size, size};
+        from.free &= from.free - 1;
+        free_bytes_ -= size;
+        if (from.free == 0)
+            use_up(s);
+        return taken;
+    }
+
+    /// Frees a block that this object or a sibling took.
+    void give(range block) {
+        unsigned const in = classes::class_of(block.bytes);
+        std::size_t const base = align_down(block.offset, classes::slab_bytes_of(in));
+        index_type s = kinds_[in].list;
+        if (s == 0 || slabs_[s].base != base) {
+            s = slabs_.record_of(base, in);
+            raw_.reserve(slabs_.capacity()); // where this throws, a sleeping record stays, which says nothing
+        }
+        merge(s, std::uint64_t{1} << classes::block_index(in, block.offset - base), block.bytes);
+    }
+
+    /// Makes a fresh range free for any class. Bytes outside whole smallest slabs are left unused.
+    void add(range fresh) {
+        range const inside = inward(fresh, classes::smallest_slab_bytes);
+        raw_.add(inside, slabs_.capacity());
+        free_bytes_ += inside.bytes;
+    }
+
+    /// Takes out exactly 'wanted' if all of it is free here, else answers false. Bytes that 'add' left unused
+    /// count as free. O(raw pieces).
+    bool remove(range wanted) {
+        range const inside = inward(wanted, classes::smallest_slab_bytes);
+        shed();
+        bool const taken = raw_.take_all(inside);
+        free_bytes_ -= taken ? inside.bytes : 0;
+        return taken;
+    }
+
+    /// An empty placement whose blocks may mix with this one's.
+    bins sibling() const { return bins(); }
+
+    /// Moves all free bytes of a sibling here.
+    void absorb(bins& other) {
+        if (&other == this || other.free_bytes_ == 0)
+            return;
+        if (free_bytes_ == 0) {
+            std::swap(*this, other); // what is known of slabs without free blocks goes along, harmlessly
+            return;
+        }
+        other.shed();
+        reserve(other.slabs_.size());
+        raw_.reserve(slabs_.capacity() + other.raw_.size());
+        other.surrender([this](range piece) {
+            raw_.put(piece);
+            free_bytes_ += piece.bytes;
+        });
+        for (slab_table::record const& from : other.slabs_)
+            if (from.free != 0)
+                merge(slabs_.record_of(from.base, from.in), from.free,
+                      count_bits(from.free) * classes::block_bytes(from.in));
+        other = bins();
+    }
+
+    /// Takes out a slab which, added to an empty sibling, lets take(bytes, alignment) succeed there.
+    range lend(std::size_t bytes, std::size_t alignment) {
+        std::size_t const wanted = refill(bytes, alignment);
+        range piece = wanted == 0 ? range{} : raw_.take(wanted, slabs_.capacity());
+        if (!piece && wanted != 0 && shed())
+            piece = raw_.take(wanted, slabs_.capacity());
+        free_bytes_ -= piece.bytes;
+        return piece;
+    }
+
+    /// Makes room so that adding one slab and taking a block from it do not throw.
+    void prepare() {
+        reserve(1);
+        raw_.reserve(slabs_.capacity() + piece_list::most_pieces + 1);
+    }
+
+    /// Hands each raw piece, which no class needs, to take_over(range). Where that throws, the piece stays
+    /// here.
+    template <class TakeOver>
+    void surrender(TakeOver&& take_over) {
+        while (!raw_.empty()) {
+            range const piece = raw_.back();
+            take_over(piece);
+            raw_.drop_back();
+            free_bytes_ -= piece.bytes;
+        }
+    }
+
+    /// The same, and then the whole slabs that classes keep. True where there was anything.
+    template <class TakeOver>
+    bool surrender_kept(TakeOver&& take_over) {
+        bool const any = shed() || !raw_.empty();
+        surrender(take_over);
+        return any;
+    }
+
+    /// Free bytes here, in blocks and in raw pieces; the tail of a slab behind its last block is neither.
+    std::size_t free_bytes() const noexcept { return free_bytes_; }
+
+    /// The largest block that a take can now get. O(raw pieces + classes).
+    std::size_t largest() const noexcept {
+        std::size_t piece = raw_.largest();
+        for (unsigned in = 0; in < classes::count; ++in)
+            piece =
+                kinds_[in].whole != 0 && classes::slab_bytes(in) > piece ? classes::slab_bytes(in) : piece;
+        for (unsigned in = classes::count; in-- > 0;)
+            if (kinds_[in].list != 0 || classes::slab_bytes(in) <= piece)
+                return classes::block_bytes(in);
+        return 0;
+    }
+
+    /// Host bytes that the records of slabs hold.
+    std::size_t bookkeeping_bytes() const noexcept {
+        return slabs_.bookkeeping_bytes() + raw_.bookkeeping_bytes();
+    }
+
+private:
+    using index_type = slab_table::index_type;
+
+    struct kind {
+        index_type list = 0;  // slabs with free blocks; blocks come from the first
+        index_type whole = 0; // one among them that is whole, used after the others
+    };
+
+    static constexpr unsigned candidates = 8; // slabs among which the fullest is chosen
+
+    // The size whose class serves the block; 0 where none does. A class is as aligned as the sizes that it
+    // serves.
+    static constexpr std::size_t at_least(std::size_t bytes, std::size_t alignment) noexcept {
+        std::size_t const size = align_up(bytes, alignment > granularity ? alignment : granularity);
+        return size > largest_block_bytes ? 0 : size;
+    }
+
+    // Room for 'more' records, each of which may become a raw piece, so that what follows cannot throw.
+    void reserve(std::size_t more) {
+        slabs_.reserve(more);
+        raw_.reserve(slabs_.capacity());
+    }
+
+    // Sets bits of blocks that became free.
+    void merge(index_type s, std::uint64_t blocks, std::size_t bytes) noexcept {
+        slab_table::record& to = slabs_[s];
+        kind& k = kinds_[to.in];
+        if (to.free == 0) {
+            // The slab in use stays first, since the cache knows it, unless it is whole.
+            if (k.list == k.whole)
+                push(k.list, s, 0);
+            else
+                push(slabs_[k.list].next, s, k.list);
+            slabs_.woke();
+        }
+        to.free |= blocks;
+        free_bytes_ += bytes;
+        if (to.free == classes::all_blocks(to.in))
+            make_whole(s);
+    }
+
+    void push(index_type& place, index_type s, index_type before) noexcept {
+        slabs_[s].previous = before;
+        slabs_[s].next = place;
+        if (place != 0)
+            slabs_[place].previous = s;
+        place = s;
+    }
+
+    void unlink(index_type s) noexcept {
+        slab_table::record const& from = slabs_[s];
+        (from.previous != 0 ? slabs_[from.previous].next : kinds_[from.in].list) = from.next;
+        if (from.next != 0)
+            slabs_[from.next].previous = from.previous;
+    }
+
+    // The first slab of a list has no free block left.
+    void use_up(index_type s) noexcept {
+        unlink(s);
+        slabs_.fell_asleep();
+        bring_forward(slabs_[s].in);
+    }
+
+    // The fullest of the first few slabs becomes the first, so that the others empty.
+    void bring_forward(unsigned in) noexcept {
+        index_type& head = kinds_[in].list;
+        index_type fullest = head;
+        unsigned fewest = 64 + 1;
+        unsigned looked = 0;
+        for (index_type at = head; at != 0 && looked != candidates; at = slabs_[at].next, ++looked)
+            if (unsigned const free = count_bits(slabs_[at].free); free < fewest) {
+                fewest = free;
+                fullest = at;
+            }
+        if (fullest != head) {
+            unlink(fullest);
+            push(head, fullest, 0);
+        }
+    }
+
+    // The list of the class is empty: a slab cut from raw bytes starts it again.
+    index_type another_slab(unsigned in) {
+        reserve(1);
+        range const piece = raw_.take(classes::slab_bytes(in), slabs_.capacity());
+        if (!piece)
+            return 0;
+        index_type const s = slabs_.record_of(piece.offset, in);
+        slabs_[s].free = classes::all_blocks(in);
+        slabs_.woke();
+        push(kinds_[in].list, s, 0);
+        kinds_[in].whole = s;
+        free_bytes_ -= classes::tail_bytes(in);
+        return s;
+    }
+
+    void make_whole(index_type s) noexcept {
+        unsigned const in = slabs_[s].in;
+        if (kinds_[in].whole != 0)
+            melt(s);
+        else
+            kinds_[in].whole = s;
+        if (slabs_[kinds_[in].list].next != 0)
+            bring_forward(in);
+    }
+
+    // A whole slab becomes raw bytes.
+    void melt(index_type s) noexcept {
+        unsigned const in = slabs_[s].in;
+        unlink(s);
+        raw_.put({slabs_[s].base, classes::slab_bytes(in)});
+        free_bytes_ += classes::tail_bytes(in);
+        slabs_.retire(s);
+    }
+
+    // Makes the whole slabs raw; true where there was one.
+    bool shed() noexcept {
+        bool any = false;
+        for (kind& k : kinds_)
+            if (index_type const s = std::exchange(k.whole, 0)) {
+                melt(s);
+                any = true;
+            }
+        return any;
+    }
+
+    kind kinds_[classes::count];
+    slab_table slabs_;
+    piece_list raw_;
+    std::size_t free_bytes_ = 0;
+};
+
+} // namespace placement
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// by_size: small blocks one way, large ones another.
+//
+// A part that is quick for small blocks wastes too much on large ones, and the reverse. This one routes by
+// size and lets the small part live inside the large one: the large part places the slabs that the small one
+// cuts, and gets each back when it is whole again. So there is one set of bytes, and no share to decide
+// beforehand.
+//
+// A block carries its rounded size only, so the route must show in it: what the large part serves is rounded
+// to more than the threshold, even a small block whose alignment is above it.
+//
+// invariant: rounded() <= ThresholdBytes exactly for the blocks of the small part; add() bytes enter through
+//            the large part, so fences and joins are its business alone.
+// order: none; an object belongs to one lock.
+// cost: one comparison, then the part's own.
+// not for: a small part that is not fed by slabs.
+
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/fwd.hpp>
+
+#include <cstddef>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace weir {
+inline namespace v0 {
+namespace placement {
+
+namespace detail {
+
+template <class Part, class = void>
+struct is_fed_by_slabs : std::false_type {};
+template <class Part>
+struct is_fed_by_slabs<
+    Part, std::void_t<decltype(Part::refill(std::size_t{}, std::size_t{})),
+                      decltype(std::declval<Part&>().prepare()),
+                      decltype(std::declval<Part&>().surrender(std::declval<void (*)(range)>())),
+                      decltype(std::declval<Part&>().surrender_kept(std::declval<void (*)(range)>())),
+                      decltype(std::declval<Part&>().take_at_hand(std::size_t{}, std::size_t{}))>>
+    : std::true_type {};
+
+template <class Part, class = void>
+struct joins_freed_bytes : std::false_type {};
+template <class Part>
+struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(std::size_t{})),
+                                           decltype(std::declval<Part&>().remove(range{}))>>
+    : std::true_type {};
+
+} // namespace detail
+
+/// Placement of blocks of at most ThresholdBytes in Small and of others in Large. Not thread-safe; movable,
+/// not copyable. Members that may allocate host memory throw std::bad_alloc and leave all bytes accounted
+/// for.
+template <std::size_t ThresholdBytes, class Small, class Large>
+class by_size {
+    static_assert(is_power_of_two(ThresholdBytes),
+                  "weir: by_size's ThresholdBytes must be a power of two, as in "
+                  "'by_size<64 * KiB, bins<>, best_fit<>>'");
+    static_assert(
+        detail::is_fed_by_slabs<Small>::value,
+        "weir: by_size's Small slot needs 'static std::size_t refill(std::size_t bytes, std::size_t "
+        "alignment)', 'void prepare()', 'range take_at_hand(bytes, alignment)', 'void surrender(TakeOver)' "
+        "and 'bool surrender_kept(TakeOver)', since it lives on slabs of the Large part; use 'bins<>'");
+    static_assert(
+        detail::joins_freed_bytes<Large>::value,
+        "weir: by_size's Large slot needs 'void fence(std::size_t offset)' and 'bool remove(range)', "
+        "since slabs and chunks return to it; use 'best_fit<>'");
+
+    static constexpr bool is_small(std::size_t bytes, std::size_t alignment) noexcept {
+        return bytes <= ThresholdBytes && alignment <= ThresholdBytes;
+    }
+
+    static constexpr std::size_t enlarged(std::size_t bytes) noexcept {
+        return bytes <= ThresholdBytes && bytes != 0 ? ThresholdBytes + 1 : bytes;
+    }
+
+public:
+    static_assert(
+        !detail::is_fed_by_slabs<Small>::value || Small::rounded(ThresholdBytes, 1) == ThresholdBytes,
+        "weir: by_size's Small part must serve blocks of exactly ThresholdBytes; lower the threshold or "
+        "raise the part's largest block");
+
+    /// Every block starts at a multiple of this.
+    static constexpr std::size_t granularity =
+        Small::granularity < Large::granularity ? Small::granularity : Large::granularity;
+
+    by_size() = default;
+
+    /// Bytes that take(bytes, alignment) occupies; 0 where the size is 0 or does not fit std::size_t.
+    static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept {
+        return is_small(bytes, alignment) ? Small::rounded(bytes, alignment)
+                                          : Large::rounded(enlarged(bytes), alignment);
+    }
+
+    /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
+    static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
+                                       std::size_t base_alignment) noexcept {
+        if (!is_small(bytes, alignment))
+            return Large::needs(enlarged(bytes), alignment, base_alignment);
+        std::size_t const slab = Small::refill(bytes, alignment);
+        return Large::needs(slab, slab, base_alignment);
+    }
+
+    /// A free block of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
+    range take(std::size_t bytes, std::size_t alignment) {
+        if (is_small(bytes, alignment)) {
+            range block = small_.take_at_hand(bytes, alignment);
+            if (!block && bytes != 0)
+                block = take_from_fresh_slab(bytes, alignment);
+            return block;
+        }
+        return take_large(enlarged(bytes), alignment);
+    }
+
+    /// Frees a block that this object or a sibling took.
+    void give(range block) {
+        if (block.bytes > ThresholdBytes) {
+            large_.give(block);
+            return;
+        }
+        small_.give(block);
+        return_surplus();
+    }
+
+    /// Makes a fresh range free.
+    void add(range fresh) { large_.add(fresh); }
+
+    /// Takes out exactly 'wanted' if all of it is free here, else answers false. Drops the fence at its
+    /// start.
+    bool remove(range wanted) {
+        if (large_.remove(wanted))
+            return true;
+        return small_.surrender_kept(into_large()) && large_.remove(wanted);
+    }
+
+    /// Nothing joins across 'offset' from now on, here and in every sibling. Call it before add.
+    void fence(std::size_t offset) { large_.fence(offset); }
+
+    /// An empty placement whose ranges may mix with this one's.
+    by_size sibling() const { return by_size(small_.sibling(), large_.sibling()); }
+
+    /// Moves all free bytes of a sibling here.
+    void absorb(by_size& other) {
+        small_.absorb(other.small_);
+        large_.absorb(other.large_);
+        return_surplus();
+    }
+
+    /// Takes out a range which, added to an empty sibling, lets take(bytes, alignment) succeed there: for a
+    /// small block a whole slab.
+    range lend(std::size_t bytes, std::size_t alignment) {
+        if (!is_small(bytes, alignment))
+            return take_large(enlarged(bytes), alignment);
+        std::size_t const slab = Small::refill(bytes, alignment);
+        return take_large(slab, slab);
+    }
+
+    /// Free bytes here.
+    std::size_t free_bytes() const noexcept { return small_.free_bytes() + large_.free_bytes(); }
+
+    /// Bytes of the largest block that a take can surely get now.
+    std::size_t largest() const noexcept {
+        return large_.largest() > ThresholdBytes ? large_.largest() : small_.largest();
+    }
+
+    /// Host bytes that the parts' records hold.
+    std::size_t bookkeeping_bytes() const noexcept {
+        return small_.bookkeeping_bytes() + large_.bookkeeping_bytes();
+    }
+
+private:
+    by_size(Small&& small_part, Large&& large_part)
+        : small_(std::move(small_part)), large_(std::move(large_part)) {}
+
+    auto into_large() noexcept {
+        return [this](range slab) { large_.give(slab); };
+    }
+
+    // Slabs that no class needs join again in the large part. What finds no host memory waits for the next
+    // time: the block that brought us here is given, and must not seem refused.
+    void return_surplus() noexcept {
+        try {
+            small_.surrender(into_large());
+        } catch (std::bad_alloc const&) {
+        }
+    }
+
+    range take_large(std::size_t bytes, std::size_t alignment) {
+        range block = large_.take(bytes, alignment);
+        if (!block && small_.surrender_kept(into_large()))
+            block = large_.take(bytes, alignment);
+        return block;
+    }
+
+    range take_from_fresh_slab(std::size_t bytes, std::size_t alignment) {
+        small_.prepare();
+        std::size_t const wanted = Small::refill(bytes, alignment);
+        range const slab = take_large(wanted, wanted);
+        if (!slab)
+            return {};
+        small_.add(slab);
+        return small_.take_at_hand(bytes, alignment);
+    }
+
+    Small small_;
+    Large large_;
+};
+
+} // namespace placement
+} // namespace v0
+} // namespace weir

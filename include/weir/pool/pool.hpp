@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do an upstream, a placement and a reuse rule become a pool?
+//
+// The pool binds the three answers: where chunks come from, which bytes of a chunk, and when freed bytes may be
+// handed out again. Its own part is small: it turns addresses into ranges, grows within its limit, and climbs
+// the reuse rule's ladder when the first try fails (see reuse/stream_ordered.hpp). Bookkeeping is on the host,
+// and no header stands in front of a block, so the size and the alignment come back at 'deallocate'.
+//
+// invariant: reserved_bytes() <= limit_bytes(); every block lies in one chunk; a failed call changes nothing.
+// order:     a block is for work enqueued on its stream after the allocation; its free is ordered after work
+//            enqueued on its stream before the free.
+// cost:      a try that succeeds is the reuse rule's 'take'; growth is one driver call, wholly free chunks are
+//            given back first.
+// not for:   watching or steering: layers do that.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <weir/base/contracts.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/holdings.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/pool_options.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/resource.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/spin_lock.hpp>
+#include <weir/base/text.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+template <class Upstream, class Placement, class Reuse, class Growth>
+class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
+    static_assert(contracts::require_upstream<Upstream>());
+    static_assert(contracts::require_placement<Placement>());
+    static_assert(contracts::require_rule<Reuse, Placement>());
+    static_assert(contracts::require_growth<Growth>());
+    using rule = typename Reuse::template over<Placement>;
+    static_assert(contracts::require_reuse<rule, stream_ref>());
+    static constexpr bool ends_many = contracts::holds<contracts::ends_many, rule>; // blocks at a time
+
+public:
+    /// Where this pool's memory can be used.
+    static constexpr memory_space space = Upstream::space;
+    /// Whether any thread may call any member at any time; else one thread at a time.
+    static constexpr bool thread_safe = Reuse::thread_safe;
+    /// Whether a block may be freed while enqueued work still uses it.
+    static constexpr bool stream_ordered = Reuse::orders_streams;
+    /// The alignment of a block that asks for none, in bytes.
+    static constexpr std::size_t default_alignment =
+        space == memory_space::device || space == memory_space::managed ? 256 : alignof(std::max_align_t);
+
+    /// A pool that holds nothing yet. Throws cuda_error where the upstream does.
+    template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
+    explicit pool(pool_options options = {}) : pool(U(), std::move(options)) {}
+    /// The same over a given upstream.
+    explicit pool(Upstream upstream, pool_options options = {})
+        : options_(std::move(options)), held_(std::move(upstream), options_.limit_bytes()),
+          rule_(ordinal_of(held_.upstream())) {}
+    pool(pool const&) = delete;
+    pool& operator=(pool const&) = delete;
+
+    /// Gives all memory back to the upstream, after the work that uses it. Blocks still handed out are reported
+    /// on stderr (pool_options::on_leak) and are gone. May block on the device.
+    ~pool() {
+        tell_leaks();
+        if constexpr (stream_ordered && !releases_wait) {
+            try {
+                rule_.settle();
+            } catch (...) { // the device is lost: nothing runs any more
+            }
+        }
+    }
+
+    /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and when there is
+    /// no room. For work enqueued on `stream` from now on. Makes no driver call unless the pool must grow, and
+    /// never blocks on a device unless the pool is at its limit. Throws usage_error (alignment; a stream of another
+    /// device or, where identity is checked, one that is being captured), cuda_error, and std::bad_alloc when the
+    /// host has no memory for the bookkeeping; the pool is then as it was.
+    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
+                                     std::size_t alignment = default_alignment) {
+        if (!is_power_of_two(alignment))
+            throw usage_error("weir: an alignment must be a power of two; got " + std::to_string(alignment));
+        if (Placement::rounded(bytes, alignment) == 0)
+            return nullptr; // zero bytes, or more than a block can have
+        range block = rule_.take(bytes, alignment, stream);
+        if (!block)
+            block = climb(bytes, alignment, stream);
+        return reinterpret_cast<void*>(block.offset);
+    }
+
+    /// Takes a block back, ordered on `stream`; `bytes` and `alignment` are those of the allocation. Null does
+    /// nothing. What a captured stream frees is not handed out again, since its graph may use it at each launch. Never
+    /// blocks on a device.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                    std::size_t alignment = default_alignment) noexcept {
+        if (p)
+            rule_.give(range{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)}, stream);
+    }
+
+    /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Call it after
+    /// the launch, and again after the next one. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
+    template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_uses, R, stream_ref>>>
+    void used_on(void* p, stream_ref stream) {
+        if (p && !stream.is_host())
+            rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
+    }
+
+    /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns
+    /// the bytes given back. Bytes still in use by enqueued work stay: call 'settle' first to wait for them. A chunk
+    /// that CUDA refuses to take is kept for the next call. Throws cuda_error, std::bad_alloc.
+    std::size_t trim(std::size_t keep_bytes = 0) {
+        std::lock_guard<growth_lock> const lock(growth_lock_);
+        std::size_t const before = held_.bytes();
+        held_.offer_again();
+        if constexpr (gathers)
+            rule_.gather(on_host);
+        give_back(keep_bytes);
+        return before - held_.bytes();
+    }
+
+    /// Blocks until all enqueued work is done; then every freed byte may go to any stream. Breaks the captures that
+    /// are under way on the device, as cudaDeviceSynchronize does. Throws cuda_error.
+    void settle() { rule_.settle(); }
+
+    /// Ends every block and starts over with the chunks that the pool holds. The caller knows that nothing uses
+    /// them any more.
+    template <class P = Placement, class = std::enable_if_t<contracts::has_clear<P> && ends_many>>
+    void clear() {
+        rule_.placement().clear();
+        rule_.counts() = usage{};
+    }
+
+    /// A point to come back to: blocks allocated after 'mark' end with 'rewind'. See weir::scope.
+    template <class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
+    auto mark() {
+        return std::make_pair(rule_.placement().mark(), rule_.counts());
+    }
+    template <class Mark, class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
+    void rewind(Mark const& point) {
+        rule_.placement().rewind(point.first);
+        rule_.counts() = point.second;
+    }
+
+    /// Bytes held from the upstream. Any thread.
+    std::size_t reserved_bytes() const noexcept { return held_.bytes(); }
+    /// Bytes handed out and not yet freed, rounding included.
+    std::size_t in_use_bytes() const { return rule_.used().bytes; }
+    /// The most bytes that the pool may hold; SIZE_MAX: no limit.
+    std::size_t limit_bytes() const noexcept { return held_.limit_bytes(); }
+    std::string const& name() const noexcept { return options_.name(); }
+    /// The ordinal of the pool's device, or any_device.
+    int device() const noexcept { return ordinal_of(held_.upstream()); }
+
+    /// Whether `p` lies in memory that the pool holds. Never blocks on a device.
+    bool owns(void const* p) const noexcept { return held_.owns(reinterpret_cast<std::uintptr_t>(p)); }
+
+    /// What the pool knows of itself now.
+    memory_report facts() const {
+        usage const used = rule_.used();
+        return memory_report{options_.name(), used.bytes,  held_.bytes(), held_.limit_bytes(),
+                             used.largest_free_bytes, used.blocks, held_.count(), used.lost_bytes};
+    }
+    /// The same, as a line to print.
+    std::string report() const { return report_text(facts(), name_of(space)); }
+
+    /// Why an allocation of `bytes` bytes finds no room now.
+    std::string refusal(std::size_t bytes, std::size_t alignment) const {
+        std::size_t const needed = chunk_for(bytes, alignment);
+        if (needed == 0)
+            return "no block of this pool can have that size and alignment; ask for less";
+        if (!held_.has_room(needed))
+            return "no free range is large enough and the pool's limit leaves no room for another chunk of " +
+                   std::to_string(needed) + " bytes; raise pool_options::limit or free something";
+        return std::string("no free range is large enough and the upstream (") + name_of(space) +
+               " memory) has no room for another chunk of " + std::to_string(needed) +
+               " bytes; free something, here or in another pool";
+    }
+
+private:
+    static constexpr bool gathers = contracts::holds<contracts::gathers, rule, stream_ref>;
+    static constexpr bool releases_wait = contracts::holds<contracts::release_waits, Upstream>;
+    using growth_lock = std::conditional_t<thread_safe, std::mutex, no_lock>;
+    using holdings_of = holdings<Upstream, std::conditional_t<thread_safe, spin_lock, no_lock>>;
+
+    static int ordinal_of(Upstream const& upstream) noexcept {
+        if constexpr (contracts::holds<contracts::says_ordinal, Upstream>)
+            return upstream.ordinal();
+        else
+            return any_device;
+    }
+
+    // The bytes of a chunk that has room for the block if it starts at a multiple of `base`: whole pages; 0 if that
+    // overflows.
+    static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
+                                           std::size_t base = usual_alignment()) noexcept {
+        return align_up(Placement::needs(bytes, alignment, base), holdings_of::granularity());
+    }
+
+    // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
+    static constexpr std::size_t usual_alignment() noexcept {
+        std::size_t const page = natural_alignment(holdings_of::granularity());
+        return page > Upstream::alignment ? page : Upstream::alignment;
+    }
+
+    // The ladder above the first try. Whoever waits for a device holds no lock, so that the others go on.
+    range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        if (Placement::rounded(bytes, alignment) > limit_bytes())
+            return range{}; // waiting would not help
+        if constexpr (Reuse::waits_before_growing) {
+            if (range const block = search(bytes, alignment, stream, false))
+                return block;
+            if (range const block = rule_.borrow(bytes, alignment, stream))
+                return block;
+        }
+        if (range const block = search(bytes, alignment, stream))
+            return block;
+        if constexpr (contracts::holds<contracts::borrows, rule, stream_ref>) {
+            if (range const block = rule_.borrow(bytes, alignment, stream))
+                return block;
+            if constexpr (gathers) {
+                rule_.wait();
+                if (range const block = search(bytes, alignment, stream))
+                    return block;
+                if (rule_.unsettled_bytes() == 0)
+                    return range{};
+                rule_.settle();
+            }
+            return search(bytes, alignment, stream);
+        }
+        return range{};
+    }
+
+    // What needs no wait. One thread at a time: the others find what this one got.
+    range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
+        std::lock_guard<growth_lock> const lock(growth_lock_);
+        range const block = again(bytes, alignment, stream);
+        return block || !may_grow ? block : grow_and_take(bytes, alignment, stream);
+    }
+
+    range again(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        range block = rule_.take(bytes, alignment, stream);
+        if constexpr (gathers) {
+            if (!block) {
+                rule_.gather(stream);
+                block = rule_.take(bytes, alignment, stream);
+            }
+        }
+        return block;
+    }
+
+    range grow_and_take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        // Another thread that shares the stream may take the new chunk first, or the chunk starts at no page: then there
+        // is one more to get.
+        std::size_t needed = chunk_for(bytes, alignment);
+        for (int tries = 0; tries < 8 && grow(needed, stream); ++tries) {
+            if (range const block = rule_.take(bytes, alignment, stream))
+                return block;
+            needed = chunk_for(bytes, alignment, Upstream::alignment);
+        }
+        return range{};
+    }
+
+    bool grow(std::size_t needed, stream_ref stream) {
+        if (needed == 0 || needed > limit_bytes())
+            return false;
+        std::size_t const wanted = align_up(Growth::next(needed, held_.bytes()), holdings_of::granularity());
+        std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
+        // Chunks that nobody uses did not help here, or the bytes would have been found: they go back first.
+        give_back(held_.bytes() > needed ? held_.bytes() - needed : 0);
+        return acquire(step, stream) || (step != needed && acquire(needed, stream)) ||
+               (make_room() && acquire(needed, stream));
+    }
+
+    // Gives every chunk back that nobody uses, and offers again what the upstream refused; whether any went.
+    bool make_room() {
+        bool const any = give_back(0);
+        return held_.offer_again() || any;
+    }
+
+    bool acquire(std::size_t bytes, stream_ref stream) {
+        range const chunk = held_.acquire(bytes);
+        if (!chunk)
+            return false;
+        try {
+            rule_.add(chunk, stream);
+        } catch (...) {
+            held_.release(chunk);
+            throw;
+        }
+        return true;
+    }
+
+    // Returns wholly free chunks, the largest first, while more than `keep_bytes` are held; whether any.
+    bool give_back(std::size_t keep_bytes) {
+        bool any = false;
+        if constexpr (contracts::holds<contracts::removes, rule>)
+            for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;)
+                if (range const chunk = held_[i]; rule_.remove(chunk))
+                    any |= held_.release(chunk);
+        return any;
+    }
+
+    void tell_leaks() noexcept {
+        if (options_.on_leak() == leak_action::ignore)
+            return;
+        usage const used = rule_.used();
+        if (used.blocks == 0)
+            return;
+        std::fprintf(stderr,
+                     "weir: pool '%s' ends with %zu bytes in %zu blocks still handed out; free them, or end their "
+                     "containers, before the pool\n",
+                     options_.name().c_str(), used.bytes, used.blocks);
+        if (options_.on_leak() == leak_action::abort)
+            std::abort();
+    }
+
+    pool_options options_;
+    holdings_of held_;
+    mutable rule rule_;
+    growth_lock growth_lock_; // one thread grows or trims at a time
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do all blocks of a frame end at once?
+//
+// A scope marks an arena pool when it begins and rewinds it when it ends: whatever was allocated in between is
+// gone, in O(1), without a free for each. Scopes nest like blocks of code.
+//
+// invariant: scopes of one pool end in the reverse order of their beginning.
+// order:     the caller sees to it that no enqueued work uses the blocks when the scope ends.
+// cost:      two small copies.
+// not for:   pools without marks: it does not compile there.
+
+#include <utility>
+#include <weir/base/contracts.hpp>
+#include <weir/fwd.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Lives on the stack; one thread at a time, as the pool.
+template <class Pool>
+class [[nodiscard]] scope {
+    static_assert(contracts::holds<contracts::marks_pool, Pool>,
+                  "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'");
+
+public:
+    /// Marks `pool`, which outlives the scope.
+    explicit scope(Pool& pool) : pool_(pool), point_(pool.mark()) {}
+    scope(scope const&) = delete;
+    scope& operator=(scope const&) = delete;
+    /// Ends every block allocated since.
+    ~scope() { pool_.rewind(point_); }
+
+private:
+    Pool& pool_;
+    decltype(std::declval<Pool&>().mark()) point_;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which combinations are good, and what are they called?
+//
+// Ready-made names for pools that most programs want. Each is an alias of parts; write your own beside them. In
+// debug builds (no NDEBUG) every recipe wears layer::guard, which catches wrong frees with a sentence.
+//
+// cost:      as its parts document.
+// not for:   new code: a recipe that needs code is a part that is missing.
+
+#include <cstddef>
+#include <weir/base/size.hpp>
+#include <weir/fwd.hpp>
+#include <weir/layer/guard.hpp>
+#include <weir/placement/arena.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/placement/bins.hpp>
+#include <weir/placement/by_size.hpp>
+#include <weir/placement/slab.hpp>
+#include <weir/pool/driver_pool.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/after_event.hpp>
+#include <weir/reuse/immediate.hpp>
+#include <weir/reuse/stream_ordered.hpp>
+#include <weir/upstream/device.hpp>
+#include <weir/upstream/host.hpp>
+#include <weir/upstream/managed.hpp>
+#include <weir/upstream/pinned.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace recipe {
+#ifdef NDEBUG
+template <class Pool>
+using guarded = Pool;
+#else
+template <class Pool>
+using guarded = layer::guard<Pool>;
+#endif
+
+/// Small blocks in size classes, large ones by best fit: holds little and is fast for any mix of sizes.
+using general_placement = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
+} // namespace recipe
+
+/// Device memory for any program: any sizes, any number of streams and threads, streams that come and go.
+using device_pool =
+    recipe::guarded<pool<upstream::device, recipe::general_placement, reuse::stream_ordered<identity::checked>>>;
+
+/// The same where the program promises that its streams outlive the pool's use of them (identity::promised): the
+/// fastest.
+using promised_device_pool =
+    recipe::guarded<pool<upstream::device, recipe::general_placement, reuse::stream_ordered<identity::promised>>>;
+
+/// The same with the smallest footprint: a stream waits for another's memory before the pool grows.
+using compact_device_pool =
+    recipe::guarded<pool<upstream::device, recipe::general_placement,
+                         reuse::stream_ordered<identity::checked, handover::wait_first>>>;
+
+/// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
+using pinned_pool =
+    recipe::guarded<pool<upstream::pinned<>, recipe::general_placement, reuse::after_event,
+                         growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+
+/// Managed memory, ordered by streams.
+using managed_pool = recipe::guarded<pool<upstream::managed, recipe::general_placement, reuse::stream_ordered<>>>;
+
+/// Ordinary host memory, for one thread; no CUDA call.
+using host_pool = recipe::guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
+                                       reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+
+/// Device memory that ends frame by frame: allocation is an addition, weir::scope ends the frame. One thread.
+using frame_pool = pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>;
+
+/// Pinned nodes of 64 bytes in O(1). One thread.
+using node_pool = recipe::guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>>;
+
+} // namespace v0
+} // namespace weir

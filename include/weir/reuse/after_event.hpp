@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// When may freed bytes be handed out again, if they should go to any stream without ever making one wait?
+//
+// Each free records an event on its stream; the bytes are anyone's once it has been reached. Streams need no
+// memory of their own and nothing is kept per stream, so this is the rule for pinned staging buffers that many
+// short-lived streams share, and for pools where a free is rare. Freed bytes are not reused before the device
+// has caught up, not even on their own stream.
+//
+// invariant: what the placement holds is in nobody's use; a pending block has at least one event.
+// order:     an allocation on any stream, or on the host, comes after every use of its bytes.
+// cost:      an event a free (about 250 ns with its query); one lock; a miss queries the pending blocks in turn.
+// not for:   hot loops on one stream: see 'stream_ordered'.
+
+#include <cstddef>
+#include <mutex>
+#include <utility>
+#include <vector>
+#include <weir/base/contracts.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/identity.hpp>
+#include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace reuse {
+
+/// Any thread may call any member of 'over'.
+struct after_event {
+    static constexpr bool thread_safe = true;
+    static constexpr bool orders_streams = true;
+    static constexpr bool waits_before_growing = false;
+
+    template <class Placement>
+    class over {
+    public:
+        /// `ordinal`: the device of the streams; any_device: each stream its own.
+        explicit over(int ordinal) : ordinal_(ordinal) {}
+        over(over const&) = delete;
+        over& operator=(over const&) = delete;
+
+        /// A block that nobody uses any more, or an empty range. Never blocks on a device. Throws cuda_error.
+        range take(std::size_t bytes, std::size_t alignment, stream_ref) {
+            std::lock_guard<std::mutex> const lock(mutex_);
+            range block = placement_.take(bytes, alignment);
+            if (!block && !pending_.empty()) {
+                poll();
+                block = placement_.take(bytes, alignment);
+            }
+            if (block)
+                used_.took(block);
+            return block;
+        }
+
+        /// As take, after waiting on the host for everything pending. Throws cuda_error.
+        range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+            wait();
+            return take(bytes, alignment, stream);
+        }
+
+        /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream
+        /// frees is not handed out again, since its graph may use it at each launch.
+        void give(range block, stream_ref stream) noexcept {
+            waiting last{block, second_.take(block.offset), any_device};
+            bool captured = false;
+            bool known = stream.is_host();
+            if (!known) {
+                try {
+                    captured = is_capturing(stream);
+                    if (!captured) {
+                        last.ordinal = device_of(stream);
+                        event passed = spare_event(last.ordinal);
+                        passed.record(stream);
+                        last.uses.push_back(std::move(passed));
+                        known = true;
+                    }
+                } catch (...) { // nothing is known of its last use
+                }
+            }
+            std::lock_guard<std::mutex> const lock(mutex_);
+            used_.gave(block);
+            try {
+                if (captured && !is_legacy(stream)) // the legacy stream is never captured itself, only in the way
+                    used_.lost_bytes += block.bytes;
+                else if (!known)
+                    stranded_.push_back(std::move(last)); // only 'settle' can tell when it is free
+                else if (last.uses.empty())
+                    placement_.give(block);
+                else
+                    pending_.push_back(shared<waiting>::make(std::move(last)));
+            } catch (...) {
+                used_.lost_bytes += block.bytes;
+            }
+            if (pending_.size() >= look_at_)
+                look();
+        }
+
+        void add(range chunk, stream_ref) {
+            std::lock_guard<std::mutex> const lock(mutex_);
+            if constexpr (contracts::fences<Placement>)
+                placement_.fence(chunk.offset);
+            placement_.add(chunk);
+        }
+
+        /// Takes the chunk out again, if nobody uses any of it.
+        template <class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
+        bool remove(range chunk) {
+            std::lock_guard<std::mutex> const lock(mutex_);
+            poll();
+            return placement_.remove(chunk);
+        }
+
+        /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error;
+        /// also while a graph is captured, whose capture breaks, if a free could not record its event.
+        void settle() {
+            std::vector<waiting> found;
+            {
+                std::lock_guard<std::mutex> const lock(mutex_);
+                found.swap(stranded_);
+            }
+            try {
+                if (!found.empty())
+                    synchronize_devices();
+                for (waiting const& each : found)
+                    for (event const& use : each.uses)
+                        use.synchronize();
+                wait();
+            } catch (...) {
+                std::lock_guard<std::mutex> const lock(mutex_);
+                strand(found);
+                throw;
+            }
+            std::lock_guard<std::mutex> const lock(mutex_);
+            try {
+                for (; !found.empty(); found.pop_back())
+                    placement_.give(found.back().block);
+            } catch (...) {
+                strand(found);
+                throw;
+            }
+        }
+
+        /// The work before the present end of `stream` uses the block at `block.offset`: its free waits for it.
+        void used_on(range block, stream_ref stream) { second_.add(block.offset, stream); }
+
+        usage used() const {
+            std::lock_guard<std::mutex> const lock(mutex_);
+            usage now = used_;
+            if constexpr (contracts::has_largest<Placement>)
+                now.largest_free_bytes = placement_.largest();
+            return now;
+        }
+
+    private:
+        struct waiting {
+            range block;
+            std::vector<event> uses;
+            int ordinal; // the device of the last event, which is the free's own; any_device: it has none
+        };
+        struct spare {
+            event passed;
+            int ordinal;
+        };
+
+        // With the lock held: gives the placement what is free by now. Throws cuda_error, std::bad_alloc.
+        void poll() {
+            capture_mode_guard const relaxed;
+            for (std::size_t i = 0; i < pending_.size();) {
+                waiting& each = *pending_[i];
+                if (!all_reached(each.uses)) {
+                    ++i;
+                    continue;
+                }
+                placement_.give(each.block);
+                if (each.ordinal != any_device && waiters_ == 0)
+                    recycle(each.uses.back(), each.ordinal);
+                std::swap(pending_[i], pending_.back());
+                pending_.pop_back();
+            }
+        }
+
+        // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,
+        // so that others go on; 'waiters_' keeps the events where they are meanwhile.
+        void wait() {
+            capture_mode_guard const relaxed;
+            std::unique_lock<std::mutex> lock(mutex_);
+            std::vector<shared<waiting>> const now = pending_;
+            ++waiters_;
+            lock.unlock();
+            try {
+                for (shared<waiting> const& each : now)
+                    for (event const& use : each->uses)
+                        use.synchronize();
+            } catch (...) {
+                lock.lock();
+                --waiters_;
+                throw;
+            }
+            lock.lock();
+            --waiters_;
+            poll();
+        }
+
+        // With the lock held.
+        void strand(std::vector<waiting>& blocks) noexcept {
+            for (waiting& each : blocks) {
+                try {
+                    stranded_.push_back(std::move(each));
+                } catch (...) {
+                    used_.lost_bytes += each.block.bytes;
+                }
+            }
+        }
+
+        // Where the rule has no device of its own, a stranded block may be in use on any.
+        void synchronize_devices() const {
+            int count = 1;
+            if (ordinal_ == any_device)
+                check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+            for (int each = 0; each < count; ++each) {
+                device_guard const guard(ordinal_ == any_device ? each : ordinal_);
+                check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            }
+        }
+
+        // Some frees: what is free by now must not pile up, nor be asked about at each.
+        void look() noexcept {
+            try {
+                poll();
+            } catch (...) { // the next allocation that needs these bytes says what failed
+            }
+            look_at_ = 2 * pending_.size() > fewest_pending ? 2 * pending_.size() : fewest_pending;
+        }
+
+        void recycle(event& reached, int ordinal) noexcept {
+            if (spare_.size() < spare_events)
+                try {
+                    spare_.push_back(spare{std::move(reached), ordinal});
+                } catch (...) { // the event is destroyed instead
+                }
+        }
+
+        event spare_event(int ordinal) {
+            {
+                std::lock_guard<std::mutex> const lock(mutex_);
+                for (std::size_t i = spare_.size(); i-- > 0;)
+                    if (spare_[i].ordinal == ordinal) {
+                        std::swap(spare_[i], spare_.back());
+                        event found = std::move(spare_.back().passed);
+                        spare_.pop_back();
+                        return found;
+                    }
+            }
+            return event(ordinal);
+        }
+
+        static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
+        static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
+
+        int ordinal_;
+        mutable std::mutex mutex_;
+        Placement placement_;
+        std::vector<shared<waiting>> pending_;
+        std::size_t look_at_ = fewest_pending; // pending blocks; doubles while they are not reached
+        std::vector<waiting> stranded_; // of whose last use nothing is known but `uses`
+        std::vector<spare> spare_;
+        unsigned waiters_ = 0; // threads that wait for events in pending_, or that were there
+        second_uses second_;
+        usage used_;
+    };
+};
+
+} // namespace reuse
+} // namespace v0
+} // namespace weir

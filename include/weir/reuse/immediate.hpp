@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// When may freed bytes be handed out again, if nothing asynchronous uses them?
+//
+// At once. The caller says that every use is over by freeing; streams are not looked at. This is the rule of
+// host memory, of arenas that are rewound when a frame is done, and of programs that synchronise anyway.
+//
+// invariant: what the placement holds is free.
+// order:     none; the stream argument is ignored.
+// cost:      the placement's.
+// not for:   memory that enqueued work may still use: see 'stream_ordered'; several threads: see
+//            layer::thread_safe.
+
+#include <cstddef>
+#include <weir/base/contracts.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace reuse {
+
+/// One thread at a time.
+struct immediate {
+    static constexpr bool thread_safe = false;
+    static constexpr bool orders_streams = false;
+    static constexpr bool waits_before_growing = false;
+
+    template <class Placement>
+    class over {
+    public:
+        explicit over(int) {}
+        over(over const&) = delete;
+        over& operator=(over const&) = delete;
+
+        /// A block, or an empty range. Never blocks.
+        range take(std::size_t bytes, std::size_t alignment, stream_ref) {
+            range const block = placement_.take(bytes, alignment);
+            if (block)
+                used_.took(block);
+            return block;
+        }
+
+        /// Takes a block back; it may be handed out by the next call.
+        void give(range block, stream_ref) noexcept {
+            used_.gave(block);
+            try {
+                placement_.give(block);
+            } catch (...) {
+                used_.lost_bytes += block.bytes;
+            }
+        }
+
+        void add(range chunk, stream_ref) {
+            if constexpr (contracts::fences<Placement>)
+                placement_.fence(chunk.offset);
+            placement_.add(chunk);
+        }
+
+        /// Takes the chunk out again, if nobody uses any of it.
+        template <class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
+        bool remove(range chunk) {
+            return placement_.remove(chunk);
+        }
+
+        /// Nothing is in flight.
+        void settle() noexcept {}
+
+        usage used() const noexcept {
+            usage now = used_;
+            if constexpr (contracts::has_largest<Placement>)
+                now.largest_free_bytes = placement_.largest();
+            return now;
+        }
+
+        /// For marks and 'clear', which end many blocks at once.
+        Placement& placement() noexcept { return placement_; }
+        usage& counts() noexcept { return used_; }
+
+    private:
+        Placement placement_;
+        usage used_;
+    };
+};
+
+} // namespace reuse
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// When may freed bytes be handed out again, if work on streams goes on after the call that freed them?
+//
+// Bytes freed on a stream wait in that stream's set (runtime/stream_set.hpp). An allocation climbs a ladder:
+//
+//   1. bytes freed on this stream: at once, with no event and no wait;
+//   2. bytes freed on another stream whose event has been reached: a query, never a wait;
+//   3. fresh bytes: the pool grows, within its limit;                     } the order of 3 and 4 is the
+//   4. bytes freed on another stream: this stream waits for its event;    } 'Handover' policy
+//   5. the pool waits on the host for what is in flight, and tries again.
+//
+// Rungs 1 and 2 are 'take', 4 is 'borrow', 5 is 'wait'; 3 is the pool's, which 'add's what it got. Before it
+// grows, 'gather' brings all bytes that anyone may have into one placement, where they join.
+//
+// invariant: bytes are in at most one set; a set's bytes are safe for its stream without a wait.
+// order:     whoever takes bytes from another set is ordered after that set's event: it was reached, or the
+//            taker's stream was made to wait and then recorded its own event, so that the order travels on.
+// cost:      a hit on rung 1: one table look-up, one spin lock, a few instructions, and what Identity asks.
+//            Rung 2 and up look at every stream's set.
+// not for:   memory that no stream uses: see 'immediate'.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+#include <weir/base/contracts.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/stream_ordering.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/identity.hpp>
+#include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/runtime/stream_set.hpp>
+#include <weir/runtime/stream_sets.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+namespace reuse {
+
+template <class Identity, class Handover, class Tuning>
+struct stream_ordered {
+    static constexpr bool thread_safe = true;
+    static constexpr bool orders_streams = true;
+    static constexpr bool waits_before_growing = Handover::waits_before_growing;
+
+    template <class Placement>
+    class over {
+        static_assert(contracts::migrates<Placement>,
+                      "weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: "
+                      "'void absorb(Placement&)' and 'range lend(std::size_t bytes, std::size_t alignment)'");
+        using set = stream_set<Placement, Identity, Tuning>;
+        using directory = stream_sets<set, Identity>;
+
+    public:
+        /// `ordinal`: the device that every stream must belong to; any_device: each stream its own.
+        explicit over(int ordinal) : sets_(ordinal, maker()) {}
+
+        /// Rungs 1 and 2. An empty range: no. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
+        range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+            Identity::require_no_capture(stream);
+            {
+                auto const own = enter(stream);
+                if (range const block = own->take_recent(bytes, alignment)) {
+                    own->count(block, 1);
+                    return block;
+                }
+            }
+            return take_slowly(bytes, alignment, stream);
+        }
+
+        /// Rung 4: as take, of bytes whose last use `stream` is made to wait for. On the host it blocks.
+        range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+            if (stream.is_host()) {
+                wait();
+                return take(bytes, alignment, stream);
+            }
+            static_cast<void>(enter(stream)->poll(stream, true));
+            return take_slowly(bytes, alignment, stream, true);
+        }
+
+        /// Takes back bytes whose last use comes before this call in the order of `stream`, or, on the host, is
+        /// over. What a captured stream frees is not handed out again, since its graph may use it at each launch.
+        /// Never blocks on a device.
+        void give(range block, stream_ref stream) noexcept {
+            try {
+                Identity::require_no_capture(stream);
+                auto const own = enter(stream, false);
+                own->count(block, -1);
+                if (uses_.any())
+                    if (std::vector<event> uses = uses_.take(block.offset); !uses.empty())
+                        return own->defer(block, std::move(uses), stream);
+                if (!own->put_recent(block))
+                    own->put(block, stream);
+            } catch (...) { // the pool cannot use a set of the stream's
+                give_unplaced(block, stream);
+            }
+        }
+
+        /// Rung 3: fresh bytes, for `stream` first. Throws as take, and then the bytes are not kept.
+        void add(range chunk, stream_ref stream) {
+            auto const own = enter(stream);
+            if constexpr (contracts::fences<Placement>)
+                own->covered().fence(chunk.offset);
+            own->covered().add(chunk);
+            own->offer();
+        }
+
+        /// Takes the chunk out again, if nobody uses any of it. Never blocks. Throws cuda_error.
+        template <class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
+        bool remove(range chunk) {
+            return sets_.remove(chunk);
+        }
+
+        /// Brings all bytes that anyone may have to `stream`, where they join. Never blocks. Throws as take.
+        void gather(stream_ref stream) {
+            capture_mode_guard const relaxed;
+            set* const pot = maker()(); // a set, so that nothing is lost where the host runs out of memory
+            try {
+                for (set* each = sets_.first(); each; each = each->next) {
+                    typename directory::locked const donor(*each);
+                    donor->poll(on_host);
+                    if (!donor->reached())
+                        continue;
+                    pot->covered().absorb(donor->covered());
+                    donor->offer();
+                }
+                auto const own = enter(stream);
+                own->covered().absorb(pot->covered());
+                own->offer();
+            } catch (...) {
+                pot->offer();
+                sets_.adopt(pot);
+                throw;
+            }
+            delete pot;
+        }
+
+        /// Rung 5: blocks until every event recorded so far has been reached. Throws cuda_error.
+        void wait() { sets_.wait(); }
+
+        /// Blocks until all work on the streams' devices is done; then anyone may have everything freed before the
+        /// call, but for streams on which another thread frees meanwhile. Throws cuda_error, also while a graph is
+        /// captured, whose capture breaks.
+        void settle() { sets_.settle(); }
+
+        /// The work before the present end of `stream` uses the block at `block.offset`: its free waits for it.
+        void used_on(range block, stream_ref stream) { uses_.add(block.offset, stream); }
+
+        /// Bytes that no event makes anyone's, but 'settle' does.
+        std::size_t unsettled_bytes() { return sets_.unsettled_bytes(); }
+
+        /// What is handed out, and the largest free range of any set.
+        usage used() { return sets_.used(); }
+
+    private:
+        auto maker() {
+            return [this] { return new set(sibling()); };
+        }
+        Placement sibling() const {
+            if constexpr (contracts::has_sibling<Placement>)
+                return root_.sibling();
+            else
+                return Placement();
+        }
+        typename directory::locked enter(stream_ref stream, bool verify = true) {
+            return sets_.enter(stream, verify, maker());
+        }
+
+        // What 'take' does when no block of just that size was freed on the stream lately. Not inlined, so that the
+        // usual path stays short.
+        [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream,
+                                            bool wait = false) {
+            set* const mine = enter(stream).get();
+            if (Placement::rounded(bytes, alignment) >= Tuning::gather_bytes && others_offer(mine))
+                gather(stream);
+            {
+                auto const own = enter(stream);
+                if (range const block = own->take(bytes, alignment, stream)) {
+                    own->count(block, 1);
+                    return block;
+                }
+            }
+            return take_elsewhere(mine, bytes, alignment, stream, wait);
+        }
+
+        // Whether other sets have bytes among which a large block may fit better than among the stream's own.
+        bool others_offer(set const* mine) const noexcept {
+            for (set const* each = sets_.first(); each; each = each->next)
+                if (each != mine && each->offered_bytes() >= Tuning::gather_bytes)
+                    return true;
+            return false;
+        }
+
+        // Looks through the other sets, first for bytes to keep a stock of (a slab), then for just the block.
+        range take_elsewhere(set const* mine, std::size_t bytes, std::size_t alignment, stream_ref stream,
+                             bool wait) {
+            capture_mode_guard const relaxed;
+            std::size_t const needed = Placement::rounded(bytes, alignment);
+            for (bool stock : {true, false}) {
+                for (set* each = sets_.first(); each; each = each->next) {
+                    if (each == mine || !each->may_offer(needed))
+                        continue;
+                    range found;
+                    bool waited = false;
+                    std::uint64_t names = 0;
+                    {
+                        typename directory::locked const donor(*each);
+                        donor->poll(on_host);
+                        waited = !donor->reached();
+                        if (waited && !wait)
+                            continue;
+                        found = stock ? donor->covered().lend(bytes, alignment) : donor->covered().take(bytes, alignment);
+                        if (found && waited)
+                            wait_for(*each, found, stock, stream);
+                        donor->offer();
+                        if (found && found.bytes == needed) {
+                            donor->count(found, 1);
+                            return found;
+                        }
+                        names = donor->names();
+                    }
+                    if (found)
+                        return keep(found, bytes, alignment, stream, waited, *each, names);
+                }
+            }
+            return range{};
+        }
+
+        // Makes the stream wait for the donor's event; where that fails, the donor gets its bytes back.
+        static void wait_for(set& donor, range found, bool stock, stream_ref stream) {
+            try {
+                donor.passed()->make_wait(stream);
+            } catch (...) {
+                donor.put_back(found, stock);
+                throw;
+            }
+        }
+
+        // Adds a stock to the stream's own set and takes a block of it. Where the stream had to wait for the stock,
+        // it records its own event after that: the donor's event travels with the bytes. Where that fails, they return.
+        range keep(range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, set& donor,
+                   std::uint64_t names) {
+            bool kept = false;
+            try {
+                auto const own = enter(stream);
+                if (!waited || own->close(stream)) {
+                    own->receive(stock, waited);
+                    kept = true;
+                    range const block = own->covered().take(bytes, alignment);
+                    own->offer();
+                    own->count(block, block ? 1 : 0);
+                    return block;
+                }
+            } catch (...) {
+                if (!kept)
+                    put_back(stock, donor, names);
+                throw;
+            }
+            put_back(stock, donor, names);
+            return range{};
+        }
+
+        // The donor may be another stream's set by now; then only 'settle' frees the stock.
+        void put_back(range stock, set& donor, std::uint64_t names) noexcept {
+            {
+                typename directory::locked const former(donor);
+                if (former->names() == names)
+                    return former->put_back(stock, true);
+            }
+            sets_.settled()->strand(stock, {}, true);
+        }
+
+        // Takes back a block whose stream has no set, or none that may be used now: it is captured, of another device,
+        // or unknown to CUDA, or the host has no memory. An event of the block's own stands for it where it can; else
+        // only 'settle' frees it.
+        [[gnu::noinline]] void give_unplaced(range block, stream_ref stream) noexcept {
+            std::vector<event> uses = uses_.take(block.offset);
+            bool captured = false;
+            bool placed = false;
+            try {
+                captured = is_capturing(stream);
+                if (!captured) {
+                    event passed(device_of(stream));
+                    passed.record(stream);
+                    uses.push_back(std::move(passed));
+                    placed = true;
+                }
+            } catch (...) { // nothing is known of its last use
+            }
+            auto const settled = sets_.settled();
+            settled->count(block, -1);
+            if (captured && !is_legacy(stream)) // the legacy stream is never captured itself, only in the way
+                settled->lose(block);
+            else if (placed)
+                settled->defer(block, std::move(uses), on_host);
+            else
+                settled->strand(block, std::move(uses));
+        }
+
+        Placement root_; // holds nothing; what the sets' placements are siblings of
+        directory sets_;
+        second_uses uses_;
+    };
+};
+
+} // namespace reuse
+} // namespace v0
+} // namespace weir

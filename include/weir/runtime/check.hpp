@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a failed CUDA call become an exception?
+//
+// 'check' turns a cudaError_t into a cuda_error that names the call, the error and, for the errors that a
+// user can do something about, what to do. It also takes the error off CUDA's per-thread record, so that a
+// failure that we reported is not found again by somebody else's cudaGetLastError.
+//
+// invariant: 'check' returns only on success; no function here leaves an error on the record.
+// order:     a sticky error (a kernel that faulted) stays sticky: CUDA returns it from every later call.
+// cost:      one compare on success.
+// not for:   cudaErrorMemoryAllocation where a null is the answer: see 'out_of_room'.
+
+#include <cuda_runtime_api.h>
+#include <weir/base/error.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// What a user can do about `error`, as a clause; "" where CUDA's name says it all.
+inline char const* advice_for(cudaError_t error) noexcept {
+    switch (error) {
+    case cudaErrorNoDevice:
+        return "no GPU is visible; check 'nvidia-smi' and CUDA_VISIBLE_DEVICES, or use a host pool";
+    case cudaErrorInsufficientDriver:
+        return "there is no NVIDIA driver, or it is older than the CUDA runtime that this program was built with; "
+               "install or update the driver, or build with an older toolkit";
+    case cudaErrorInvalidDevice:
+        return "there is no device of that ordinal; cudaGetDeviceCount says how many there are";
+    case cudaErrorInvalidResourceHandle:
+        return "the stream or event was destroyed, or belongs to another device";
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureImplicit:
+        return "the call is not allowed while a graph is captured; make it before the capture begins";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+        return "an earlier kernel faulted; run it under compute-sanitizer, the process must be restarted";
+    default:
+        return "";
+    }
+}
+
+/// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. Any thread.
+inline void check(cudaError_t error, char const* call) {
+    if (error != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice_for(error));
+    }
+}
+
+/// For calls whose failure nobody can be told of, as in destructors: whether the call succeeded. A failure is not left
+/// on CUDA's per-thread record, where it would be taken for somebody else's. Any thread.
+inline bool succeeded(cudaError_t error) noexcept {
+    if (error != cudaSuccess)
+        static_cast<void>(cudaGetLastError());
+    return error == cudaSuccess;
+}
+
+/// True if the call found no memory, false if it succeeded; throws cuda_error for any other failure.
+inline bool out_of_room(cudaError_t error, char const* call) {
+    if (error == cudaErrorMemoryAllocation) {
+        static_cast<void>(cudaGetLastError());
+        return true;
+    }
+    check(error, call);
+    return false;
+}
+
+} // namespace v0
+} // namespace weir

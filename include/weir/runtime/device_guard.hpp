@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which device is current, and how does a call run on another one?
+//
+// CUDA keeps a current device per host thread. A pool belongs to one device and must work whichever is
+// current, so its slow paths run under a guard that switches and switches back.
+//
+// invariant: after the guard's life the thread's current device is what it was.
+// cost:      cudaGetDevice (23 ns); cudaSetDevice twice, only where the device differs.
+// not for:   fast paths: allocation from memory already held needs no current device.
+
+#include <cuda_runtime_api.h>
+#include <weir/runtime/check.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Stands for 'whichever device is current' where an ordinal is expected.
+inline constexpr int any_device = -1;
+
+/// The ordinal of this thread's current device. Throws cuda_error.
+inline int current_device() {
+    int ordinal = 0;
+    check(cudaGetDevice(&ordinal), "cudaGetDevice");
+    return ordinal;
+}
+
+/// Makes a device current for this thread until the end of the scope.
+class device_guard {
+public:
+    /// `ordinal`: the device, or any_device to leave things as they are. Throws cuda_error.
+    explicit device_guard(int ordinal) {
+        if (ordinal == any_device)
+            return;
+        int const before = current_device();
+        if (before != ordinal) {
+            check(cudaSetDevice(ordinal), "cudaSetDevice");
+            before_ = before;
+        }
+    }
+    device_guard(device_guard const&) = delete;
+    device_guard& operator=(device_guard const&) = delete;
+    ~device_guard() {
+        if (before_ != any_device)
+            static_cast<void>(succeeded(cudaSetDevice(before_)));
+    }
+
+private:
+    int before_ = any_device; // the device to go back to; any_device: none
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Is this the stream that bore the handle before?
+//
+// A handle is no identity: CUDA hands the same cudaStream_t out again as soon as a stream is destroyed, while
+// the old stream's kernels still run. Memory freed on the old stream must not be taken for memory freed on the
+// new one. Two policies answer:
+//
+//   checked    asks CUDA at each allocation whether the stream is captured, and for its id (22 ns each); streams
+//              may come and go as they like.
+//   promised   asks nothing: the caller promises that a stream on which memory was freed into a pool is not
+//              destroyed before the pool is settled or destroyed, and that nothing is allocated or freed on a stream
+//              while it is captured.
+//
+// The default streams (legacy, per thread) are values, not handles: what they name depends on the thread and the
+// current device, so both policies ask for their id.
+//
+// invariant: two streams that ever existed never compare equal under 'checked'.
+// cost:      checked: two CUDA queries an allocation, one a free; promised: none.
+// not for:   streams of other processes.
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <weir/fwd.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/runtime/stream_queries.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Whether `stream` is one of CUDA's default streams, whose handle is a fixed value.
+inline bool is_default_stream(stream_ref stream) noexcept {
+    return is_default_handle(stream.get());
+}
+
+/// Whether `stream` is the calling thread's own default stream.
+inline bool is_per_thread(stream_ref stream) noexcept {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    if (!stream.is_host() && stream.get() == nullptr)
+        return true;
+#endif
+    return stream.get() == cudaStreamPerThread;
+}
+
+/// Whether `stream` is the legacy default stream, which cannot be captured.
+inline bool is_legacy(stream_ref stream) noexcept {
+    return is_default_stream(stream) && !stream.is_host() && !is_per_thread(stream);
+}
+
+/// A nonzero number under which to look up what is known of `stream`: its handle, or for a default stream its id
+/// made odd. Streams that live at the same time have different keys. Throws cuda_error for a default stream.
+inline std::uint64_t key_of(stream_ref stream) {
+    if (is_default_stream(stream))
+        return (static_cast<std::uint64_t>(id_of(stream)) << 1) | 1;
+    return reinterpret_cast<std::uintptr_t>(stream.get());
+}
+
+namespace identity {
+
+/// Asks CUDA.
+struct checked {
+    static constexpr bool asks = true;
+
+    /// What tells this stream from all others that ever were. Throws cuda_error.
+    static unsigned long long id(stream_ref stream) { return id_of(stream); }
+    /// Throws usage_error while `stream` is captured, cuda_error.
+    static void require_no_capture(stream_ref stream) { weir::require_no_capture(stream); }
+};
+
+/// Believes the caller.
+struct promised {
+    static constexpr bool asks = false;
+
+    static unsigned long long id(stream_ref) noexcept { return 0; }
+    static void require_no_capture(stream_ref) noexcept {}
+};
+
+} // namespace identity
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How is one stream's work put after another's?
+//
+// Record an event on the earlier stream, make the later one wait for it, let the event go: CUDA keeps what
+// the wait needs. Copies between containers on two streams stand on it, and so do containers that change
+// their stream.
+//
+// invariant: only what was on the earlier stream at the call is waited for.
+// order:     'earlier' so far happens before 'later' from now on; orders add up over any number of them.
+// cost:      nothing on one stream; else an event created, recorded and waited for, about 1 us.
+// not for:   the host, which nothing makes wait without blocking it: see 'synchronize'.
+
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Makes work enqueued on `later` from now on run after the work enqueued on `earlier` so far. Both are
+/// streams, of one device or of two, not the host. Any thread. Does not block. Throws cuda_error; nothing is
+/// ordered then.
+inline void order_after(stream_ref later, stream_ref earlier) {
+    if (later == earlier)
+        return;
+    // A captured stream may not be asked for its device; a capture that changes devices is its author's to order.
+    event passed(is_capturing(earlier) ? any_device : device_of(earlier));
+    passed.record(earlier);
+    passed.make_wait(later);
+}
+
+} // namespace v0
+} // namespace weir

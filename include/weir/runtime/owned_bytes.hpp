@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What does every container do with its bytes, whatever they mean?
+//
+// 'owned_bytes' is a block of a pool with a size, a capacity and a stream: it grows, copies, moves to another
+// stream, and goes back to its pool on the stream that it belongs to. Buffer, vector and value are thin and
+// typed on top. There are two kinds. Where the host cannot reach the memory, everything is enqueued on the
+// stream. Where it can (pinned), the host reads and writes at once: a block is one that nothing in flight
+// uses, copies are made by the host, and the stream orders only the end of its life, since copy engines may
+// still read.
+//
+// invariant: size <= capacity; a block is held if and only if capacity > 0.
+// invariant: a member that throws leaves contents, size and capacity as they were.
+// order:     what this class enqueues is on its stream; copies from a block of another stream run after that
+//            stream's work so far and before its work from then on.
+// cost:      growing copies the contents once; appending grows by half, so n appended bytes cost O(n) copies.
+// not for:   elements that are not trivially copyable.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <string>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/resource.hpp>
+#include <weir/base/size.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/order_after.hpp>
+#include <weir/runtime/pool_ref.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Bytes of a pool, owned. Movable, not copyable. One thread at a time; no member blocks the host, but for
+/// those named '..._sync' and, where the host touches the memory, an allocation that has to wait for memory
+/// in flight.
+template <memory_space Space>
+class owned_bytes {
+    static constexpr bool by_host = host_accessible(Space);
+
+public:
+    /// `bytes` bytes, not initialised, of `pool`, aligned to `alignment` and to what the pool gives; zero
+    /// bytes hold no block. Throws what the pool's 'allocate' throws, and usage_error where `stream` is the
+    /// host.
+    owned_bytes(pool_ref<Space> pool, stream_ref stream, std::size_t bytes, std::size_t alignment)
+        : pool_(pool), stream_(stream),
+          alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()) {
+        if (stream.is_host())
+            throw usage_error(
+                "weir: a container is freed on a stream, and 'on_host' is none; name the stream whose "
+                "work uses the container last, or cudaStreamLegacy");
+        if (bytes != 0) {
+            data_ = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
+            size_ = capacity_ = bytes;
+        }
+    }
+    /// Takes the block; `other` is empty then, and stays on its pool and stream.
+    owned_bytes(owned_bytes&& other) noexcept
+        : pool_(other.pool_), stream_(other.stream_), alignment_(other.alignment_),
+          data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)),
+          capacity_(std::exchange(other.capacity_, 0)) {}
+    /// Frees its own block on its own stream, and takes the other's block, pool and stream.
+    owned_bytes& operator=(owned_bytes&& other) noexcept {
+        owned_bytes taken(std::move(other));
+        swap(taken);
+        return *this;
+    }
+    ~owned_bytes() {
+        if (data_)
+            pool_.deallocate(stream_, data_, capacity_, alignment_);
+    }
+
+    std::byte* data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return size_; }
+    std::size_t capacity() const noexcept { return capacity_; }
+    pool_ref<Space> pool() const noexcept { return pool_; }
+    stream_ref stream() const noexcept { return stream_; }
+
+    void swap(owned_bytes& other) noexcept {
+        std::swap(pool_, other.pool_);
+        std::swap(stream_, other.stream_);
+        std::swap(alignment_, other.alignment_);
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        std::swap(capacity_, other.capacity_);
+    }
+
+    /// Goes over to `stream`, which is made to wait for the present stream's work so far. Throws cuda_error,
+    /// and usage_error for the host.
+    void set_stream(stream_ref stream) {
+        if (stream.is_host())
+            throw usage_error(
+                "weir: a container cannot move from a stream to 'on_host', which nothing makes wait; "
+                "name another stream");
+        if (data_)
+            order_after(stream, stream_);
+        stream_ = stream;
+    }
+
+    /// The block's life goes on until the work enqueued on `stream` so far is done: through the pool where
+    /// the pool can be told, else by making the container's own stream wait. Throws cuda_error.
+    void used_on(stream_ref stream) {
+        if (!data_ || stream == stream_ || stream.is_host())
+            return;
+        if (pool_.has_used_on())
+            pool_.used_on(data_, stream);
+        else
+            order_after(stream_, stream);
+    }
+
+    /// Makes the capacity at least `bytes`, exactly that if it grows.
+    void reserve(std::size_t bytes) {
+        if (bytes > capacity_)
+            reallocate(bytes);
+    }
+    /// Makes the size `bytes`; what is new is not initialised. Grows to exactly that, and never shrinks the
+    /// block.
+    void resize(std::size_t bytes) {
+        reserve(bytes);
+        size_ = bytes;
+    }
+    /// Makes the size 0 and keeps the block.
+    void clear() noexcept { size_ = 0; }
+    /// Gives what is beyond the size back: a smaller block, or none.
+    void shrink_to_fit() {
+        if (capacity_ != size_)
+            reallocate(size_);
+    }
+
+    /// The contents become `bytes` bytes at `source`, which may lie in this block.
+    void assign(void const* source, std::size_t bytes) { splice(0, source, bytes, stream_); }
+    /// `bytes` bytes at `source`, which may lie in this block, follow the contents.
+    void append(void const* source, std::size_t bytes) { splice(size_, source, bytes, stream_); }
+
+    /// The same from a container's bytes, after what its stream did with them and before what that stream
+    /// does next.
+    template <memory_space Other>
+    void assign(owned_bytes<Other> const& source) {
+        require_reach<Other>();
+        splice(0, source.data(), source.size(), source.stream());
+    }
+    template <memory_space Other>
+    void append(owned_bytes<Other> const& source) {
+        require_reach<Other>();
+        splice(size_, source.data(), source.size(), source.stream());
+    }
+
+    /// Overwrites `bytes` bytes from `offset` on, within the size.
+    void write(std::size_t offset, void const* source, std::size_t bytes) {
+        copy(data_ + offset, source, bytes);
+    }
+
+    /// As 'write', from a variable that ends with the caller: CUDA reads pageable memory before it returns,
+    /// except in a capture, where it would keep the address: usage_error.
+    void write_now(std::size_t offset, void const* source, std::size_t bytes) {
+        if constexpr (!by_host)
+            refuse_capture(
+                "keeps the address of the value, which does not live that long; copy from memory that "
+                "outlives the graph");
+        write(offset, source, bytes);
+    }
+
+    /// Enqueues a copy of `bytes` bytes from `offset` on to `target`.
+    void read(std::size_t offset, void* target, std::size_t bytes) const {
+        copy(target, data_ + offset, bytes);
+    }
+
+    /// As 'read', and waits for the stream. Throws cuda_error, and usage_error while the stream is captured.
+    void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
+        refuse_capture("cannot be waited for; read after the graph has run");
+        read(offset, target, bytes);
+        synchronize(stream_);
+    }
+
+    /// Overwrites the contents with zero bytes.
+    void zero() {
+        if (size_ == 0)
+            return;
+        if constexpr (by_host)
+            std::memset(data_, 0, size_);
+        else
+            check(cudaMemsetAsync(data_, 0, size_, stream_.get()), "cudaMemsetAsync");
+    }
+
+private:
+    // The host does not wait for a stream before it writes: it needs memory that is idle, not memory that
+    // will be.
+    stream_ref life_begins_on() const noexcept {
+        if constexpr (by_host)
+            return stream_ref(on_host);
+        else
+            return stream_;
+    }
+
+    template <memory_space Other>
+    static constexpr void require_reach() {
+        static_assert(
+            !by_host || host_accessible(Other),
+            "weir: a pinned container is filled by the host, which cannot read a device container; use the "
+            "device container's 'copy_to_async' with the pinned container's 'data()'");
+    }
+
+    void refuse_capture(char const* why) const {
+        if (is_capturing(stream_))
+            throw usage_error(
+                std::string("weir: the container's stream is being captured into a graph, which ") + why);
+    }
+
+    void copy(void* to, void const* from, std::size_t bytes) const {
+        if (bytes == 0)
+            return;
+        if constexpr (by_host)
+            std::memcpy(to, from, bytes);
+        else
+            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+    }
+
+    void copy_in_order(void* to, void const* from, std::size_t bytes, stream_ref owner) const {
+        if constexpr (by_host) {
+            copy(to, from, bytes);
+        } else {
+            order_after(stream_, owner);
+            copy(to, from, bytes);
+            try {
+                order_after(owner, stream_);
+            } catch (...) {
+                // The copy may be running, and the source's owner does not know: the host waits in its stead.
+                static_cast<void>(cudaStreamSynchronize(stream_.get()));
+                throw;
+            }
+        }
+    }
+
+    void reallocate(std::size_t capacity) {
+        owned_bytes other(pool_, stream_, capacity, alignment_);
+        other.copy(other.data_, data_, size_);
+        other.size_ = size_;
+        swap(other); // whose end frees the old block, behind the copy
+    }
+
+    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`.
+    void splice(std::size_t kept, void const* source, std::size_t bytes, stream_ref owner) {
+        if (add_overflows(kept, bytes))
+            throw usage_error(
+                "weir: the bytes to append do not fit the address space beside those that are there");
+        std::size_t const needed = kept + bytes;
+        // Contents may be overwritten in place only where nothing after the copy can fail, and the source is
+        // elsewhere.
+        bool const in_place = kept == size_ || bytes == 0 || (owner == stream_ && !holds(source));
+        if (needed <= capacity_ && in_place) {
+            if (bytes != 0)
+                copy_in_order(data_ + kept, source, bytes, owner);
+            size_ = needed;
+            return;
+        }
+        std::size_t const half_more = capacity_ + capacity_ / 2;
+        owned_bytes other(pool_, stream_, kept != 0 && half_more > needed ? half_more : needed, alignment_);
+        other.copy(other.data_, data_, kept);
+        other.copy_in_order(other.data_ + kept, source, bytes, owner);
+        other.size_ = needed;
+        swap(other);
+    }
+
+    bool holds(void const* p) const noexcept {
+        return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(data_) < capacity_;
+    }
+
+    pool_ref<Space> pool_;
+    stream_ref stream_;
+    std::size_t alignment_;
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;     // bytes in use
+    std::size_t capacity_ = 0; // bytes of the block
+};
+
+} // namespace v0
+} // namespace weir

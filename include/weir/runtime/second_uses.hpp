@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which streams besides its own used a block, and up to where?
+//
+// A block belongs to the stream that it was allocated on. A caller who uses it on another stream as well says
+// so, and an event is recorded there and then, while that stream surely lives. The free finds the events here
+// and waits for them. Few blocks have any, so a free first reads one counter.
+//
+// invariant: an offset is in the map if and only if it has at least one event.
+// order:     an event covers what was enqueued before it was added; later work needs another.
+// cost:      none: one relaxed load a free where no block has a second use; else a lock and a look-up.
+// not for:   the block's own stream.
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <utility>
+#include <vector>
+#include <weir/base/address_map.hpp>
+#include <weir/base/error.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Any thread may call any member.
+class second_uses {
+public:
+    /// Notes that the work before the present end of `stream`, a stream of any device, uses the block at `offset`.
+    /// Never blocks on a device. Throws usage_error for a stream that is being captured, whose work has no end yet,
+    /// cuda_error, or std::bad_alloc, before any change.
+    void add(std::size_t offset, stream_ref stream) {
+        if (is_capturing(stream))
+            throw usage_error("weir: 'used_on' cannot mark a stream that is being captured into a graph; keep the "
+                              "block until the graph has run instead");
+        event passed(device_of(stream));
+        passed.record(stream);
+        std::lock_guard<std::mutex> const lock(mutex_);
+        std::uint32_t at = blocks_.find(offset);
+        if (at == address_map::none) {
+            if (spare_.empty()) {
+                spare_.reserve(events_.size() + 1); // so that 'take' never allocates
+                events_.emplace_back();
+                spare_.push_back(static_cast<std::uint32_t>(events_.size() - 1));
+            }
+            at = spare_.back();
+            events_[at].push_back(std::move(passed));
+            try {
+                blocks_.insert(offset, at);
+            } catch (...) {
+                events_[at].clear();
+                throw;
+            }
+            spare_.pop_back();
+            count_.fetch_add(1, std::memory_order_relaxed);
+        } else {
+            events_[at].push_back(std::move(passed));
+        }
+    }
+
+    /// Whether any block has second uses. Reading it costs a free nothing.
+    bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
+
+    /// Takes out the events of the block at `offset`; empty where it has none. Never blocks.
+    std::vector<event> take(std::size_t offset) noexcept {
+        std::vector<event> found;
+        if (!any())
+            return found;
+        std::lock_guard<std::mutex> const lock(mutex_);
+        std::uint32_t const at = blocks_.find(offset);
+        if (at != address_map::none) {
+            found.swap(events_[at]);
+            blocks_.erase(offset);
+            spare_.push_back(at);
+            count_.fetch_sub(1, std::memory_order_relaxed);
+        }
+        return found;
+    }
+
+private:
+    std::mutex mutex_;
+    address_map blocks_;                     // offset -> index into events_
+    std::vector<std::vector<event>> events_; // one list a block
+    std::vector<std::uint32_t> spare_;       // lists that no block uses
+    std::atomic<std::size_t> count_{0};
+};
+
+/// Whether every event of `events` has been reached. Never blocks. Throws cuda_error.
+inline bool all_reached(std::vector<event> const& events) {
+    for (event const& each : events)
+        if (!each.reached())
+            return false;
+    return true;
+}
+
+} // namespace v0
+} // namespace weir

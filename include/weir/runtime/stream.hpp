@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a caller name a stream?
+//
+// 'stream_ref' takes a cudaStream_t or anything that is or has one: a type that converts to cudaStream_t, or
+// has '.get()', '.stream()' or '.value()' returning one (cuda::stream_ref, RMM's and PyTorch's wrappers). It
+// owns nothing. One value is no stream: 'on_host' says that the host itself is the user. Memory allocated on
+// the host is used by nothing in flight; a free on the host promises that every use is over.
+//
+// invariant: copies compare equal; a handle is a name only while its stream lives (see identity).
+// cost:      one pointer.
+// not for:   owning, creating or destroying streams.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <type_traits>
+#include <utility>
+#include <weir/base/resource.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/stream_queries.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+namespace detail {
+template <class T, class = void>
+struct has_get : std::false_type {};
+template <class T>
+struct has_get<T, std::enable_if_t<std::is_same_v<decltype(std::declval<T const&>().get()), cudaStream_t>>>
+    : std::true_type {};
+template <class T, class = void>
+struct has_stream : std::false_type {};
+template <class T>
+struct has_stream<T, std::enable_if_t<std::is_same_v<decltype(std::declval<T const&>().stream()), cudaStream_t>>>
+    : std::true_type {};
+template <class T, class = void>
+struct has_value : std::false_type {};
+template <class T>
+struct has_value<T, std::enable_if_t<std::is_same_v<decltype(std::declval<T const&>().value()), cudaStream_t>>>
+    : std::true_type {};
+
+template <class T>
+inline constexpr bool names_a_stream =
+    std::is_convertible_v<T const&, cudaStream_t> || has_get<T>::value || has_stream<T>::value || has_value<T>::value;
+} // namespace detail
+
+/// A non-owning name of a CUDA stream, or of the host. Trivially copyable.
+class stream_ref {
+public:
+    /// A stream's handle; 0, cudaStreamLegacy and cudaStreamPerThread are streams like others.
+    stream_ref(cudaStream_t stream) noexcept : stream_(stream) {}
+
+    /// The host: see the head of this page.
+    stream_ref(on_host_t) noexcept : stream_(nullptr), is_host_(true) {}
+
+    /// Anything that is or has a cudaStream_t.
+    template <class Stream, class = std::enable_if_t<detail::names_a_stream<Stream> && !std::is_integral_v<Stream> &&
+                                                     !std::is_same_v<Stream, std::nullptr_t>>>
+    stream_ref(Stream const& stream) : stream_(handle_of(stream)) {}
+
+    stream_ref(std::nullptr_t) = delete; // ambiguous to a reader: write cudaStream_t{} or cudaStreamLegacy
+    stream_ref(int) = delete;
+
+    /// CUDA's handle. Not meaningful where is_host().
+    cudaStream_t get() const noexcept { return stream_; }
+    /// Whether this names the host, not a stream.
+    bool is_host() const noexcept { return is_host_; }
+
+    friend bool operator==(stream_ref a, stream_ref b) noexcept {
+        return a.stream_ == b.stream_ && a.is_host_ == b.is_host_;
+    }
+    friend bool operator!=(stream_ref a, stream_ref b) noexcept { return !(a == b); }
+
+private:
+    template <class Stream>
+    static cudaStream_t handle_of(Stream const& stream) {
+        if constexpr (std::is_convertible_v<Stream const&, cudaStream_t>)
+            return static_cast<cudaStream_t>(stream);
+        else if constexpr (detail::has_get<Stream>::value)
+            return stream.get();
+        else if constexpr (detail::has_stream<Stream>::value)
+            return stream.stream();
+        else
+            return stream.value();
+    }
+
+    cudaStream_t stream_;
+    bool is_host_ = false;
+};
+
+/// Blocks the calling thread until all work on `stream` is done; on the host there is nothing to wait for.
+/// Throws cuda_error.
+inline void synchronize(stream_ref stream) {
+    if (!stream.is_host())
+        check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+}
+
+/// The ordinal of the device that `stream` belongs to; the current device for the host and, before CUDA 12.8,
+/// for every stream. Breaks the capture of a stream that is being captured: ask 'is_capturing' first. Throws
+/// cuda_error.
+inline int device_of(stream_ref stream) {
+    int ordinal = 0;
+#if CUDART_VERSION >= 12080
+    if (!stream.is_host()) {
+        check(cudaStreamGetDevice(stream.get(), &ordinal), "cudaStreamGetDevice");
+        return ordinal;
+    }
+#endif
+    check(cudaGetDevice(&ordinal), "cudaGetDevice");
+    return ordinal;
+}
+
+/// CUDA's name for the stream itself: unique for the life of the process, while handles are used again as soon
+/// as a stream is destroyed. Breaks the capture of a stream that is being captured: ask 'is_capturing' first.
+/// 50 ns. Throws cuda_error.
+inline unsigned long long id_of(stream_ref stream) {
+    unsigned long long id = 0;
+    check(query_id(stream.get(), &id), "cudaStreamGetId");
+    return id;
+}
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What is known of the bytes that were freed on one stream?
+//
+// Three kinds of bytes, by who may have them:
+//
+//   open       freed on this stream since its event was last recorded: this stream only, no questions asked.
+//              The newest are in 'recent', found by size; the rest wait in 'held'.
+//   covered    freed before 'passed' was recorded: this stream at once; another stream once 'passed' has been
+//              reached, or after it has been made to wait for it. They lie in a placement, where they join.
+//   deferred   freed here, but used on other streams too, whose events have not been reached: nobody yet. Those
+//              that are closed, freed before 'passed' was recorded, anyone may turn into covered ones then.
+//
+// 'close' records the event and turns open bytes into covered ones. Recording costs as much as ten frees, so it
+// is done once for many, and only inside a call that names the stream: then its handle is alive, while at any
+// other moment it may have been destroyed, or belong to another stream by now.
+//
+// invariant: every covered byte's last use comes before 'passed' in its stream's order, also where the bytes
+//            came from another stream: the taker waited for the donor's event before it recorded its own.
+//            'settle' knows no order: bytes that came after the moment that it speaks of raise 'arrivals'.
+// order:     all members need 'lock', 'offered_bytes' and 'may_offer' excepted.
+// cost:      put and take of a size freed lately: a few instructions. 2 KiB a stream.
+// not for:   deciding whose bytes to take: that is the reuse rule's ladder.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+#include <weir/base/contracts.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/recent_blocks.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/spin_lock.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/identity.hpp>
+#include <weir/runtime/second_uses.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+template <class Placement, class Identity, class Tuning>
+class stream_set {
+public:
+    explicit stream_set(Placement empty) : covered_(std::move(empty)) {}
+
+    spin_lock lock;
+    stream_set* next = nullptr; // the next set of the same pool; fixed once published
+    std::atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
+
+    /// Makes this empty set the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
+    void name(stream_ref stream, std::uint64_t as, unsigned long long id, int ordinal) noexcept {
+        if (ordinal != ordinal_)
+            passed_ = shared<event>();
+        reached_ = true; // nothing is covered yet
+        ++names_;
+        ordinal_ = ordinal;
+        id_ = id;
+        // A thread may end without a word, so nothing of its default stream is left without an event.
+        recent_limit_bytes_ = is_per_thread(stream) ? 0 : Tuning::recent_bytes;
+        key.store(as, std::memory_order_release);
+    }
+
+    /// Whether this is still the set of `stream`, whose id the caller has just asked for.
+    bool is_of(unsigned long long id) const noexcept { return id_ == id; }
+    /// How often the set was named: what was known of its event holds while this stays the same.
+    std::uint64_t names() const noexcept { return names_; }
+    /// The device of its stream.
+    int ordinal() const noexcept { return ordinal_; }
+
+    /// Takes back a block whose last use is in this stream's order, if it may stay open; else false.
+    bool put_recent(range block) noexcept {
+        if (block.bytes > recent_limit_bytes_ || recent_.bytes() > recent_limit_bytes_ - block.bytes ||
+            !recent_.put(block))
+            return false;
+        ++arrivals_;
+        return true;
+    }
+
+    /// The same for a block that may not: records the event first. On the host, whose bytes nobody uses any more and
+    /// anyone may have, there is none to record. Never blocks, never throws.
+    [[gnu::noinline]] void put(range block, stream_ref stream) noexcept {
+        ++arrivals_;
+        if (stream.is_host() || close(stream))
+            cover(block);
+        else
+            hold(block);
+    }
+
+    /// Takes back a block that other streams use up to the events `uses`.
+    void defer(range block, std::vector<event> uses, stream_ref stream) noexcept {
+        keep_back(block, std::move(uses), stream.is_host() || close(stream), false);
+    }
+
+    /// Takes back a block of whose last use nothing is known but `uses`: it waits for 'settle'. A `stock` is not a
+    /// block but bytes that were lent. Only in the host's set.
+    void strand(range block, std::vector<event> uses, bool stock = false) noexcept {
+        keep_back(block, std::move(uses), false, stock);
+    }
+
+    /// Takes back a block that must not be handed out again.
+    void lose(range block) noexcept { lost_bytes_ += block.bytes; }
+
+    /// Returns bytes that were just lent, or taken, from the covered ones.
+    void put_back(range bytes, bool stock) noexcept { cover(bytes, stock); }
+
+    /// Adds bytes that another set lent; `waited`: after the stream waited for that one's event, and recorded its own.
+    /// Throws std::bad_alloc before any change.
+    void receive(range stock, bool waited) {
+        covered_.add(stock);
+        offer();
+        arrivals_ += waited;
+    }
+
+    /// Rung 1 at its quickest: a block of just that size that was freed here lately, or an empty range.
+    range take_recent(std::size_t bytes, std::size_t alignment) noexcept {
+        return recent_.take(Placement::rounded(bytes, alignment), alignment);
+    }
+
+    /// Rung 1: bytes that this stream may have at once, or an empty range. Throws cuda_error, std::bad_alloc.
+    range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        if (range const block = take_recent(bytes, alignment))
+            return block;
+        if (range const block = covered_.take(bytes, alignment)) {
+            offer();
+            return block;
+        }
+        bool changed = poll(stream);
+        if (!stream.is_host() && is_open())
+            changed |= close(stream);
+        if (!changed)
+            return range{};
+        range const block = covered_.take(bytes, alignment);
+        offer();
+        return block;
+    }
+
+    /// Records the event and turns open bytes into covered ones. False, and nothing changed, where the event
+    /// cannot be recorded: the stream is captured, the handle bears another stream by now, or CUDA failed.
+    bool close(stream_ref stream) noexcept {
+        try {
+            if (is_capturing(stream)) // first: the id of a captured stream may not be asked for
+                return false;
+            if (!is_default_stream(stream) && Identity::id(stream) != id_)
+                return false;
+            if (!passed_)
+                passed_ = shared<event>::make(ordinal_);
+            passed_->record(stream);
+        } catch (...) {
+            return false;
+        }
+        reached_ = false;
+        cover_open();
+        return true;
+    }
+
+    /// Whether any stream may have the covered bytes. Never blocks. Throws cuda_error.
+    bool reached() {
+        if (!reached_)
+            reached_ = passed_->reached();
+        return reached_;
+    }
+
+    /// Looks after deferred blocks whose uses are over: closed ones become covered and, where `stream` is this set's
+    /// own, others open. With `wait` it makes `stream` wait for the uses that are not over. Whether any moved. Never
+    /// blocks. Throws cuda_error, std::bad_alloc.
+    bool poll(stream_ref stream, bool wait = false) {
+        if (deferred_.empty())
+            return false;
+        capture_mode_guard const relaxed;
+        held_.reserve(held_.size() + deferred_.size());
+        std::size_t const before = deferred_.size();
+        for (std::size_t i = 0; i < deferred_.size();) {
+            deferred const& each = deferred_[i];
+            bool const over = !each.uses || all_reached(*each.uses);
+            if (over && each.closed) {
+                covered_.give(each.block);
+            } else if (stream.is_host() || (!over && !wait)) {
+                ++i;
+                continue;
+            } else {
+                if (!over)
+                    for (event const& use : *each.uses)
+                        use.make_wait(stream);
+                hold(each.block);
+            }
+            forget(i);
+        }
+        offer();
+        return deferred_.size() != before;
+    }
+
+    /// All work on the set's device, and all uses that 'list_uses' told, were over when 'arrivals' was what it is:
+    /// anyone may have every byte. Throws cuda_error, std::bad_alloc.
+    void settle() {
+        for (std::size_t i = deferred_.size(); i-- > 0;) {
+            deferred const& each = deferred_[i];
+            if (each.uses && !all_reached(*each.uses))
+                continue;
+            if (each.stock)
+                covered_.add(each.block);
+            else
+                covered_.give(each.block);
+            forget(i);
+        }
+        cover_open();
+        reached_ = true;
+    }
+
+    /// Adds what the deferred blocks wait for to `list`. Throws std::bad_alloc.
+    void list_uses(std::vector<shared<std::vector<event>>>& list) const {
+        for (deferred const& each : deferred_)
+            if (each.uses)
+                list.push_back(each.uses);
+    }
+
+    /// The covered bytes. Call `offer` after a change.
+    Placement& covered() noexcept { return covered_; }
+    /// The event; null until the first 'close'. Shared, so that one can wait for it without the lock.
+    shared<event> const& passed() const noexcept { return passed_; }
+    void offer() noexcept {
+        offered_bytes_.store(covered_.free_bytes() + closed_bytes_, std::memory_order_relaxed);
+    }
+
+    /// About how many bytes are covered, or deferred and closed; any thread, without the lock.
+    std::size_t offered_bytes() const noexcept { return offered_bytes_.load(std::memory_order_relaxed); }
+    /// Whether so many bytes may be among them: what a placement counts as free may lack the tails of its slabs, up to
+    /// an eighth. Any thread, without the lock.
+    bool may_offer(std::size_t bytes) const noexcept { return offered_bytes() >= bytes - bytes / 8; }
+
+    /// The largest range among the covered ones; 0 where the placement does not tell.
+    std::size_t largest_bytes() const noexcept {
+        if constexpr (contracts::has_largest<Placement>)
+            return covered_.largest();
+        else
+            return 0;
+    }
+
+    bool is_open() const noexcept { return !recent_.empty() || !held_.empty(); }
+    /// Bytes that only the stream itself, or 'settle', can make anyone's.
+    std::size_t open_bytes() const noexcept {
+        std::size_t sum = recent_.bytes();
+        for (range const& block : held_)
+            sum += block.bytes;
+        for (deferred const& each : deferred_)
+            sum += each.closed ? 0 : each.block.bytes;
+        return sum;
+    }
+    bool is_empty() const noexcept { return !is_open() && deferred_.empty() && covered_.free_bytes() == 0; }
+
+    /// How often bytes came here that were in use until then; tells whether any came since.
+    std::uint64_t arrivals() const noexcept { return arrivals_; }
+    /// Bytes that are not handed out again: the host had no memory for the bookkeeping, or a graph may use them.
+    std::size_t lost_bytes() const noexcept { return lost_bytes_; }
+
+    /// Counts a block that was handed out (1) or came back (-1).
+    void count(range block, int sign) noexcept {
+        live_bytes_ += sign * static_cast<std::int64_t>(block.bytes);
+        live_blocks_ += sign;
+    }
+    /// What was handed out less what came back here; the sum over a pool's sets is what is live.
+    std::int64_t live_bytes() const noexcept { return live_bytes_; }
+    std::int64_t live_blocks() const noexcept { return live_blocks_; }
+
+private:
+    struct deferred {
+        range block;
+        shared<std::vector<event>> uses; // by other streams; shared, so that one can wait for them without the lock
+        bool closed;                     // freed before 'passed_' was recorded, or its last use is among `uses`
+        bool stock;                      // the placement never handed it out as a block
+    };
+
+    void keep_back(range block, std::vector<event> uses, bool closed, bool stock) noexcept {
+        ++arrivals_;
+        try {
+            shared<std::vector<event>> kept;
+            if (!uses.empty())
+                kept = shared<std::vector<event>>::make(std::move(uses));
+            deferred_.push_back(deferred{block, std::move(kept), closed, stock});
+            closed_bytes_ += closed ? block.bytes : 0;
+        } catch (...) {
+            lose(block);
+        }
+        offer();
+    }
+
+    void forget(std::size_t at) noexcept {
+        closed_bytes_ -= deferred_[at].closed ? deferred_[at].block.bytes : 0;
+        std::swap(deferred_[at], deferred_.back());
+        deferred_.pop_back();
+    }
+
+    void cover(range block, bool stock = false) noexcept {
+        try {
+            if (stock)
+                covered_.add(block);
+            else
+                covered_.give(block);
+        } catch (...) {
+            hold(block); // covered bytes may always be held back
+        }
+        offer();
+    }
+
+    void hold(range block) noexcept {
+        try {
+            held_.push_back(block);
+        } catch (...) { // no host memory: the store of recent blocks needs none
+            if (!recent_.put(block))
+                lose(block);
+        }
+    }
+
+    void cover_open() noexcept {
+        try {
+            recent_.drain([this](range block) { covered_.give(block); });
+            while (!held_.empty()) {
+                covered_.give(held_.back());
+                held_.pop_back();
+            }
+        } catch (...) { // no host memory: what is left stays open
+        }
+        offer();
+    }
+
+    recent_blocks<Tuning::recent_blocks> recent_;
+    std::vector<range> held_;
+    std::vector<deferred> deferred_;
+    Placement covered_;
+    shared<event> passed_;
+    bool reached_ = true; // passed_ is known to have been reached, or nothing was covered by it yet
+    std::size_t recent_limit_bytes_ = 0;
+    int ordinal_ = any_device;
+    unsigned long long id_ = 0;
+    std::int64_t live_bytes_ = 0;
+    std::int64_t live_blocks_ = 0;
+    std::uint64_t names_ = 0;
+    std::uint64_t arrivals_ = 0;
+    std::size_t closed_bytes_ = 0; // deferred ones
+    std::size_t lost_bytes_ = 0;
+    std::atomic<std::size_t> offered_bytes_{0};
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which set belongs to the stream that a caller names?
+//
+// A directory of stream sets: found without a lock by the stream's key, made at the first sight of a stream,
+// listed for those who look for bytes elsewhere. A handle that bears another stream than before is noticed here
+// (Identity): the old set is retired, which leaves its bytes where they are, to be taken by the ladder's upper
+// rungs, and the new stream gets a set of its own. An empty retired set is used again.
+//
+// invariant: a set with key k is the only one with key k; sets live as long as the directory.
+// order:     lock order: the directory's mutex before a set's lock; never two sets' locks at once.
+// cost:      a known stream: one look-up and one spin lock. A new one: a mutex and a few CUDA calls.
+// not for:   deciding who may have which bytes.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+#include <weir/base/error.hpp>
+#include <weir/base/lookup_table.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/spin_lock.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/identity.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/runtime/stream_set.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Any thread may call any member. `Set`: a stream_set; `Identity`: how streams are told apart.
+template <class Set, class Identity>
+class stream_sets {
+public:
+    /// A set, locked for the life of this object.
+    class locked {
+    public:
+        explicit locked(Set& set) noexcept : set_(set) { set_.lock.lock(); }
+        locked(Set& set, std::adopt_lock_t) noexcept : set_(set) {}
+        locked(locked const&) = delete;
+        locked& operator=(locked const&) = delete;
+        ~locked() { set_.lock.unlock(); }
+        Set* operator->() const noexcept { return &set_; }
+        Set* get() const noexcept { return &set_; }
+
+    private:
+        Set& set_;
+    };
+
+    /// `ordinal`: the device of every stream; any_device: any. `prototype`: what sets' placements are siblings of.
+    template <class MakeSet>
+    stream_sets(int ordinal, MakeSet const& make) : ordinal_(ordinal) {
+        publish(make());
+    }
+    stream_sets(stream_sets const&) = delete;
+    stream_sets& operator=(stream_sets const&) = delete;
+    /// Blocks until other streams have passed their uses of blocks that were freed: giving memory back to a device waits
+    /// for that device only, and a stream of another may use it.
+    ~stream_sets() {
+        try {
+            use_lists uses;
+            for (Set* each = first(); each; each = each->next)
+                each->list_uses(uses);
+            wait_for(uses);
+        } catch (...) { // the device is lost: nothing runs any more
+        }
+        for (Set* each = first(); each;)
+            delete std::exchange(each, each->next);
+    }
+
+    /// The newest set; the rest follow by 'next', the host's is the last.
+    Set* first() const noexcept { return first_.load(std::memory_order_acquire); }
+
+    /// The set of the host: bytes there are in nobody's use.
+    locked settled() noexcept { return locked(*host_); }
+
+    /// The set of `stream`, made by `make` if it is new. With `verify`, the stream is told from an earlier one of
+    /// the same handle. Throws usage_error for another device's stream, cuda_error, std::bad_alloc.
+    template <class MakeSet>
+    locked enter(stream_ref stream, bool verify, MakeSet const& make) {
+        if (stream.is_host())
+            return locked(*host_);
+        bool const is_default = is_default_stream(stream);
+        bool const asks = Identity::asks && verify && !is_default;
+        if (is_default && !(Identity::asks && verify)) // else the caller has asked already
+            require_no_capture(stream);
+        std::uint64_t const key = key_of(stream);
+        unsigned long long const id = asks ? Identity::id(stream) : 0;
+        for (Set* found = table_.find(key);; found = &renew(found, stream, key, make)) {
+            if (!found)
+                continue;
+            found->lock.lock();
+            if (found->key.load(std::memory_order_relaxed) == key && (!asks || found->is_of(id)))
+                return locked(*found, std::adopt_lock);
+            found->lock.unlock();
+        }
+    }
+
+    /// Blocks until every event that is known of now has been reached. Throws cuda_error, std::bad_alloc.
+    void wait() {
+        capture_mode_guard const relaxed;
+        for (Set* each = first(); each; each = each->next) {
+            use_lists uses;
+            shared<event> const passed = [&] {
+                locked const own(*each);
+                own->list_uses(uses);
+                return own->passed();
+            }();
+            if (passed)
+                passed->synchronize();
+            wait_for(uses);
+        }
+    }
+
+    /// Blocks until all work on the devices of the sets is done, and settles those sets to which nothing came
+    /// meanwhile. Throws cuda_error, std::bad_alloc.
+    void settle() {
+        struct moment {
+            Set* which;
+            std::uint64_t arrivals;
+            int ordinal;
+        };
+        std::vector<moment> moments;
+        use_lists uses;
+        for (Set* each = first(); each; each = each->next) {
+            locked const own(*each);
+            own->list_uses(uses);
+            moments.push_back(moment{each, own->arrivals(), own->ordinal() == any_device ? ordinal_ : own->ordinal()});
+        }
+        for (std::size_t i = 0; i < moments.size(); ++i) {
+            bool done = false;
+            for (std::size_t j = 0; j < i && !done; ++j)
+                done = moments[j].ordinal == moments[i].ordinal;
+            if (done)
+                continue;
+            device_guard const guard(moments[i].ordinal);
+            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        }
+        wait_for(uses); // on streams of other devices
+        for (moment const& then : moments) {
+            locked const own(*then.which);
+            if (own->arrivals() == then.arrivals)
+                own->settle();
+        }
+    }
+
+    /// Bytes that no event makes anyone's, but 'settle' does.
+    std::size_t unsettled_bytes() noexcept {
+        std::size_t sum = 0;
+        for (Set* each = first(); each; each = each->next)
+            sum += locked(*each)->open_bytes();
+        return sum;
+    }
+
+    /// Takes a chunk out of the set that has all of it, free for anyone. Never blocks. Throws cuda_error, std::bad_alloc.
+    bool remove(range chunk) {
+        capture_mode_guard const relaxed;
+        for (Set* each = first(); each; each = each->next) {
+            if (!each->may_offer(chunk.bytes))
+                continue;
+            locked const donor(*each);
+            static_cast<void>(donor->poll(on_host));
+            if (donor->reached() && donor->covered().remove(chunk)) {
+                donor->offer();
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /// What is handed out, and the largest free range of any set.
+    usage used() noexcept {
+        std::int64_t bytes = 0;
+        std::int64_t blocks = 0;
+        usage sum;
+        for (Set* each = first(); each; each = each->next) {
+            locked const own(*each);
+            bytes += own->live_bytes();
+            blocks += own->live_blocks();
+            sum.lost_bytes += own->lost_bytes();
+            if (sum.largest_free_bytes < own->largest_bytes())
+                sum.largest_free_bytes = own->largest_bytes();
+        }
+        // Not one moment: what other threads moved between sets meanwhile may be missing from the sum.
+        sum.bytes = static_cast<std::size_t>(bytes < 0 ? 0 : bytes);
+        sum.blocks = static_cast<std::size_t>(blocks < 0 ? 0 : blocks);
+        return sum;
+    }
+
+    /// Makes a set of no stream, which 'make' made, one of these, so that what is in it is found.
+    void adopt(Set* set) noexcept {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        publish(set);
+    }
+
+    /// The device of every stream; any_device: any.
+    int ordinal() const noexcept { return ordinal_; }
+
+private:
+    using use_lists = std::vector<shared<std::vector<event>>>;
+
+    static void wait_for(use_lists const& uses) {
+        for (shared<std::vector<event>> const& list : uses)
+            for (event const& each : *list)
+                each.synchronize();
+    }
+
+    // The set of `stream` where the one at hand (null: none) is not its: retired and perhaps used again meanwhile, or
+    // still that of an earlier stream of the same handle, which is retired now.
+    template <class MakeSet>
+    [[gnu::noinline]] Set& renew(Set* at_hand, stream_ref stream, std::uint64_t key, MakeSet const& make) {
+        require_no_capture(stream);
+        if (at_hand) {
+            unsigned long long const id = Identity::id(stream);
+            locked const other(*at_hand);
+            if (Identity::asks && !is_default_stream(stream) && other->key.load(std::memory_order_relaxed) == key &&
+                !other->is_of(id))
+                other->key.store(0, std::memory_order_relaxed);
+        }
+        return create(stream, key, make);
+    }
+
+    template <class MakeSet>
+    Set& create(stream_ref stream, std::uint64_t key, MakeSet const& make) {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        Set* const present = table_.find(key);
+        if (present && present->key.load(std::memory_order_relaxed) == key)
+            return *present; // another thread was here first
+        int const ordinal = device_of(stream);
+        if (ordinal_ != any_device && ordinal != ordinal_)
+            throw usage_error("weir: the stream belongs to device " + std::to_string(ordinal) +
+                              " and the pool to device " + std::to_string(ordinal_) +
+                              "; use a stream of the pool's device, or a pool of the stream's");
+        unsigned long long const id = Identity::id(stream);
+        if (count_ >= look_for_empty_at_) {
+            for (Set* each = first(); each; each = each->next) {
+                locked other(*each);
+                if (each == host_ || !is_spare(*each))
+                    continue;
+                if (std::uint64_t const former = each->key.load(std::memory_order_relaxed); former != 0)
+                    table_.assign(former, nullptr); // a thread's default stream: its key never comes again
+                table_.assign(key, each);
+                each->name(stream, key, id, ordinal);
+                return *each;
+            }
+            look_for_empty_at_ = 2 * count_;
+        }
+        table_.reserve_one();
+        Set* const fresh = make();
+        fresh->name(stream, key, id, ordinal);
+        table_.assign(key, fresh);
+        return publish(fresh);
+    }
+
+    // A set whose stream is gone, or a default stream's (its thread may be gone; if not, it makes itself another).
+    static bool is_spare(Set const& set) noexcept {
+        std::uint64_t const key = set.key.load(std::memory_order_relaxed);
+        return (key == 0 || (key & 1) != 0) && set.is_empty();
+    }
+
+    Set& publish(Set* set) noexcept {
+        set->next = first_.load(std::memory_order_relaxed);
+        if (!set->next)
+            host_ = set;
+        first_.store(set, std::memory_order_release);
+        ++count_;
+        return *set;
+    }
+
+    int ordinal_;
+    std::mutex mutex_;         // serialises 'create'
+    lookup_table<Set> table_;
+    std::atomic<Set*> first_{nullptr};
+    Set* host_ = nullptr;      // the first one made
+    std::size_t count_ = 0;
+    std::size_t look_for_empty_at_ = 16; // sets; doubles when none was empty, so that looking stays cheap
+};
+
+} // namespace v0
+} // namespace weir

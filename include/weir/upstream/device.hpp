@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Where do chunks of device memory come from?
+//
+// cudaMalloc. It takes about 50 us and cudaFree waits for the whole device, so a pool asks rarely and for
+// much. The driver maps device memory in pages of 2 MiB; chunks are whole pages, so that what a pool counts as
+// reserved is what the device lost.
+//
+// invariant: every chunk lives on the device that was named, or current, at construction.
+// order:     'release' waits for the device (cudaFree does): no work in flight can outlive its bytes.
+// cost:      acquire and release about 50 us each.
+// not for:   growing in place: see virtual memory.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/size.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace upstream {
+
+/// cudaMalloc and cudaFree on one device. Copyable. Any thread may call any member.
+class device {
+public:
+    static constexpr std::size_t alignment = 256;
+    static constexpr memory_space space = memory_space::device;
+    static constexpr std::size_t granularity = 2 * MiB;
+    static constexpr bool release_waits = true; // for all work on the device
+
+    /// `ordinal`: the device; any_device: the one that is current now. Throws cuda_error.
+    explicit device(int ordinal = any_device) : ordinal_(ordinal == any_device ? current_device() : ordinal) {}
+
+    /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
+    void* acquire(std::size_t bytes) {
+        device_guard const guard(ordinal_);
+        capture_mode_guard const relaxed;
+        void* chunk = nullptr;
+        return out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
+    }
+
+    /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
+    bool release(void* chunk, std::size_t) noexcept {
+        try {
+            capture_mode_guard const relaxed;
+            return succeeded(cudaFree(chunk));
+        } catch (...) {
+            return false;
+        }
+    }
+
+    /// The ordinal of the device.
+    int ordinal() const noexcept { return ordinal_; }
+
+private:
+    int ordinal_;
+};
+
+} // namespace upstream
+} // namespace v0
+} // namespace weir

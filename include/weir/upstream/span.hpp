@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a pool live in memory that somebody else owns?
+//
+// The owner hands over an address and a length, and chunks are cut from it: first fit over what is free, in order of
+// address. A chunk that comes back joins its free neighbours, so that whatever came back can be cut anew, in any
+// size. Nothing is ever freed: the memory stays the owner's.
+//
+// invariant: free ranges are disjoint, sorted and not adjacent; with the chunks that are out they are the span.
+// order:     none; work still in flight on a chunk that comes back is the pool's business.
+// cost:      a walk over the free ranges, of which there are few.
+// not for:   sharing one span among pools: give each a part of its own.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/fwd.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace upstream {
+
+/// Memory of the kind `Space` that outlives the pool. Copy it only before its first use. One thread at a time;
+/// a pool serialises its calls.
+template <memory_space Space>
+class span {
+public:
+    static constexpr std::size_t alignment = 256;
+    static constexpr memory_space space = Space;
+
+    /// `bytes` bytes at `memory`. The ends are cut to multiples of 256 bytes. Throws usage_error if `memory` is
+    /// null or the range wraps around.
+    span(void* memory, std::size_t bytes) {
+        auto const address = reinterpret_cast<std::uintptr_t>(memory);
+        std::uintptr_t const begin = align_up(address, alignment);
+        if (!memory || begin == 0 || add_overflows(address, bytes))
+            throw usage_error("weir: upstream::span needs the address and length of memory that exists; got null "
+                              "or a range that wraps around");
+        std::uintptr_t const end = align_down(address + bytes, alignment);
+        if (begin < end)
+            free_.push_back(range{begin, end - begin});
+    }
+
+    /// A chunk of `bytes` bytes, or null when the span has no such piece left. `bytes`: a multiple of 256, not 0.
+    /// Throws std::bad_alloc.
+    void* acquire(std::size_t bytes) {
+        free_.reserve(handed_out_ + 2); // each chunk that comes back adds one range at most: 'release' never allocates
+        for (range& piece : free_) {
+            if (piece.bytes < bytes)
+                continue;
+            auto const chunk = reinterpret_cast<void*>(piece.offset);
+            piece = range{piece.offset + bytes, piece.bytes - bytes};
+            if (!piece)
+                free_.erase(free_.begin() + (&piece - free_.data()));
+            ++handed_out_;
+            return chunk;
+        }
+        return nullptr;
+    }
+
+    /// Takes a chunk back for a later 'acquire'.
+    void release(void* chunk, std::size_t bytes) noexcept {
+        range piece{reinterpret_cast<std::uintptr_t>(chunk), bytes};
+        auto next = free_.begin();
+        while (next != free_.end() && next->offset < piece.offset)
+            ++next;
+        if (next != free_.end() && piece.end() == next->offset) {
+            piece.bytes += next->bytes;
+            next = free_.erase(next);
+        }
+        if (next != free_.begin() && next[-1].end() == piece.offset)
+            next[-1].bytes += piece.bytes;
+        else
+            free_.insert(next, piece);
+        --handed_out_;
+    }
+
+private:
+    std::vector<range> free_;
+    std::size_t handed_out_ = 0; // chunks
+};
+
+} // namespace upstream
+} // namespace v0
+} // namespace weir

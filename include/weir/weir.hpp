@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// weir: CUDA memory pools composed from policies.
+//
+// The umbrella: every part of the core, the recipes and the containers. Interop with other libraries is one
+// include each (<weir/interop/thrust.hpp>, ...), since it brings the other library in. To keep a translation
+// unit lean, include the parts that it uses instead; <weir/fwd.hpp> has the names alone.
+//
+// cost:      about half a second of compile time over an empty CUDA file.
+// not for:   headers that only mention a pool: <weir/fwd.hpp> does.
+
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/pool_options.hpp>
+#include <weir/base/size.hpp>
+#include <weir/container/buffer.hpp>
+#include <weir/container/value.hpp>
+#include <weir/container/vector.hpp>
+#include <weir/fwd.hpp>
+#include <weir/layer/fallback.hpp>
+#include <weir/layer/guard.hpp>
+#include <weir/layer/limit.hpp>
+#include <weir/layer/statistics.hpp>
+#include <weir/layer/synchronized.hpp>
+#include <weir/pool/driver_pool.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/pool/scope.hpp>
+#include <weir/recipes.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/upstream/device.hpp>
+#include <weir/upstream/host.hpp>
+#include <weir/upstream/managed.hpp>
+#include <weir/upstream/pinned.hpp>
+#include <weir/upstream/span.hpp>

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <weir/base/error.hpp>
+
+using weir::cuda_error;
+using weir::memory_report;
+using weir::out_of_memory;
+using weir::usage_error;
+
+// Whoever handles the standard's exceptions handles these; copying one, as a rethrow may, cannot throw.
+static_assert(std::is_base_of_v<std::bad_alloc, out_of_memory>);
+static_assert(std::is_base_of_v<std::runtime_error, cuda_error>);
+static_assert(std::is_base_of_v<std::logic_error, usage_error>);
+static_assert(std::is_nothrow_copy_constructible_v<out_of_memory> && std::is_nothrow_copy_assignable_v<out_of_memory>);
+static_assert(std::is_nothrow_copy_constructible_v<cuda_error> && std::is_nothrow_copy_constructible_v<usage_error>);
+
+namespace {
+
+memory_report report() {
+    memory_report facts;
+    facts.name = "frames";
+    facts.in_use_bytes = 1000;
+    facts.reserved_bytes = 2000;
+    facts.limit_bytes = 3000;
+    facts.largest_free_bytes = 400;
+    facts.live_blocks = 5;
+    facts.chunks = 6;
+    return facts;
+}
+
+} // namespace
+
+TEST_CASE("error: out_of_memory carries what was asked, the pool's state and the reason") {
+    out_of_memory const error(4096, report(), "the limit leaves no room; free something");
+    CHECK(error.asked_bytes() == 4096);
+    CHECK(error.limit_bytes() == 3000);
+    CHECK(error.in_use_bytes() == 1000);
+    CHECK(error.reserved_bytes() == 2000);
+    CHECK(error.largest_free_bytes() == 400);
+    CHECK(error.pool_name() == "frames");
+    CHECK(error.reason() == "the limit leaves no room; free something");
+    CHECK(std::string(error.what()) ==
+          "weir: out of memory: pool 'frames' cannot hand out 4096 bytes: the limit leaves no room; free something "
+          "(in use 1000, reserved 2000, limit 3000, largest free 400)");
+}
+
+TEST_CASE("error: out_of_memory says when there is no limit") {
+    memory_report facts = report();
+    facts.limit_bytes = SIZE_MAX;
+    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("limit none") != std::string::npos);
+    facts.limit_bytes = SIZE_MAX - 1;
+    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("limit none") == std::string::npos);
+}
+
+TEST_CASE("error: copies and moves of out_of_memory all tell the whole story") {
+    out_of_memory first(1, report(), "why");
+    std::string const text = first.what();
+    out_of_memory copy = first;
+    out_of_memory moved = std::move(first);
+    CHECK(copy.what() == text);
+    CHECK(moved.what() == text);
+    CHECK(first.what() == text); // also what was moved from, which a handler may still hold
+    out_of_memory other(2, memory_report{}, "else");
+    other = moved;
+    CHECK(other.what() == text);
+    CHECK(other.asked_bytes() == 1);
+    other = std::move(copy);
+    CHECK(copy.what() == text);
+    copy = other;
+    CHECK(copy.reason() == "why");
+}
+
+TEST_CASE("error: out_of_memory survives a journey between threads and a rethrow") {
+    std::exception_ptr kept;
+    try {
+        throw out_of_memory(77, report(), "full");
+    } catch (std::bad_alloc const&) {
+        kept = std::current_exception();
+    }
+    for (int again = 0; again < 3; ++again) {
+        try {
+            std::rethrow_exception(kept);
+        } catch (out_of_memory const& error) {
+            CHECK(error.asked_bytes() == 77);
+            CHECK(error.pool_name() == "frames");
+        }
+    }
+}
+
+TEST_CASE("error: cuda_error carries the call, the code, CUDA's name and what to do") {
+    cuda_error const error("cudaMalloc", "cudaErrorNoDevice", 100, "no GPU is visible; look for one");
+    CHECK(std::string(error.call()) == "cudaMalloc");
+    CHECK(error.code() == 100);
+    CHECK(std::string(error.what()) ==
+          "weir: cudaMalloc failed with cudaErrorNoDevice (100): no GPU is visible; look for one");
+    CHECK(std::string(cuda_error("cudaFree", "cudaErrorUnknown", 999, "").what()) ==
+          "weir: cudaFree failed with cudaErrorUnknown (999)");
+}
+
+TEST_CASE("error: usage_error says what it was given to say") {
+    CHECK(std::string(usage_error("weir: do this").what()) == "weir: do this");
+    CHECK_THROWS_AS(throw usage_error("x"), std::logic_error);
+}
+
+TEST_CASE("error: an empty report is of an unnamed pool that holds nothing") {
+    memory_report const none;
+    CHECK(none.name.empty());
+    CHECK(none.in_use_bytes + none.reserved_bytes + none.limit_bytes + none.largest_free_bytes + none.live_blocks +
+              none.chunks ==
+          0);
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <type_traits>
+#include <weir/base/pool_options.hpp>
+
+using weir::leak_action;
+using weir::pool_options;
+
+static_assert(std::is_copy_constructible_v<pool_options> && std::is_nothrow_move_constructible_v<pool_options>);
+
+TEST_CASE("pool_options: by default no limit, no name to speak of, and a report of leaks") {
+    pool_options const options;
+    CHECK(options.limit_bytes() == SIZE_MAX);
+    CHECK(options.name() == "unnamed");
+    CHECK(options.on_leak() == leak_action::report);
+}
+
+TEST_CASE("pool_options: are set in a chain, each without touching the others") {
+    pool_options const options = pool_options{}.limit(1 << 20).name("frames").on_leak(leak_action::abort);
+    CHECK(options.limit_bytes() == 1 << 20);
+    CHECK(options.name() == "frames");
+    CHECK(options.on_leak() == leak_action::abort);
+
+    pool_options named;
+    named.name("a");
+    CHECK(named.limit_bytes() == SIZE_MAX);
+    CHECK(named.on_leak() == leak_action::report);
+    named.on_leak(leak_action::ignore).limit(0);
+    CHECK(named.name() == "a");
+    CHECK(named.limit_bytes() == 0);
+    CHECK(named.on_leak() == leak_action::ignore);
+}
+
+TEST_CASE("pool_options: the last word counts, and a copy keeps its own") {
+    pool_options first = pool_options{}.name("a").name("b");
+    pool_options second = first;
+    second.name("c").limit(5);
+    CHECK(first.name() == "b");
+    CHECK(first.limit_bytes() == SIZE_MAX);
+    CHECK(second.name() == "c");
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <doctest/doctest.h>
+
+#include <weir/base/stream_ordering.hpp>
+
+namespace {
+struct few : weir::reuse::stream_ordered_tuning {
+    static constexpr unsigned recent_blocks = 2;
+};
+} // namespace
+
+TEST_CASE("stream_ordering: the two handovers differ in the order of two rungs") {
+    CHECK_FALSE(weir::handover::grow_first::waits_before_growing);
+    CHECK(weir::handover::wait_first::waits_before_growing);
+}
+
+TEST_CASE("stream_ordering: the constants keep to their constraints, and one can be changed") {
+    using usual = weir::reuse::stream_ordered_tuning;
+    CHECK(usual::recent_blocks >= 1);
+    CHECK(usual::recent_blocks <= 254);
+    CHECK(usual::recent_bytes > 0);
+    CHECK(usual::gather_bytes >= usual::recent_bytes); // what is kept is not gathered
+
+    CHECK(few::recent_blocks == 2);
+    CHECK(few::recent_bytes == usual::recent_bytes);
+}

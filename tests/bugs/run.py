@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Would the tests notice? Plants one bug at a time and wants to see red.
+
+usage: run.py [NAME...]
+
+Each tests/bugs/NAME.bug is an exact-text edit of a header, and the tests that must fail with it:
+
+    # Why: the invariant, and what the bug would do to a user.
+    tests: placement/best_fit.cpp pool/pool.cpp      (files under tests/, compiled against the broken header)
+    cases: best_fit: *                               (optional: only these test cases, to be quick)
+    edit: include/weir/placement/best_fit.hpp
+    <<<<
+    text, which must occur exactly once in the file
+    ====
+    the text instead
+    >>>>
+
+Red is a test program that fails, crashes or does not end in time. A bug whose text is no longer there, or that
+does not compile, fails this script: it must be planted anew. The tests run on the simulated device; that they
+are green without the bug is the business of the stage that runs them all ('gcc', whose library this one links).
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
+from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_flags, run
+
+HERE = pathlib.Path(__file__).resolve().parent
+EDIT = re.compile(r"^edit:\s*(\S+)\n<<<<\n(.*?)\n?====\n(.*?)\n?>>>>$", re.M | re.S)
+TIME_LIMIT = 120  # seconds for a test program that would end in a few
+
+
+def libraries():
+    """What the stage 'gcc' built that every test program links."""
+    found = [*(BUILD / "gcc").rglob("libweir-test-main.a"), *(BUILD / "gcc").rglob("libsimulated_cuda*.a")]
+    if len(found) < 2:
+        raise SystemExit("build/gcc holds no test libraries: run 'sh tests/run.sh --only gcc' first")
+    return found
+
+
+def plant(bug, place):
+    """Writes the broken headers under 'place'; returns a complaint or ''."""
+    edits = EDIT.findall(bug)
+    if not edits:
+        return "no edit found; see this script's head for the form"
+    texts = {}
+    for target, old, new in edits:
+        if not (ROOT / target).exists():
+            return f"edits {target}, which does not exist"
+        text = texts.setdefault(target, (ROOT / target).read_text())
+        if text.count(old) != 1:
+            return f"its text occurs {text.count(old)} times in {target}, and must once:\n{old}"
+        texts[target] = text.replace(old, new)
+    for target, text in texts.items():
+        path = place / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    return ""
+
+
+def judge(path):
+    """(name, complaint): empty if the bug was caught."""
+    name = f"bugs: {path.stem}"
+    bug = path.read_text()
+    tests = re.findall(r"^tests:\s*(.+)$", bug, flags=re.M)
+    cases = re.findall(r"^cases:\s*(.+)$", bug, flags=re.M)
+    if not tests:
+        return name, "no line 'tests: ...'"
+    place = BUILD / "bugs" / path.stem
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    complaint = plant(bug, place)
+    if complaint:
+        return name, complaint
+    objects = []
+    defines = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP"]
+    for test in " ".join(tests).split():
+        source = ROOT / "tests" / test
+        if not source.exists():
+            return name, f"tests/{test} does not exist"
+        objects.append(place / (test.replace("/", "-") + ".o"))
+        ndebug = ["-DNDEBUG"] if ".ndebug." in test else []
+        done = run([*ccache(), "g++", "-std=c++17", "-O1", "-x", "c++", *defines, *ndebug, *include_flags(place / "include", ROOT / "tests"),
+                    "-c", source, "-o", objects[-1]], timeout=300)
+        if done.code != 0:
+            return name, f"does not compile:\n{head(done.output)}"
+    done = run(["g++", "-o", place / "red", *objects, *libraries(), "-pthread", "-ldl"], timeout=120)
+    if done.code != 0:
+        return name, f"does not link:\n{head(done.output)}"
+    done = run([place / "red", "--minimal", *([f"--test-case={','.join(cases)}"] if cases else [])], timeout=TIME_LIMIT, cwd=ROOT,
+               env={**os.environ, "WEIR_QUICK": "1"})
+    (place / "output").write_text(done.output)
+    shutil.rmtree(place / "include", ignore_errors=True)
+    if done.code == 0:
+        return name, f"stays green under {' '.join(tests)} {cases or ''}: no test notices\n{head(done.output, 5)}"
+    return name, ""
+
+
+def main():
+    wanted = sys.argv[1:]
+    paths = sorted(p for p in HERE.glob("*.bug") if not wanted or p.stem in wanted)
+    libraries()
+    close_with(at_once(judge, paths))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The checks that need no compiler, and proof that each of them can fail.
+
+usage: checks.py
+
+Runs floors, mirror and heads on the project, then each on a small tree with one mistake in it, which it must
+report; a check that finds nothing there finds nothing anywhere.
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+
+from workshop import CLOSING, ROOT, close, run
+
+HERE = pathlib.Path(__file__).resolve().parent
+LICENCE = "// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception\n"
+HEAD = LICENCE + "#pragma once\n\n// What is this?\n//\n// invariant: a\n// cost: b\n// not for: c\n\n"
+
+GOOD = {
+    "include/weir/weir.hpp": HEAD + "#include <weir/base/size.hpp>\n#include <weir/pool/pool.hpp>\n#include <weir/layer/limit.hpp>\n"
+                                    "#include <weir/layer/zero.hpp>\n",
+    "include/weir/base/size.hpp": HEAD + "#include <cstddef>\n",
+    "include/weir/pool/pool.hpp": HEAD + "#include <weir/base/size.hpp>\n",
+    "include/weir/layer/limit.hpp": HEAD,
+    "include/weir/layer/zero.hpp": HEAD,
+    "tests/base/size.cpp": LICENCE + 'TEST_CASE("size: rounds") {}\n',
+    "tests/pool/pool.cpp": LICENCE + 'TEST_CASE("pool: binds") {}\n',
+    "tests/layer/limit.cpp": LICENCE + 'TEST_CASE("limit: limits") {}\n',
+    "tests/layer/zero.cpp": LICENCE + 'TEST_CASE("zero: zeroes") {}\n',
+}
+
+# check, what is planted, a word of the complaint
+MISTAKES = [
+    ("floors", {"include/weir/base/size.hpp": HEAD + "#include <weir/pool/pool.hpp>\n"}, "no arrow"),
+    ("floors", {"include/weir/layer/limit.hpp": HEAD + "#include <weir/layer/zero.hpp>\n"}, "no arrow"),
+    ("floors", {"include/weir/base/size.hpp": HEAD + "#include <cuda_runtime_api.h>\n"}, "no CUDA"),
+    ("floors", {"include/weir/pool/pool.hpp": HEAD + "#include <thrust/sort.h>\n"}, "interop"),
+    ("floors", {"include/weir/pool/pool.hpp": HEAD + '#include "options.hpp"\n'}, "write"),
+    ("floors", {"include/weir/pool/pool.hpp": HEAD + "#include <iostream>\n"}, "compile time"),
+    ("floors", {"include/weir/pool/pool.hpp": HEAD + "#include <weir/base/gone.hpp>\n"}, "does not exist"),
+    ("floors", {"include/weir/upstream/gone.hpp": HEAD}, "does not reach"),
+    ("floors", {"include/weir/tools/hammer.hpp": HEAD}, "no floor"),
+    ("floors", {"include/weir/interop/both.hpp": HEAD + "#include <thrust/sort.h>\n#include <torch/all.h>\n"}, "one library"),
+    ("mirror", {"tests/pool/pool.cpp": None}, "mirrored path"),
+    ("mirror", {"tests/pool/pool.cpp": LICENCE}, "no TEST_CASE"),
+    ("mirror", {"tests/pool/pool.cpp": LICENCE + 'TEST_CASE("binds") {}\n'}, "do not begin"),
+    ("mirror", {"include/weir/layer/size.hpp": HEAD, "tests/layer/size.cpp": LICENCE + 'TEST_CASE("size: x") {}\n'}, "same file name"),
+    ("heads", {"include/weir/base/size.hpp": HEAD[1:]}, "first line"),
+    ("heads", {"include/weir/base/size.hpp": HEAD.replace("#pragma once\n", "")}, "pragma once"),
+    ("heads", {"include/weir/base/size.hpp": LICENCE + "#pragma once\n\n// Short.\n"}, "head comment of 1 lines"),
+    ("heads", {"include/weir/base/size.hpp": HEAD + "int x;\n" * 350}, "350 at most"),
+    ("heads", {"include/weir/base/size.hpp": HEAD + 'static_assert(true, "`x`");\n'}, "backtick"),
+    ("heads", {"tests/base/size.cpp": LICENCE + "// TO" "DO: more\n"}, "leaves something open"),
+    ("heads", {"tests/base/size.sh": "#!/bin/sh\n"}, "first line"),
+]
+
+
+def judge(check, planted):
+    """Output and exit status of a check on the good tree with 'planted' in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in {**GOOD, **planted}.items():
+            if text is not None:
+                path = pathlib.Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+        return run([sys.executable, HERE / f"{check}.py", folder])
+
+
+def main():
+    passed = failed = 0
+    for check in ("floors", "mirror", "heads"):
+        done = run([sys.executable, HERE / f"{check}.py", ROOT])
+        good, bad = map(int, (CLOSING.findall(done.output) or [("0", "1")])[-1])
+        passed, failed = passed + good, failed + bad
+        print(CLOSING.sub("", done.output).strip() + "\n" if bad else f"{check}: {good} files", flush=True)
+        done = judge(check, {})
+        if done.code != 0:
+            failed += 1
+            print(f"FAILED {check} complains about a tree with no mistake:\n{done.output}")
+    for check, planted, word in MISTAKES:
+        done = judge(check, planted)
+        if done.code == 0 or not re.search(re.escape(word), done.output):
+            failed += 1
+            print(f"FAILED {check} does not see: {list(planted)} ({word}):\n{done.output}")
+        else:
+            passed += 1
+    close(passed, failed)
+
+
+if __name__ == "__main__":
+    main()

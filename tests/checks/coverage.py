@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Does some test reach every line of the library's host code?
+
+usage: coverage.py [--no-build]
+
+Builds and runs all tests with g++ --coverage, and reads with gcovr which lines of include/weir ran. A line that did
+not, and that coverage_exclusions.txt does not name with a reason, fails its header. Prints what is excluded.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+from programs import build, execute, programs
+from workshop import BUILD, JOBS, ROOT, at_once, close, run, tail
+
+PRESET = "coverage"
+os.environ["WEIR_QUICK"] = "1"  # what a short campaign reaches, a long one does too
+EXCLUSIONS = pathlib.Path(__file__).resolve().parent / "coverage_exclusions.txt"
+
+
+def exclusions():
+    """[header, text, why, used] of each entry."""
+    entries = []
+    for line in EXCLUSIONS.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            header, text, why = (part.strip() for part in line.split("|", 2))
+            entries.append([header, text, why, 0])
+    return entries
+
+
+def measured():
+    """header -> {line number: count}, as gcovr tells."""
+    table = BUILD / PRESET / "coverage.json"
+    done = run(["gcovr", "--root", ROOT, "--object-directory", BUILD / PRESET, "--filter", str(ROOT / "include/weir") + "/",
+                "--exclude-unreachable-branches", "--gcov-ignore-parse-errors", "-j", JOBS, "--json", table, BUILD / PRESET], cwd=ROOT,
+               timeout=900)
+    if done.code != 0:
+        raise SystemExit(f"FAILED gcovr:\n{tail(done.output)}\n0 passed, 1 failed")
+    lines = {}
+    for entry in json.loads(table.read_text())["files"]:
+        counts = lines.setdefault(pathlib.PurePosixPath(entry["file"]).as_posix().split("include/weir/")[-1], {})
+        for line in entry["lines"]:
+            if not line.get("gcovr/noncode"):
+                number = line["line_number"]
+                counts[number] = counts.get(number, 0) + line["count"]
+    return lines
+
+
+def main():
+    if not shutil.which("gcovr"):
+        raise SystemExit("FAILED no gcovr here\n0 passed, 1 failed")
+    passed = failed = 0
+    if "--no-build" not in sys.argv:
+        complaint = build(PRESET)
+        if complaint:
+            print(f"FAILED {complaint}\n")
+            failed += 1
+        for old in (BUILD / PRESET).rglob("*.gcda"):
+            old.unlink()
+        for good, bad, _, line, said in at_once(lambda program: execute(PRESET, program), programs(PRESET, [])):
+            print(line)
+            passed, failed = passed + good, failed + bad
+            if said:
+                print(f"FAILED {said}\n")
+    entries = exclusions()
+    total = reached = excluded = 0
+    for header, counts in sorted(measured().items()):
+        text = (ROOT / "include/weir" / header).read_text().splitlines()
+        unreached = []
+        for number, count in sorted(counts.items()):
+            total += 1
+            if count:
+                reached += 1
+                continue
+            source = text[number - 1] if number <= len(text) else ""
+            for entry in entries:
+                if entry[0] == header and (entry[1] == "*" or entry[1] in source):
+                    entry[3] += 1
+                    excluded += 1
+                    break
+            else:
+                unreached.append(f"{header}:{number}: {source.strip()}")
+        if unreached:
+            failed += 1
+            print(f"FAILED coverage: {header}: {len(unreached)} of {len(counts)} lines unreached\n" + "\n".join(unreached) + "\n")
+        else:
+            passed += 1
+    for header, text, why, used in entries:
+        if used:
+            print(f"coverage: excluded {header} '{text}' ({used} lines): {why}")
+        else:
+            failed += 1
+            print(f"FAILED coverage: the exclusion '{header} | {text}' excludes nothing\n")
+    if total:
+        print(f"coverage: {reached} of {total} lines reached ({100 * reached / total:.2f} %), {excluded} excluded")
+    close(passed, failed)
+
+
+if __name__ == "__main__":
+    main()

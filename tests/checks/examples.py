@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Does every example run, through the README's own command, and is each as short as it should be?
+
+usage: examples.py [NAME...]
+
+Runs 'sh examples/run.sh NAME' for all examples, and without a name, whose table and page are looked at; and one
+trace as --csv, whose standard output must be nothing but the table.
+"""
+
+import csv
+import io
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from workshop import BUILD, ROOT, close_with, run, tail
+
+LONGEST = 60  # lines of a numbered example
+COLUMNS = "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures"
+
+
+def example(name, place):
+    """Runs one example; returns a complaint or ''."""
+    done = run(["sh", ROOT / "examples/run.sh", name], cwd=place, timeout=600)
+    last = (done.output.strip().splitlines() or [""])[-1]
+    if done.code != 0 or not re.match(rf"{re.escape(name)}: done, on ", last):
+        return f"exit {done.code}:\n{tail(done.output)}"
+    sources = [p for p in (ROOT / "examples" / f"{name}.cpp", ROOT / "examples" / f"{name}.cu") if p.exists()]
+    if sources and len(sources[0].read_text().splitlines()) >= LONGEST:
+        return f"{len(sources[0].read_text().splitlines())} lines; under {LONGEST} are due"
+    return ""
+
+
+def replay_page(place):
+    """With no arguments: the table, and one page that needs nothing else."""
+    done = run(["sh", ROOT / "examples/run.sh"], cwd=place, timeout=600)
+    pages = list(pathlib.Path(place).rglob("*.html"))
+    if done.code != 0 or "device_pool" not in done.output:
+        return f"exit {done.code}:\n{tail(done.output)}"
+    if len(pages) != 1:
+        return f"{len(pages)} pages written where it ran, not one:\n{tail(done.output)}"
+    text = pages[0].read_text()
+    if "<svg" not in text and "<canvas" not in text:
+        return "the page holds no picture"
+    if re.search(r'(src|href)="(https?:)?//', text):
+        return "the page needs something from elsewhere"
+    return ""
+
+
+def replay_csv(place):
+    """--csv: nothing but the table on standard output."""
+    traces = sorted((ROOT / "examples").rglob("*.csv*"))
+    if not traces:
+        return "no trace ships with the examples"
+    done = subprocess.run(["sh", str(ROOT / "examples/run.sh"), "replay", "--csv", str(traces[0])], cwd=place, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+    rows = list(csv.reader(io.StringIO(done.stdout)))
+    if done.returncode != 0 or not rows or ",".join(rows[0]) != COLUMNS:
+        return f"exit {done.returncode}: the first line is not '{COLUMNS}':\n{tail(done.stdout + done.stderr)}"
+    if any(len(row) != len(rows[0]) for row in rows):
+        return f"rows of different lengths:\n{tail(done.stdout)}"
+    if not any(row[0].endswith("device_pool") for row in rows):
+        return f"no row for device_pool:\n{tail(done.stdout)}"
+    return ""
+
+
+def bad_input(place):
+    """A file that is not there: one sentence, an exit code, no crash."""
+    done = run(["sh", ROOT / "examples/run.sh", "replay", "nowhere.csv"], cwd=place, timeout=600)
+    if done.code in (None, 0) or done.code < 0 or "nowhere.csv" not in done.output:
+        return f"exit {done.code}:\n{tail(done.output)}"
+    return ""
+
+
+def main():
+    listed = run(["sh", ROOT / "examples/run.sh", "--help"])
+    names = sys.argv[1:] or re.findall(r"^  (\S+)(?:  | *$)", listed.output.split("ARGUMENT...]]\n")[-1], flags=re.M)
+    names = [name for name in names if not name.startswith("NAME")]
+    env_build = os.environ.get("WEIR_BUILD_DIR", "")
+    if env_build and not env_build.startswith("/"):
+        os.environ["WEIR_BUILD_DIR"] = str(BUILD)
+    results = []
+    with tempfile.TemporaryDirectory() as place:
+        for name in names:
+            if name != "replay":
+                results.append((f"examples: {name}", example(name, place)))
+        if not sys.argv[1:] or "replay" in sys.argv[1:]:
+            results.append(("examples: replay with no arguments", replay_page(place)))
+            results.append(("examples: replay --csv", replay_csv(place)))
+            results.append(("examples: replay of no file", bad_input(place)))
+    print(f"examples: {', '.join(names)}")
+    close_with(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs the stages of the tests, one line each, and adds them up. Called by tests/run.sh, which sets things up.
+
+usage: stages.py [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
+
+A stage is a command that closes with 'N passed, N failed'; its whole output goes to build/logs/STAGE.log, what it
+measured (lines that begin with the name of a figure) and what failed comes here. Stages run one after another, each
+on all cores.
+"""
+
+import argparse
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+
+from workshop import BUILD, CLOSING, ROOT
+
+PY = sys.executable
+
+
+class Stage:
+    """A name, what it shows in a few words, and its command."""
+
+    def __init__(self, name, shows, command, sets=("all",)):
+        self.name = name
+        self.shows = shows
+        self.command = command
+        self.sets = sets
+
+
+STAGES = [
+    Stage("checks", "rooms, mirrors, heads; and the checks see planted mistakes", [PY, "tests/checks/checks.py"], ("all", "ci", "quick", "gpu")),
+    Stage("gcc", "all tests, g++ C++17", [PY, "tests/checks/programs.py", "gcc", "--figures"], ("all", "ci", "quick")),
+    Stage("clang", "all tests, clang++ C++20", [PY, "tests/checks/programs.py", "clang"]),
+    Stage("asan", "all tests, address and undefined sanitizers", [PY, "tests/checks/programs.py", "asan"]),
+    Stage("tsan", "all tests, thread sanitizer", [PY, "tests/checks/programs.py", "tsan"]),
+    Stage("coverage", "every line of the host code reached", [PY, "tests/checks/coverage.py"]),
+    Stage("headers", "each header alone: g++, clang++, nvcc; C++17, 20", [PY, "tests/headers/run.py"]),
+    Stage("refuse", "promised compile errors, accept and reject", [PY, "tests/refuse/run.py"], ("all", "ci")),
+    Stage("bugs", "planted bugs turn tests red", [PY, "tests/bugs/run.py"], ("all", "ci")),
+    Stage("consume", "users' projects take weir in", [PY, "tests/consume/run.py"], ("all", "ci")),
+    Stage("readme", "README's snippets print what it says", [PY, "tests/checks/readme.py"], ("all", "ci")),
+    Stage("benches", "every bench runs, in short; instructions a pair", [PY, "tests/checks/benches.py"], ("all", "ci")),
+    Stage("examples", "every example runs", [PY, "tests/checks/examples.py"]),
+    Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("all", "ci")),
+    Stage("gpu", "all tests on the real device", [PY, "tests/checks/programs.py", "gpu"], ("gpu",)),
+]
+
+
+def chosen(options):
+    """The stages that the command line asks for."""
+    if options.only:
+        names = options.only.split(",")
+        known = {stage.name: stage for stage in STAGES}
+        for name in names:
+            if name not in known:
+                sys.exit(f"no stage '{name}'; there are: {', '.join(known)}")
+        return [known[name] for name in names]
+    group = next((each for each in ("gpu", "quick", "ci") if getattr(options, each)), "all")
+    return [stage for stage in STAGES if group in stage.sets]
+
+
+def perform(stage, logs):
+    """Runs one stage: (passed, failed, wall seconds, processor seconds, output)."""
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    path = logs / f"{stage.name}.log"
+    with open(path, "w") as log:
+        code = subprocess.call(stage.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+    output = path.read_text(errors="replace")
+    closing = CLOSING.findall(output)
+    passed, failed = map(int, closing[-1]) if closing else (0, 0)
+    if code != 0 and failed == 0 or not closing:
+        failed = max(failed, 1)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return passed, failed, time.monotonic() - began, used, output
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for flag in ("--all", "--ci", "--quick", "--gpu", "--list"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    if options.list:
+        for stage in STAGES:
+            print(f"{stage.name:<10} {stage.shows}")
+        return
+    stages = chosen(options)
+    logs = BUILD / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    terminal = sys.stdout.isatty()
+    all_passed = all_failed = 0
+    began = time.monotonic()
+    for number, stage in enumerate(stages, 1):
+        label = f"[{number:>2}/{len(stages)}] {stage.name:<9} {stage.shows:<60}"
+        if terminal:
+            print(f"{label} ...", end="\r", flush=True)
+        passed, failed, seconds, used, output = perform(stage, logs)
+        all_passed += passed
+        all_failed += failed
+        print(f"{label} {passed:>5} passed {failed:>3} failed {seconds:>5.0f} s ({used:.0f} s cpu)", flush=True)
+        for line in output.splitlines():
+            if re.match(rf"{stage.name}: |left out: |instructions: ", line):
+                print(f"        {line}")
+        if failed:
+            blocks = output[output.find("FAILED"):] if "FAILED" in output else output[-4000:]
+            rows = [row for row in blocks.splitlines() if not CLOSING.match(row)]
+            print("\n".join("        " + row for row in rows[:80]))
+            if len(rows) > 80:
+                print(f"        ... all of it in {os.path.relpath(logs / (stage.name + '.log'), ROOT)}")
+            sys.stdout.flush()
+    print(f"{len(stages)} stages in {(time.monotonic() - began) / 60:.1f} min")
+    print(f"{all_passed} passed, {all_failed} failed", flush=True)
+    sys.exit(1 if all_failed or not all_passed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What does <weir/weir.hpp> cost a user's compile time?
+
+Compiles an empty C++17 .cu file and one that includes the umbrella with nvcc, in turn, five times each, and
+prints the medians. The aim is 0.6 s over the empty file. What is read is the processor's time, which hardly depends on
+what else the machine does, and which is wall time on an idle one: nvcc runs its steps one by one. Machines differ all
+the same, so that only three times the aim is a failure.
+"""
+
+import resource
+import shutil
+import statistics
+
+from workshop import BUILD, INCLUDE, close_with, head, run
+
+AIM_SECONDS = 0.6
+ROUNDS = 5
+
+
+def seconds(source):
+    """Processor time of one compilation."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run(["nvcc", "-std=c++17", "-arch=sm_90", f"-I{INCLUDE}", "-c", source, "-o", source.with_suffix(".o")], timeout=120)
+    if done.code != 0:
+        raise RuntimeError(head(done.output))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main():
+    if not shutil.which("nvcc"):
+        print("no nvcc here: nothing measured")
+        close_with([("umbrella: no nvcc", "")])
+    place = BUILD / "umbrella"
+    place.mkdir(parents=True, exist_ok=True)
+    empty, umbrella = place / "empty.cu", place / "umbrella.cu"
+    empty.write_text("")
+    umbrella.write_text("#include <weir/weir.hpp>\n")
+    try:
+        seconds(umbrella)
+        pairs = [(seconds(empty), seconds(umbrella)) for _ in range(ROUNDS)]
+    except RuntimeError as error:
+        close_with([("umbrella: compiles under nvcc", str(error))])
+    base, whole = (statistics.median(column) for column in zip(*pairs))
+    over = statistics.median(w - e for e, w in pairs)
+    print(f"umbrella: {over:.2f} s over an empty file (medians of {ROUNDS}: empty {base:.2f} s, umbrella {whole:.2f} s; "
+          f"aim {AIM_SECONDS} s)")
+    slow = over > 3 * AIM_SECONDS
+    close_with([("umbrella: compile time", f"{over:.2f} s, more than three times the aim" if slow else "")])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Can a user's project take weir in, each way that the README names?
+
+usage: run.py
+
+add_subdirectory, FetchContent (from a local folder), find_package after an install, and a bare -I with no build
+system; each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only
+CUDA's headers on the machine the project still configures and compiles. A consumer gets none of weir's tests,
+warnings or downloads.
+"""
+
+import pathlib
+import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
+from workshop import BUILD, INCLUDE, ROOT, at_once, ccache, close_with, cuda_include, run, tail
+
+HERE = pathlib.Path(__file__).resolve().parent
+PLACE = BUILD / "consume"
+
+
+class Refused(Exception):
+    """A step that failed, with what it said."""
+
+
+def step(what, command, **more):
+    """Runs one command or raises."""
+    done = run(command, timeout=300, **more)
+    if done.code != 0:
+        raise Refused(f"{what} failed:\n{tail(done.output)}")
+    return done.output
+
+
+def with_cmake(way, *settings):
+    """Configures, builds and runs the project of one folder."""
+    build = PLACE / way
+    shutil.rmtree(build, ignore_errors=True)
+    launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={word}" for word in ccache()]
+    said = step("configure", ["cmake", "-G", "Ninja", "-S", HERE / way, "-B", build, f"-DWEIR={ROOT}",
+                              "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DCMAKE_CXX_COMPILER=g++", *launcher, *settings])
+    commands = (build / "compile_commands.json").read_text()
+    if "-Wconversion" in commands or "doctest" in said or commands.count('"command"') != 2:
+        raise Refused("the consumer got weir's own warnings, tests or sources:\n" + commands)
+    step("build", ["cmake", "--build", build, "-j", "1"])
+    if "consumed" not in step("run", [build / "consumer"]):
+        raise Refused("the program did not end as it should")
+
+
+def installed():
+    """find_package, after an install into a folder of its own."""
+    stage = PLACE / "install"
+    prefix = PLACE / "prefix"
+    shutil.rmtree(prefix, ignore_errors=True)
+    step("configure", ["cmake", "-G", "Ninja", "-S", ROOT, "-B", stage, "-DWEIR_BUILD_TESTS=OFF", "-DWEIR_BUILD_EXAMPLES=OFF",
+                       "-DWEIR_BUILD_BENCHES=OFF", f"-DCMAKE_INSTALL_PREFIX={prefix}"])
+    step("install", ["cmake", "--install", stage])
+    for text in prefix.rglob("*.cmake"):
+        if str(ROOT) in text.read_text():
+            raise Refused(f"{text} names the source folder")
+    with_cmake("find_package", f"-DCMAKE_PREFIX_PATH={prefix}")
+
+
+def bare():
+    """g++ -I, one command."""
+    cuda = cuda_include().parent
+    libraries = next((p for p in (cuda / "lib64", cuda / "lib") if (p / "libcudart_static.a").exists()), None)
+    PLACE.mkdir(parents=True, exist_ok=True)
+    if libraries is None:
+        raise Refused(f"no libcudart_static.a under {cuda}")
+    step("g++", ["g++", "-std=c++17", "-O0", f"-I{INCLUDE}", f"-I{cuda_include()}", HERE / "main.cpp", HERE / "other.cpp", "-o",
+                 PLACE / "bare", f"-L{libraries}", "-lcudart_static", "-lpthread", "-ldl", "-lrt"])
+    if "consumed" not in step("run", [PLACE / "bare"]):
+        raise Refused("the program did not end as it should")
+
+
+def headers_only():
+    """No toolkit to be found, but cuda_runtime_api.h: configures, and a translation unit compiles."""
+    build = PLACE / "headers_only"
+    shutil.rmtree(build, ignore_errors=True)
+    step("configure", ["cmake", "-G", "Ninja", "-S", HERE / "add_subdirectory", "-B", build, f"-DWEIR={ROOT}",
+                       "-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON", f"-DWEIR_CUDA_INCLUDE_DIR={cuda_include()}",
+                       "-DCMAKE_CXX_COMPILER=g++", *[f"-DCMAKE_CXX_COMPILER_LAUNCHER={word}" for word in ccache()]])
+    target = next(line.split(":")[0] for line in step("targets", ["ninja", "-C", build, "-t", "targets", "all"]).splitlines()
+                  if "other.cpp.o:" in line)
+    step("compile", ["ninja", "-C", build, target])
+
+
+def main():
+    ways = {
+        "add_subdirectory": lambda: with_cmake("add_subdirectory"),
+        "FetchContent": lambda: with_cmake("fetch_content"),
+        "find_package": installed,
+        "bare -I": bare,
+        "headers only": headers_only,
+    }
+
+    def attempt(way):
+        try:
+            ways[way]()
+            return f"consume: {way}", ""
+        except Refused as refused:
+            return f"consume: {way}", str(refused)
+
+    close_with(at_once(attempt, list(ways)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <string>
+#include <support/every_schedule.hpp>
+#include <support/recording_pool.hpp>
+#include <type_traits>
+#include <utility>
+#include <weir/container/value.hpp>
+
+using weir::device_value;
+using weir::memory_space;
+using weir::pinned_value;
+using device_pool = support::recording_pool<memory_space::device>;
+using pinned_pool = support::recording_pool<memory_space::pinned>;
+
+static_assert(!std::is_copy_constructible_v<device_value<int>> &&
+              !std::is_copy_assignable_v<device_value<int>>);
+static_assert(!std::is_copy_constructible_v<pinned_value<int>>);
+static_assert(std::is_nothrow_move_constructible_v<device_value<int>>);
+static_assert(std::is_nothrow_move_assignable_v<pinned_value<int>>);
+static_assert(std::is_same_v<decltype(std::declval<device_value<int> const&>().data()), int const*>);
+
+namespace {
+
+struct point {
+    double x, y;
+};
+
+struct alignas(1024) wide {
+    int value;
+};
+
+} // namespace
+
+TEST_CASE("value: a device value is set and read in stream order") {
+    support::every_schedule([] {
+        support::scoped_stream a, b;
+        device_pool pool;
+        {
+            device_value<int> x(pool, a, 5);
+            CHECK(x.value_sync() == 5);
+            x.set_async(6);
+            x.set_async(7);
+            int host = 0;
+            x.copy_to_async(&host);
+            weir::synchronize(a);
+            CHECK(host == 7);
+            x.zero_async();
+            CHECK(x.value_sync() == 0);
+            CHECK(x.pool() == weir::pool_ref<memory_space::device>(pool));
+            x.set_async(8);
+            x.set_stream(b);
+            CHECK(x.value_sync() == 8);
+            x.used_on(a);
+            CHECK(std::as_const(x).data() == x.data());
+
+            device_value<int> y(pool, a, x); // a snapshot
+            x.set_async(9);
+            CHECK(y.value_sync() == 8);
+            CHECK(pool.live_blocks() == 2);
+            device_value<point> none(pool, a);
+            CHECK(pool.allocations.back().bytes == sizeof(point));
+        }
+        CHECK(pool.live_blocks() == 0);
+        CHECK(pool.frees.back().stream == weir::stream_ref(b));
+        device_value<wide> w(pool, a, wide{3});
+        CHECK(reinterpret_cast<std::uintptr_t>(w.data()) % 1024 == 0);
+        CHECK(w.value_sync().value == 3);
+    });
+}
+
+TEST_CASE("value: a device value that was moved from says so") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        device_pool pool;
+        device_value<int> x(pool, a, 5);
+        device_value<int> y(std::move(x));
+        CHECK(x.data() == nullptr);
+        CHECK(y.value_sync() == 5);
+        std::string said;
+        try {
+            x.set_async(1);
+        } catch (weir::usage_error const& error) {
+            said = error.what();
+        }
+        CHECK(said ==
+              "weir: this device_value was moved from and has no element; assign another to it first");
+        CHECK_THROWS_AS(x.value_sync(), weir::usage_error);
+        x.zero_async(); // of nothing
+        int untouched = 3;
+        x.copy_to_async(&untouched);
+        CHECK(untouched == 3);
+        device_value<int> z(pool, a, x);
+        CHECK(z.data() == nullptr);
+        x = std::move(y);
+        CHECK(x.value_sync() == 5);
+    });
+}
+
+TEST_CASE("value: a pinned value is the host's") {
+    support::every_schedule([] {
+        support::scoped_stream a, b;
+        pinned_pool pool;
+        {
+            pinned_value<point> x(pool, a, point{1, 2});
+            CHECK((*x).x == 1);
+            CHECK(std::as_const(x)->y == 2);
+            x->y = 3;
+            *x = point{x->x, x->y + 1};
+            CHECK((*std::as_const(x)).y == 4);
+            CHECK(std::as_const(x).data() == x.data());
+            pinned_value<point> y(std::move(x));
+            CHECK(x.data() == nullptr);
+            CHECK(y->y == 4);
+            y.set_stream(b);
+            pinned_value<point> none(pool, a);
+            none = std::move(y);
+            CHECK(none->x == 1);
+        }
+        CHECK(pool.live_blocks() == 0);
+        CHECK(pool.allocations.at(0).stream.is_host());
+        CHECK(pool.frees.back().stream == weir::stream_ref(b));
+
+        device_pool device;
+        device_value<int> from(device, a, 77);
+        pinned_value<int> to(pool, a, 0);
+        from.copy_to_async(to.data());
+        weir::synchronize(a);
+        CHECK(*to == 77);
+        from.set_async(*to);
+        *to = 78; // the value was taken at the call
+        CHECK(from.value_sync() == 77);
+    });
+}
+
+TEST_CASE("value: nothing is left of a value that could not be made") {
+    support::every_schedule([] {
+        support::scoped_stream a, b;
+        device_pool pool;
+        pinned_pool pinned;
+        device_value<int> x(pool, a, 5);
+        for (int i = 0; i < 3; ++i) {
+            pool.fail_at = pinned.fail_at = 1;
+            CHECK_THROWS_AS(device_value<int>(pool, a), weir::out_of_memory);
+            pool.fail_at = 1;
+            CHECK_THROWS_AS(device_value<int>(pool, a, 1), weir::out_of_memory);
+            pool.fail_at = 1;
+            CHECK_THROWS_AS(device_value<int>(pool, b, x), weir::out_of_memory);
+            CHECK_THROWS_AS(pinned_value<int>(pinned, a), weir::out_of_memory);
+            pinned.fail_at = 1;
+            CHECK_THROWS_AS(pinned_value<int>(pinned, a, 1), weir::out_of_memory);
+        }
+        CHECK_THROWS_AS(device_value<int>(pool, weir::on_host), weir::usage_error);
+        CHECK_THROWS_AS(pinned_value<int>(pinned, weir::on_host, 1), weir::usage_error);
+        CHECK(pool.live_blocks() == 1);
+        CHECK(pinned.live_blocks() == 0);
+        CHECK(x.value_sync() == 5);
+    });
+}
+
+TEST_CASE("value: stays as it was when CUDA fails, whichever call it is") {
+    struct scene {
+        support::scoped_stream a, b;
+        device_pool pool;
+        device_value<int> x;
+        scene() : x(pool, a, 5) { pool.poisons = false; }
+    };
+    auto const prepare = [] { return std::make_unique<scene>(); };
+    auto const judge = [](scene& s, bool failed) {
+        CHECK(s.pool.live_blocks() == 1);
+        if (failed)
+            CHECK(s.x.value_sync() == 5);
+    };
+    auto const sweep = [&](auto&& operation) { support::each_fault(prepare, operation, judge); };
+    sweep([](scene& s) { s.x.set_async(6); });
+    sweep([](scene& s) { s.x.value_sync(); });
+    sweep([](scene& s) { s.x.zero_async(); });
+    sweep([](scene& s) { s.x.set_stream(s.b); });
+    sweep([](scene& s) { device_value<int>(s.pool, s.b, 1); });
+    sweep([](scene& s) { device_value<int>(s.pool, s.b, s.x); });
+}

@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <array>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <support/every_schedule.hpp>
+#include <support/recording_pool.hpp>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#include <weir/container/buffer.hpp>
+#include <weir/container/value.hpp>
+#include <weir/container/vector.hpp>
+
+using weir::device_vector;
+using weir::memory_space;
+using weir::pinned_vector;
+using device_pool = support::recording_pool<memory_space::device>;
+using pinned_pool = support::recording_pool<memory_space::pinned>;
+
+static_assert(!std::is_copy_constructible_v<device_vector<int>> &&
+              !std::is_copy_assignable_v<device_vector<int>>);
+static_assert(!std::is_copy_constructible_v<pinned_vector<int>> &&
+              !std::is_copy_assignable_v<pinned_vector<int>>);
+static_assert(std::is_nothrow_move_constructible_v<device_vector<int>>);
+static_assert(std::is_nothrow_move_assignable_v<pinned_vector<int>>);
+static_assert(std::is_same_v<decltype(std::declval<device_vector<int>&>().begin()), int*>);
+static_assert(std::is_same_v<decltype(std::declval<device_vector<int> const&>().end()), int const*>);
+static_assert(std::is_same_v<device_vector<int>::value_type, int>);
+static_assert(device_vector<double>::max_size() == PTRDIFF_MAX / 8);
+// A vector of other elements is no source.
+static_assert(
+    !std::is_constructible_v<device_vector<int>, device_pool&, cudaStream_t, std::vector<float> const&>);
+
+namespace {
+
+template <class T>
+std::vector<T> contents(device_vector<T> const& x) {
+    return x.to_vector_sync();
+}
+
+template <class T>
+std::vector<T> contents(pinned_vector<T> const& x) {
+    return std::vector<T>(x.begin(), x.end());
+}
+
+std::vector<int> counting(std::size_t count, int from = 0) {
+    std::vector<int> host(count);
+    for (std::size_t i = 0; i < count; ++i)
+        host[i] = from + static_cast<int>(i);
+    return host;
+}
+
+// What C++20's std::span is, as far as a vector asks.
+struct span_of_int {
+    int const* first;
+    std::size_t count;
+    int const* data() const { return first; }
+    std::size_t size() const { return count; }
+};
+
+struct alignas(512) wide {
+    int value[128];
+};
+
+struct no_default {
+    explicit no_default(int v) : value(v) {}
+    int value;
+};
+
+template <class Call>
+std::string sentence(Call&& call) {
+    try {
+        call();
+    } catch (weir::usage_error const& error) {
+        return error.what();
+    }
+    return "";
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("vector: is empty without memory, and grows, shrinks and clears", Vector,
+                   device_vector<int>, pinned_vector<int>) {
+    support::every_schedule([] {
+        support::scoped_stream stream;
+        support::recording_pool<Vector::space> pool;
+        Vector x(pool, stream);
+        CHECK(x.empty());
+        CHECK(x.data() == nullptr);
+        CHECK(x.begin() == x.end());
+        CHECK(std::as_const(x).begin() == std::as_const(x).end());
+        CHECK(contents(x).empty());
+        Vector also(pool, stream, 0);
+        also.resize(0);
+        also.reserve(0);
+        also.shrink_to_fit();
+        also.append(std::vector<int>{});
+        CHECK(pool.allocations.empty());
+
+        x.append(counting(10));
+        CHECK(x.size() == 10);
+        CHECK(x.size_bytes() == 40);
+        CHECK(x.capacity() == 10);
+        CHECK(x.end() - x.begin() == 10);
+        CHECK(std::as_const(x).end() == x.data() + 10);
+        x.append(counting(1, 10));
+        CHECK(x.capacity() == 15);
+        CHECK(contents(x) == counting(11));
+        x.reserve(100);
+        CHECK(x.capacity() == 100);
+        x.resize(200);
+        CHECK(x.capacity() == 200);
+        x.resize(11);
+        CHECK(contents(x) == counting(11));
+        x.shrink_to_fit();
+        CHECK(x.capacity() == 11);
+        CHECK(contents(x) == counting(11));
+        x.clear();
+        CHECK(x.empty());
+        CHECK(x.capacity() == 11);
+        x.shrink_to_fit();
+        CHECK(x.data() == nullptr);
+        CHECK(pool.live_blocks() == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("vector: takes whatever has contiguous elements", Vector, device_vector<int>,
+                   pinned_vector<int>) {
+    support::every_schedule([] {
+        support::scoped_stream stream;
+        support::recording_pool<Vector::space> pool;
+        std::vector<int> const vector = counting(4);
+        std::array<int, 4> const array{0, 1, 2, 3};
+        int const plain[4] = {0, 1, 2, 3};
+        span_of_int const span{plain, 4};
+        CHECK(contents(Vector(pool, stream, vector)) == vector);
+        CHECK(contents(Vector(pool, stream, array)) == vector);
+        CHECK(contents(Vector(pool, stream, plain)) == vector);
+        CHECK(contents(Vector(pool, stream, span)) == vector);
+        CHECK(contents(Vector(pool, stream, plain, 4)) == vector);
+        Vector x(pool, stream, plain, 2);
+        x.append(array);
+        x.append(plain);
+        x.append(span);
+        x.append(plain, 1);
+        CHECK(contents(x) == std::vector<int>{0, 1, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0});
+        x.assign(span);
+        CHECK(contents(x) == vector);
+        x.assign(plain + 1, 2);
+        CHECK(contents(x) == counting(2, 1));
+    });
+}
+
+TEST_CASE_TEMPLATE("vector: copies name a pool and a stream; moves do not", Vector, device_vector<int>,
+                   pinned_vector<int>) {
+    support::every_schedule([] {
+        support::scoped_stream a, b;
+        support::recording_pool<Vector::space> pool, other;
+        Vector x(pool, a, counting(100));
+        Vector y(other, b, x);
+        CHECK(y.pool() == weir::pool_ref<Vector::space>(other));
+        CHECK(y.stream() == weir::stream_ref(b));
+        CHECK(y.capacity() == 100);
+        x.assign(counting(3, 50));
+        CHECK(contents(y) == counting(100));
+        y.append(x);
+        y.append(y);
+        CHECK(y.size() == 206);
+        x.assign(y);
+        CHECK(contents(x) == contents(y));
+
+        Vector z(std::move(y));
+        CHECK(y.empty());
+        CHECK(y.data() == nullptr);
+        CHECK(y.capacity() == 0);
+        CHECK(contents(y).empty());
+        y.append(counting(2));
+        CHECK(contents(y) == counting(2));
+        CHECK(y.stream() == weir::stream_ref(b));
+        x = std::move(z);
+        CHECK(pool.live_blocks() == 0);
+        CHECK(x.stream() == weir::stream_ref(b));
+        x.set_stream(a);
+        x.used_on(b);
+        CHECK(x.size() == 206);
+        CHECK(contents(x)[105] == 2);
+    });
+}
+
+TEST_CASE("vector: a device vector's elements are set and read in stream order") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        device_pool pool;
+        device_vector<int> x(pool, a, counting(5));
+        x.set_element_async(2, 42);
+        CHECK(x.element_sync(2) == 42);
+        CHECK(x.element_sync(4) == 4);
+        x.set_element_async(2, 43);
+        CHECK(contents(x) == std::vector<int>{0, 1, 43, 3, 4});
+        int few[5] = {};
+        x.copy_to_async(few);
+        weir::synchronize(a);
+        CHECK(few[2] == 43);
+        device_vector<int> y(pool, a, 5);
+        x.copy_to_async(y.data()); // the same stream
+        x.zero_async();
+        CHECK(contents(x) == std::vector<int>(5, 0));
+        CHECK(contents(y) == std::vector<int>{0, 1, 43, 3, 4});
+        CHECK(sentence([&] { x.element_sync(5); }) == "weir: there is no element 5 in a vector of 5");
+        CHECK(sentence([&] { x.set_element_async(7, 1); }) == "weir: there is no element 7 in a vector of 5");
+    });
+}
+
+TEST_CASE("vector: many values from the stack arrive, however late the stream runs") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        device_pool pool;
+        device_vector<int> x(pool, a, 200);
+        for (int i = 0; i < 200; ++i)
+            x.set_element_async(static_cast<std::size_t>(i), i * i);
+        for (int i = 0; i < 200; i += 17)
+            CHECK(x.element_sync(static_cast<std::size_t>(i)) == i * i);
+        pinned_pool pinned;
+        pinned_vector<int> source(pinned, a, 1);
+        source[0] = 77;
+        x.set_element_async(0, source[0]);
+        source[0] = 78; // the value was taken at the call
+        CHECK(x.element_sync(0) == 77);
+    });
+}
+
+TEST_CASE("vector: a pinned vector's elements are the host's") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        pinned_pool pool;
+        pinned_vector<int> x(pool, a, counting(3));
+        x[1] = 7;
+        CHECK(std::as_const(x)[1] == 7);
+        x.at(2) = 9;
+        CHECK(std::as_const(x).at(2) == 9);
+        CHECK(sentence([&] { x.at(3) = 1; }) == "weir: there is no element 3 in a vector of 3");
+        CHECK(sentence([&] { static_cast<void>(std::as_const(x).at(4)); }) ==
+              "weir: there is no element 4 in a vector of 3");
+        int sum = 0;
+        for (int each : x)
+            sum += each;
+        CHECK(sum == 16);
+        for (int i = 0; i < 1000; ++i)
+            x.push_back(x[static_cast<std::size_t>(i)]);
+        CHECK(x.size() == 1003);
+        CHECK(x[1001] == x[998]);
+        CHECK(pool.allocations.size() < 25);
+        x.zero();
+        CHECK(x[1001] == 0);
+    });
+}
+
+TEST_CASE("vector: elements may be wide, or have no default") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        device_pool pool;
+        pinned_pool pinned;
+        device_vector<wide> x(pool, a, 3);
+        CHECK(reinterpret_cast<std::uintptr_t>(x.data()) % 512 == 0);
+        CHECK(pool.allocations.back().alignment == 512);
+        wide w{};
+        w.value[100] = 5;
+        x.set_element_async(1, w);
+        CHECK(x.element_sync(1).value[100] == 5);
+        x.append(&w, 1);
+        CHECK(pool.allocations.back().alignment == 512);
+        CHECK(x.element_sync(3).value[100] == 5);
+
+        device_vector<no_default> y(pool, a, 4);
+        y.set_element_async(3, no_default(8));
+        CHECK(y.element_sync(3).value == 8);
+        pinned_vector<bool> z(pinned, a, 2);
+        z[0] = true;
+        z[1] = false;
+        device_vector<bool> on_device(pool, a, z);
+        bool back[2] = {false, true};
+        on_device.copy_to_async(back);
+        weir::synchronize(a);
+        CHECK(back[0]);
+        CHECK_FALSE(back[1]);
+    });
+}
+
+TEST_CASE("vector: an upload from pinned memory on another stream, and back") {
+    support::every_schedule([] {
+        support::scoped_stream a, b;
+        device_pool pool;
+        pinned_pool pinned;
+        device_vector<int> x(pool, a);
+        {
+            pinned_vector<int> up(pinned, b, counting(1000));
+            x.append(up);
+        } // freed behind the copy
+        pinned_vector<int> down(pinned, a, x.size());
+        x.copy_to_async(down.data());
+        weir::synchronize(a);
+        CHECK(contents(down) == counting(1000));
+    });
+}
+
+TEST_CASE("vector: kernels' containers live in managed and pinned pools too") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        support::recording_pool<memory_space::managed> managed;
+        pinned_pool pinned;
+        device_vector<int> x(managed, a, counting(10)), y(pinned, a, x);
+        CHECK(contents(y) == counting(10));
+        CHECK(y.pool().space() == memory_space::pinned);
+        pinned_vector<int> z(managed, a, counting(10));
+        z[0] = 1;
+        CHECK(z[0] == 1);
+    });
+}
+
+TEST_CASE_TEMPLATE("vector: refuses sizes that wrap, and the host as a stream", Vector, device_vector<double>,
+                   pinned_vector<double>) {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        support::recording_pool<Vector::space> pool;
+        std::size_t const wraps = (std::size_t{1} << 61) + 1; // times 8: 8
+        Vector x(pool, a, 2);
+        CHECK_THROWS_AS(x.resize(wraps), weir::usage_error);
+        CHECK_THROWS_AS(x.reserve(wraps), weir::usage_error);
+        CHECK_THROWS_AS(x.append(x.data(), wraps), weir::usage_error);
+        CHECK_THROWS_AS(x.assign(x.data(), wraps), weir::usage_error);
+        CHECK_THROWS_AS(Vector(pool, a, wraps), weir::usage_error);
+        CHECK_THROWS_AS(Vector(pool, a, x.data(), wraps), weir::usage_error);
+        CHECK_THROWS_AS(x.resize(Vector::max_size() + 1), weir::usage_error);
+        CHECK_THROWS_AS(x.resize(Vector::max_size()), weir::out_of_memory);
+        CHECK_THROWS_AS(Vector(pool, weir::on_host, 1), weir::usage_error);
+        CHECK_THROWS_AS(x.set_stream(weir::on_host), weir::usage_error);
+        CHECK(x.size() == 2);
+        CHECK(pool.live_blocks() == 1);
+    });
+}
+
+TEST_CASE_TEMPLATE("vector: stays as it was when the pool has no room, and nothing leaks", Vector,
+                   device_vector<int>, pinned_vector<int>) {
+    for (std::size_t k = 1; k <= 3; ++k) {
+        support::every_schedule([&] {
+            support::scoped_stream a, b;
+            support::recording_pool<Vector::space> pool;
+            Vector x(pool, a, counting(10)), y(pool, b, counting(20));
+            auto const fails = [&](auto&& operation) {
+                pool.fail_at = k;
+                bool threw = false;
+                try {
+                    for (std::size_t i = 1; i < k; ++i)
+                        Vector passes(pool, a, 10);
+                    operation();
+                } catch (weir::out_of_memory const& error) {
+                    threw = true;
+                    CHECK(error.pool_name() == "recording");
+                }
+                CHECK(threw);
+                CHECK(x.capacity() == 10);
+                CHECK(contents(x) == counting(10));
+                CHECK(contents(y) == counting(20));
+                CHECK(pool.live_blocks() == 2);
+            };
+            fails([&] { x.resize(100); });
+            fails([&] { x.reserve(100); });
+            fails([&] { x.append(counting(1)); });
+            fails([&] { x.append(x); });
+            fails([&] { x.append(y); });
+            fails([&] { x.assign(counting(11)); });
+            fails([&] { x.assign(y); });
+            fails([&] { Vector(pool, a, 1); });
+            fails([&] { Vector(pool, a, counting(3)); });
+            fails([&] { Vector(pool, b, x); });
+        });
+    }
+}
+
+TEST_CASE("vector: stays as it was when CUDA fails, whichever call it is") {
+    struct scene {
+        support::scoped_stream a, b;
+        device_pool pool;
+        pinned_pool pinned;
+        device_vector<int> x, y;
+        pinned_vector<int> z;
+        scene() : x(pool, a, counting(10)), y(pool, b, counting(20)), z(pinned, b, counting(30)) {
+            pool.poisons = pinned.poisons = false;
+        }
+    };
+    auto const prepare = [] { return std::make_unique<scene>(); };
+    auto const judge = [](scene& s, bool failed) {
+        CHECK(s.pool.live_blocks() == 2);
+        CHECK(s.pinned.live_blocks() == 1);
+        CHECK(contents(s.y) == counting(20));
+        CHECK(contents(s.z) == counting(30));
+        if (failed) {
+            CHECK(contents(s.x) == counting(10));
+            CHECK(s.x.capacity() == 10);
+            CHECK(s.x.stream() == weir::stream_ref(s.a));
+        }
+    };
+    auto const sweep = [&](auto&& operation) { support::each_fault(prepare, operation, judge); };
+    sweep([](scene& s) { s.x.resize(100); });
+    sweep([](scene& s) { s.x.append(counting(5)); });
+    sweep([](scene& s) { s.x.append(s.y); });
+    sweep([](scene& s) { s.x.append(s.z); });
+    sweep([](scene& s) { s.x.assign(s.z); });
+    sweep([](scene& s) { s.x.assign(counting(10, 5)); });
+    sweep([](scene& s) { s.x.set_stream(s.b); });
+    sweep([](scene& s) { s.x.used_on(s.b); });
+    sweep([](scene& s) { s.x.set_element_async(3, 9); });
+    sweep([](scene& s) { s.x.element_sync(3); });
+    sweep([](scene& s) { s.x.to_vector_sync(); });
+    sweep([](scene& s) { s.x.zero_async(); });
+    sweep([](scene& s) { device_vector<int>(s.pool, s.a, counting(10)); });
+    sweep([](scene& s) { device_vector<int>(s.pool, s.a, s.y); });
+    sweep([](scene& s) { s.z.set_stream(s.a); });
+}
+
+TEST_CASE("vector: while its stream is captured, what cannot be is refused and the capture lives") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        device_pool pool;
+        device_vector<int> x(pool, a, counting(5));
+        weir::synchronize(a);
+        weir::check(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        CHECK_THROWS_AS(x.set_element_async(0, 1), weir::usage_error);
+        CHECK_THROWS_AS(x.element_sync(0), weir::usage_error);
+        CHECK_THROWS_AS(x.to_vector_sync(), weir::usage_error);
+        cudaGraph_t graph = nullptr;
+        weir::check(cudaStreamEndCapture(a, &graph), "cudaStreamEndCapture");
+        weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        CHECK(contents(x) == counting(5));
+    });
+}
+
+TEST_CASE("vector: random histories on three streams and two pools agree with std::vector") {
+    support::every_schedule([] {
+        for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+            CAPTURE(seed);
+            std::mt19937_64 random(seed);
+            support::scoped_stream streams[3];
+            support::recording_pool<> plain(std::size_t{16} << 20);
+            support::following_pool<> following(std::size_t{16} << 20);
+            auto const made = [&] {
+                weir::stream_ref const stream = streams[random() % 3];
+                return random() % 2 ? device_vector<int>(plain, stream)
+                                    : device_vector<int>(following, stream);
+            };
+            std::vector<device_vector<int>> xs;
+            std::vector<std::vector<int>> models(5);
+            for (int i = 0; i < 5; ++i)
+                xs.push_back(made());
+            for (int step = 0; step < 150; ++step) {
+                std::size_t const i = random() % 5, j = random() % 5, count = random() % 300;
+                std::vector<int> const piece = counting(count, static_cast<int>(random() % 1000));
+                switch (random() % 9) {
+                case 0:
+                    xs[i].append(piece);
+                    models[i].insert(models[i].end(), piece.begin(), piece.end());
+                    break;
+                case 1:
+                    xs[i].assign(xs[j]);
+                    models[i] = models[j];
+                    break;
+                case 2: {
+                    auto& pool = plain;
+                    xs[i] = device_vector<int>(pool, streams[count % 3], xs[j]);
+                    models[i] = models[j];
+                    break;
+                }
+                case 3:
+                    xs[i].set_stream(streams[count % 3]);
+                    break;
+                case 4:
+                    if (count < models[i].size()) {
+                        xs[i].set_element_async(count, step);
+                        models[i][count] = step;
+                    }
+                    break;
+                case 5:
+                    xs[i].used_on(streams[count % 3]);
+                    break;
+                case 6:
+                    xs[i].zero_async();
+                    models[i].assign(models[i].size(), 0);
+                    break;
+                case 7:
+                    xs[i] = made();
+                    models[i].clear();
+                    break;
+                default:
+                    xs[i].shrink_to_fit();
+                    if (count < models[i].size())
+                        CHECK(xs[i].element_sync(count) == models[i][count]);
+                    break;
+                }
+            }
+            for (std::size_t i = 0; i < 5; ++i)
+                CHECK(contents(xs[i]) == models[i]);
+        }
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("vector: works whichever device is current, and between two") {
+    for (int current = 0; current < 2; ++current) {
+        simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2),
+                                          support::report_all);
+        weir::check(cudaSetDevice(0), "cudaSetDevice");
+        support::scoped_stream a, b;
+        support::following_pool<> pool;
+        weir::check(cudaSetDevice(1), "cudaSetDevice");
+        support::scoped_stream c;
+        support::recording_pool<> other;
+        weir::check(cudaSetDevice(current), "cudaSetDevice");
+        {
+            device_vector<int> x(pool, a, counting(100)), z(other, c, x);
+            x.append(counting(100));
+            x.set_element_async(199, 7);
+            x.set_stream(b);
+            x.used_on(a);
+            x.append(z);
+            CHECK(contents(z) == counting(100));
+            CHECK(x.element_sync(199) == 7);
+            CHECK(x.element_sync(299) == 99);
+        }
+        int now = -1;
+        weir::check(cudaGetDevice(&now), "cudaGetDevice");
+        CHECK(now == current);
+    }
+}
+#endif

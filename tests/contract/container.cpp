@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The containers over every recipe whose memory they accept: a new pool adds one line to a list.
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <random>
+#include <support/every_schedule.hpp>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#include <weir/container/buffer.hpp>
+#include <weir/container/value.hpp>
+#include <weir/container/vector.hpp>
+#include <weir/layer/limit.hpp>
+#include <weir/layer/statistics.hpp>
+#include <weir/recipes.hpp>
+
+#define POOLS_THAT_KERNELS_REACH                                                                             \
+    weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::driver_pool,             \
+        weir::managed_pool, weir::pinned_pool, weir::layer::statistics<weir::device_pool>,                   \
+        weir::layer::statistics<weir::driver_pool>
+#define POOLS_THAT_BOTH_REACH                                                                                \
+    weir::managed_pool, weir::pinned_pool, weir::layer::statistics<weir::pinned_pool>
+
+namespace {
+
+std::vector<int> counting(std::size_t count, int from = 0) {
+    std::vector<int> host(count);
+    for (std::size_t i = 0; i < count; ++i)
+        host[i] = from + static_cast<int>(i);
+    return host;
+}
+
+template <class Pool>
+std::size_t live_blocks(Pool& pool) {
+    return pool.facts().live_blocks;
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("container: a device container's life over each pool", Pool, POOLS_THAT_KERNELS_REACH) {
+    support::every_schedule([] {
+        support::scoped_stream a, b;
+        Pool pool;
+        {
+            weir::device_vector<int> xs(pool, a, counting(1000));
+            weir::device_vector<int> ys(pool, b, xs);
+            xs.append(ys);
+            ys.append(xs);
+            xs = weir::device_vector<int>(pool, a);
+            weir::device_vector<int> again(pool, b, counting(3000, 5)); // takes bytes that were xs's
+            CHECK(ys.size() == 3000);
+            ys.set_stream(a);
+            ys.used_on(b);
+            CHECK(ys.to_vector_sync()[2999] == 999);
+            weir::device_value<int> v(pool, b, 17);
+            v.set_stream(a);
+            CHECK(v.value_sync() == 17);
+            weir::device_buffer buffer(pool, a, 100000);
+            buffer.zero_async();
+            buffer.shrink_to_fit();
+            CHECK(again.element_sync(2999) == 3004);
+            CHECK(live_blocks(pool) == 4);
+        }
+        CHECK(live_blocks(pool) == 0);
+        pool.settle();
+    });
+}
+
+TEST_CASE_TEMPLATE("container: random histories over each pool", Pool, POOLS_THAT_KERNELS_REACH) {
+    support::every_schedule([] {
+        std::mt19937_64 random(7);
+        support::scoped_stream streams[3];
+        Pool pool;
+        {
+            std::vector<weir::device_vector<int>> xs;
+            std::vector<std::vector<int>> models(6);
+            for (std::size_t i = 0; i < 6; ++i)
+                xs.emplace_back(pool, streams[i % 3]);
+            for (int step = 0; step < 200; ++step) {
+                std::size_t const i = random() % 6, j = random() % 6, count = random() % 2000;
+                switch (random() % 7) {
+                case 0:
+                    xs[i].append(counting(count, step));
+                    for (int each : counting(count, step))
+                        models[i].push_back(each);
+                    break;
+                case 1:
+                    xs[i] = weir::device_vector<int>(pool, streams[count % 3], xs[j]);
+                    models[i] = models[j];
+                    break;
+                case 2:
+                    xs[i].assign(xs[j]);
+                    models[i] = models[j];
+                    break;
+                case 3:
+                    xs[i].set_stream(streams[count % 3]);
+                    break;
+                case 4:
+                    xs[i].clear();
+                    models[i].clear();
+                    break;
+                case 5:
+                    xs[i].used_on(streams[count % 3]);
+                    xs[i].shrink_to_fit();
+                    break;
+                default:
+                    if (count < models[i].size())
+                        CHECK(xs[i].element_sync(count) == models[i][count]);
+                    break;
+                }
+            }
+            for (std::size_t i = 0; i < 6; ++i)
+                CHECK(xs[i].to_vector_sync() == models[i]);
+        }
+        CHECK(live_blocks(pool) == 0);
+        pool.settle();
+    });
+}
+
+TEST_CASE_TEMPLATE("container: pinned memory that a copy still reads is not written again", Pool,
+                   POOLS_THAT_BOTH_REACH) {
+    support::every_schedule([] {
+        support::scoped_stream stream;
+        weir::device_pool device;
+        Pool pinned;
+        {
+            std::vector<weir::device_vector<int>> uploaded;
+            for (int i = 0; i < 20; ++i) {
+                weir::pinned_vector<int> host(pinned, stream,
+                                              counting(500, i)); // written by the host, at once
+                uploaded.emplace_back(device, stream, host);
+            } // freed behind the copy
+            for (std::size_t i = 0; i < uploaded.size(); ++i)
+                CHECK(uploaded[i].to_vector_sync() == counting(500, static_cast<int>(i)));
+            weir::pinned_value<int> result(pinned, stream, 0);
+            weir::device_value<int> answer(device, stream, 42);
+            answer.copy_to_async(result.data());
+            weir::synchronize(stream);
+            CHECK(*result == 42);
+        }
+        CHECK(live_blocks(pinned) == 0);
+        CHECK(live_blocks(device) == 0);
+        pinned.settle();
+        device.settle();
+    });
+}
+
+TEST_CASE("container: a limit is met with the container as it was") {
+    support::every_schedule([] {
+        support::scoped_stream stream;
+        weir::layer::limit<weir::device_pool> pool(std::size_t{1} << 20);
+        {
+            weir::device_vector<int> xs(pool, stream, counting(1000));
+            CHECK_THROWS_AS(xs.resize(std::size_t{1} << 20), weir::out_of_memory);
+            CHECK_THROWS_AS(weir::device_vector<int>(pool, stream, std::size_t{1} << 20),
+                            weir::out_of_memory);
+            CHECK(xs.to_vector_sync() == counting(1000));
+        }
+        CHECK(live_blocks(pool) == 0);
+    });
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What each recipe promises in its name and its sentence. That it is a pool is in pool.cpp.
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <string>
+#include <support/every_schedule.hpp>
+#include <support/noted.hpp>
+#include <support/sentence.hpp>
+#include <support/standard_error.hpp>
+#include <type_traits>
+#include <vector>
+#include <weir/pool/scope.hpp>
+#include <weir/recipes.hpp>
+
+using weir::check;
+using weir::KiB;
+using weir::memory_space;
+using weir::MiB;
+
+// Where the memory is, and whose.
+static_assert(weir::device_pool::space == memory_space::device && weir::device_pool::thread_safe &&
+              weir::device_pool::stream_ordered);
+static_assert(weir::promised_device_pool::space == memory_space::device && weir::promised_device_pool::thread_safe &&
+              weir::promised_device_pool::stream_ordered);
+static_assert(weir::compact_device_pool::space == memory_space::device && weir::compact_device_pool::thread_safe &&
+              weir::compact_device_pool::stream_ordered);
+static_assert(weir::pinned_pool::space == memory_space::pinned && weir::pinned_pool::thread_safe &&
+              weir::pinned_pool::stream_ordered);
+static_assert(weir::managed_pool::space == memory_space::managed && weir::managed_pool::thread_safe &&
+              weir::managed_pool::stream_ordered);
+static_assert(weir::host_pool::space == memory_space::host && !weir::host_pool::thread_safe &&
+              !weir::host_pool::stream_ordered);
+static_assert(weir::frame_pool::space == memory_space::device && !weir::frame_pool::thread_safe);
+static_assert(weir::node_pool::space == memory_space::pinned && !weir::node_pool::thread_safe);
+
+TEST_CASE("recipes: in debug builds a wrong free is caught with a sentence") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        void* const p = pool.allocate(s, 1000);
+        pool.deallocate(s, p, 1000);
+        CHECK_SAYS(support::standard_error_of([&] { pool.deallocate(s, p, 1000); }), "is freed already; free each block once");
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("recipes: compact_device_pool lets a stream wait before it grows, device_pool grows") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        weir::compact_device_pool compact;
+        weir::device_pool usual;
+        auto const hand_over = [&](auto& pool) {
+            void* const p = support::take(pool, a, 20 * MiB);
+            check(cudaMemsetAsync(p, 1, 20 * MiB, a), "cudaMemsetAsync");
+            support::give(pool, a, p, 20 * MiB);
+            void* const q = support::take(pool, b, 20 * MiB);
+            check(cudaMemsetAsync(q, 2, 20 * MiB, b), "cudaMemsetAsync");
+            support::give(pool, b, q, 20 * MiB);
+            return pool.reserved_bytes();
+        };
+        CHECK(hand_over(compact) == 20 * MiB);
+        CHECK(hand_over(usual) <= 40 * MiB); // as far as the work on a has come
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    });
+}
+
+TEST_CASE("recipes: pinned_pool hands out what a stream has passed, whoever freed it") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        weir::pinned_pool pool(weir::pool_options{}.limit(1 * MiB));
+        void* const p = support::take(pool, a, 900 * KiB);
+        check(cudaMemsetAsync(p, 1, 900 * KiB, a), "cudaMemsetAsync");
+        support::give(pool, a, p, 900 * KiB);
+        check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        void* const q = support::take(pool, b, 900 * KiB);
+        CHECK(q == p);
+        support::give(pool, b, q, 900 * KiB);
+    });
+}
+
+TEST_CASE("recipes: frame_pool ends frame by frame") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::frame_pool pool;
+        void* first = nullptr;
+        for (int round = 0; round < 10; ++round) {
+            weir::scope const frame(pool);
+            void* const p = pool.allocate(s, 1 * MiB);
+            first = round == 0 ? p : first;
+            CHECK(p == first);
+            CHECK(pool.allocate(s, 3 * MiB) != nullptr);
+            CHECK(pool.reserved_bytes() == 16 * MiB);
+        }
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("recipes: node_pool hands out nodes of 64 bytes and nothing larger") {
+    support::every_schedule([] {
+        weir::node_pool pool;
+        std::vector<void*> nodes;
+        for (int i = 0; i < 1000; ++i)
+            nodes.push_back(pool.allocate_sync(64, 64));
+        CHECK(pool.reserved_bytes() == 1 * MiB);
+        CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(65)), weir::out_of_memory);
+        for (void* each : nodes)
+            pool.deallocate_sync(each, 64, 64);
+    });
+}
+
+TEST_CASE("recipes: host_pool wastes at most an eighth on small blocks") {
+    weir::host_pool pool;
+    std::vector<std::pair<void*, std::size_t>> live;
+    for (std::size_t bytes = 128; bytes <= 64 * KiB; bytes += 111) {
+        std::size_t const before = pool.in_use_bytes();
+        live.emplace_back(pool.allocate_sync(bytes), bytes);
+        CHECK(pool.in_use_bytes() - before <= bytes + bytes / 8 + 16);
+    }
+    for (auto const& [p, bytes] : live)
+        pool.deallocate_sync(p, bytes);
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("recipes: device_pool survives streams that come and go under the same handle") {
+    for (simulated_cuda::config const& each : {simulated_cuda::config{}.late(), simulated_cuda::config{}.random(3)}) {
+        simulated_cuda::world const world(each, support::report_all);
+        weir::device_pool pool;
+        for (int i = 0; i < 60; ++i) {
+            support::scoped_stream const s;
+            void* const p = support::take(pool, s, 100 * KiB);
+            check(simulated_cuda::launch(s, {}, {{p, 100 * KiB}}), "launch");
+            support::give(pool, s, p, 100 * KiB);
+        } // destroyed while its kernel may still run
+        CHECK(pool.in_use_bytes() == 0);
+        pool.settle();
+        pool.trim();
+        CHECK(pool.reserved_bytes() == 0);
+    }
+}
+#endif

@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Does 'replay' refuse what it cannot use, count right, and find weir's pools sound on a real trace?
+//
+// Sources beside this file: examples/replay/*.cpp without main.cpp. Libraries: the simulated device, zlib,
+// CCCL (headers). Definition: WEIR_EXAMPLES_DIR, the path of examples/.
+
+#include "../../examples/replay/contender.hpp"
+#include "../../examples/replay/curve.hpp"
+#include "../../examples/replay/device.hpp"
+#include "../../examples/replay/ledger.hpp"
+#include "../../examples/replay/page.hpp"
+#include "../../examples/replay/report.hpp"
+#include "../../examples/replay/runner.hpp"
+#include "../../examples/replay/text.hpp"
+#include "../../examples/replay/trace.hpp"
+#include <cstdio>
+#include <cstdlib>
+#include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <unordered_map>
+#include <vector>
+#include <zlib.h>
+#ifdef WEIR_SIMULATED_CUDA
+#include <simulated_cuda/simulated_cuda.hpp>
+#endif
+
+namespace {
+
+std::string const header = "op,id,bytes,stream,t_us\n";
+
+/// What reading `text` complains of; "" when it does not.
+std::string complaint(std::string const& text) {
+    try {
+        static_cast<void>(replay::parse_trace(text, "in.csv"));
+    } catch (replay::bad_input const& error) {
+        return error.what();
+    }
+    return "";
+}
+
+std::string complaint_of_file(std::string const& path) {
+    try {
+        static_cast<void>(replay::read_trace(path));
+    } catch (replay::bad_input const& error) {
+        return error.what();
+    }
+    return "";
+}
+
+bool contains(std::string const& text, std::string const& part) {
+    return text.find(part) != std::string::npos;
+}
+
+/// A folder of this test's own, gone at its end.
+class folder {
+public:
+    folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "weir-replay-XXXXXX").string();
+        REQUIRE(mkdtemp(name.data()) != nullptr);
+        path_ = name;
+    }
+    ~folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    folder(folder const&) = delete;
+    folder& operator=(folder const&) = delete;
+
+    std::string file(std::string const& name, std::string const& bytes) const {
+        std::string const path = path_ + "/" + name;
+        std::ofstream(path, std::ios::binary) << bytes;
+        return path;
+    }
+    std::string packed(std::string const& name, std::string const& text) const {
+        std::string const path = path_ + "/" + name;
+        gzFile const file = gzopen(path.c_str(), "wb");
+        REQUIRE(file != nullptr);
+        REQUIRE(gzwrite(file, text.data(), static_cast<unsigned>(text.size())) ==
+                static_cast<int>(text.size()));
+        REQUIRE(gzclose(file) == Z_OK);
+        return path;
+    }
+    std::string const& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+std::string bytes_of(std::string const& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// A trace of `count` events on `streams` streams that makes sense, with sizes from 1 byte to 4 MiB.
+std::string random_trace(std::uint64_t seed, int count, unsigned streams) {
+    std::mt19937_64 random(seed);
+    struct block {
+        int id;
+        std::uint64_t bytes;
+        std::uint64_t stream;
+    };
+    std::vector<block> live;
+    std::ostringstream out;
+    out << "# name=random events=" << count << '\n' << header;
+    for (int i = 0; i < count; ++i) {
+        if (live.empty() || (live.size() < 60 && random() % 2)) {
+            block const b{i, (random() % (std::uint64_t{1} << (1 + random() % 22))) + 1, random() % streams};
+            live.push_back(b);
+            out << "a," << b.id << ',' << b.bytes << ',' << b.stream << ',' << i * 3 << '\n';
+        } else {
+            std::size_t const at = random() % live.size();
+            out << "f," << live[at].id << ',' << live[at].bytes << ',' << live[at].stream << ',' << i * 3
+                << '\n';
+            live[at] = live.back();
+            live.pop_back();
+        }
+    }
+    return out.str();
+}
+
+replay::result run_quietly(replay::contender const& pool, replay::trace const& trace,
+                           replay::run_options const& options) {
+    return replay::run(pool, trace, options, [](double) {});
+}
+
+replay::run_options untimed(std::size_t limit_bytes = replay::no_limit) {
+    replay::run_options options;
+    options.limit_bytes = limit_bytes;
+    options.timed = false;
+    return options;
+}
+
+/// The simulated device in a state of its own; on a GPU nothing.
+struct fresh_device {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world world;
+#endif
+    fresh_device() {
+        static_cast<void>(replay::open_device());
+    }
+};
+
+} // namespace
+
+// ---- the reader
+// --------------------------------------------------------------------------------------------
+
+TEST_CASE("replay: a small trace is read") {
+    replay::trace const t = replay::parse_trace("# name=small events=6 note=x\n" + header +
+                                                    "a,7,100,5,0\n"
+                                                    "a,9,50,2,4\n"
+                                                    "f,7,100,5,9\n"
+                                                    "a,7,70,5,10\n"
+                                                    "f,9,50,2,11\n"
+                                                    "f,7,70,5,12\n",
+                                                "some/where/small.csv.gz");
+    CHECK(t.name == "small");
+    CHECK(t.events.size() == 6);
+    CHECK(t.blocks == 3); // an id that comes again is another block
+    CHECK(t.streams == 2);
+    CHECK(t.peak_requested_bytes == 150);
+    CHECK(t.microseconds == std::vector<std::uint64_t>{0, 4, 9, 10, 11, 12});
+    CHECK(t.events[0].block == 0);
+    CHECK(t.events[1].block == 1);
+    CHECK(t.events[2].block == 0);
+    CHECK(t.events[3].block == 2);
+    CHECK(t.events[5].block == 2);
+    CHECK(t.events[0].stream == 0);
+    CHECK(t.events[1].stream == 1);
+    CHECK_FALSE(t.events[1].is_free);
+    CHECK(t.events[2].is_free);
+    CHECK(t.events[3].bytes == 70);
+}
+
+TEST_CASE("replay: what a trace may have") {
+    CHECK(complaint(header + "a,0,8,0,0\n") == "");                    // blocks that outlive it
+    CHECK(complaint(header + "a,0,0,0,0\nf,0,0,0,0\n") == "");         // zero bytes
+    CHECK(complaint("# one\n# two\n" + header + "a,0,8,0,0\n") == ""); // more facts
+    CHECK(complaint("# no facts at all\n" + header + "a,0,8,0,0\n") == "");
+    CHECK(complaint("op,id,bytes,stream,t_us\r\na,0,8,0,0\r\n") == ""); // another system's line ends
+    CHECK(complaint(header + "a,18446744073709551615,18446744073709551615,0,18446744073709551615\n") == "");
+}
+
+TEST_CASE("replay: every refused line says where it is and what to do") {
+    struct bad {
+        char const* rows;
+        char const* where;
+        char const* what;
+    };
+    bad const cases[] = {
+        {"a,0,8,0,0\nf,1,8,0,1\n", "in.csv, line 3: ", "frees block 1, which was never allocated"},
+        {"a,0,8,0,0\nf,0,8,0,1\nf,0,8,0,2\n",
+         "in.csv, line 4: ", "frees block 0 a second time, after line 3"},
+        {"a,0,8,0,0\na,0,8,0,1\n", "in.csv, line 3: ", "allocates block 0, which is live since line 2"},
+        {"a,0,8,0,0\nf,0,9,0,1\n", "in.csv, line 3: ", "as 9 bytes, but line 2 allocated 8"},
+        {"a,0,8,0,5\nf,0,8,0,4\n", "in.csv, line 3: ", "t_us goes back from 5 to 4"},
+        {"b,0,8,0,0\n", "in.csv, line 2: ", "op is 'b'"},
+        {"alloc,0,8,0,0\n", "in.csv, line 2: ", "op is 'alloc'"},
+        {",0,8,0,0\n", "in.csv, line 2: ", "op is ''"},
+        {"a,0,8,0\n", "in.csv, line 2: ", "has 4 of the 5 fields"},
+        {"a,0,8,0,0,0\n", "in.csv, line 2: ", "has 6 of the 5 fields"},
+        {"\n", "in.csv, line 2: ", "has 1 of the 5 fields"},
+        {"a,0,-8,0,0\n", "in.csv, line 2: ", "bytes is '-8'; it must be a whole number, 0 or more"},
+        {"a,-1,8,0,0\n", "in.csv, line 2: ", "id is '-1'"},
+        {"a,0,8,-1,0\n", "in.csv, line 2: ", "stream is '-1'"},
+        {"a,0,8,0,-3\n", "in.csv, line 2: ", "t_us is '-3'"},
+        {"a,0,8.5,0,0\n", "in.csv, line 2: ", "bytes is '8.5'"},
+        {"a,0, 8,0,0\n", "in.csv, line 2: ", "bytes is ' 8'"},
+        {"a,0,0x8,0,0\n", "in.csv, line 2: ", "bytes is '0x8'"},
+        {"a,0,,0,0\n", "in.csv, line 2: ", "bytes is ''"},
+        {"a,0,18446744073709551616,0,0\n", "in.csv, line 2: ", "does not fit 64 bits"},
+        {"a,99999999999999999999999,8,0,0\n",
+         "in.csv, line 2: ", "id is '99999999999999999999999', which does not"},
+        {"a,0,18446744073709551615,0,0\na,1,1,0,0\n",
+         "in.csv, line 3: ", "all live blocks together no longer fit"},
+        {"", "in.csv, line 1: ", "the trace has no events"},
+        {"a,0,8,0,0\na,1,8,0,", "in.csv, line 3: ", "the last line has no end"},
+    };
+    for (bad const& each : cases) {
+        CAPTURE(each.rows);
+        std::string const said = complaint(header + each.rows);
+        CAPTURE(said);
+        CHECK(contains(said, each.where));
+        CHECK(contains(said, each.what));
+        CHECK(contains(said, ";")); // what is wrong; what to do
+    }
+}
+
+TEST_CASE("replay: headers and facts that are refused") {
+    CHECK(contains(complaint(""), "in.csv: the file is empty"));
+    CHECK(contains(complaint("op,id,bytes\na,0,8\n"), "in.csv, line 1: expected the header"));
+    CHECK(contains(complaint("a,0,8,0,0\n"), "found 'a,0,8,0,0'"));
+    CHECK(contains(complaint("# events=1\n"), "expected the header"));
+    CHECK(contains(complaint("\n"), "found ''"));
+    CHECK(
+        contains(complaint("{\"json\": \"" + std::string(200, 'x') + "\"}\n"), "...'")); // long lines are cut
+    CHECK(contains(complaint(std::string("\x7f\x01 binary\n")), "'?? binary'"));
+    CHECK(contains(complaint("# events=three\n" + header + "a,0,8,0,0\n"), "events= is 'three'"));
+    CHECK(contains(complaint("# events=3\n" + header + "a,0,8,0,0\n"), "after 1 of the 3 events"));
+    CHECK(contains(complaint("# events=1\n" + header + "a,0,8,0,0\nf,0,8,0,0\n"), "after 2 of the 1 events"));
+}
+
+TEST_CASE("replay: at most 256 streams") {
+    std::string rows = header;
+    for (int i = 0; i < 256; ++i)
+        rows += "a," + std::to_string(i) + ",8," + std::to_string(1000 - i) + ",0\n";
+    CHECK(complaint(rows) == "");
+    CHECK(contains(complaint(rows + "a,256,8,7,0\n"), "line 258: stream 7 is one more than the 256"));
+}
+
+TEST_CASE("replay: files, packed or not") {
+    folder const here;
+    std::string const text = random_trace(1, 2000, 3);
+    replay::trace const plain = replay::read_trace(here.file("plain.csv", text));
+    replay::trace const packed = replay::read_trace(here.packed("packed.csv.gz", text));
+    CHECK(plain.name == "plain");
+    CHECK(packed.name == "packed");
+    CHECK(plain.events.size() == 2000);
+    CHECK(packed.events.size() == 2000);
+    CHECK(plain.peak_requested_bytes == packed.peak_requested_bytes);
+    CHECK(replay::read_trace(here.packed("odd.name", text)).name ==
+          "odd.name"); // the content says that it is packed
+
+    CHECK(contains(complaint_of_file(here.path() + "/none.csv"), "/none.csv: cannot open it (No such file"));
+    CHECK(contains(complaint_of_file(here.path()), "cannot read it (Is a directory)"));
+    CHECK(contains(complaint_of_file(here.file("empty.csv", "")), "/empty.csv: the file is empty"));
+    CHECK(contains(complaint_of_file(here.file("empty.csv.gz", "")), "/empty.csv.gz: the file is empty"));
+}
+
+TEST_CASE("replay: a file that was cut anywhere is refused") {
+    folder const here;
+    std::string const text = random_trace(2, 400, 2);
+    for (std::size_t keep = 1; keep < text.size(); keep += 17) {
+        CAPTURE(keep);
+        CHECK(complaint(text.substr(0, keep)) != "");
+    }
+    std::string const whole = bytes_of(here.packed("whole.csv.gz", text));
+    for (std::size_t keep = 3; keep < whole.size(); keep += 13) {
+        CAPTURE(keep);
+        std::string const said = complaint_of_file(here.file("cut.csv.gz", whole.substr(0, keep)));
+        CAPTURE(said);
+        CHECK(said != "");
+        if (keep > 200) {
+            CHECK(contains(said, "the gzip'd file ends too early, so it was cut; copy it again"));
+            CHECK(contains(said, "cut.csv.gz, line "));
+        }
+    }
+}
+
+TEST_CASE("replay: a packed file that was damaged anywhere is refused") {
+    folder const here;
+    std::string const text = random_trace(3, 400, 2);
+    std::string const whole = bytes_of(here.packed("whole.csv.gz", text));
+    for (std::size_t at = 18; at < whole.size();
+         at += 11) { // after the header, which has bytes that say nothing
+        CAPTURE(at);
+        std::string damaged = whole;
+        damaged[at] = static_cast<char>(damaged[at] ^ 0x20);
+        CHECK(complaint_of_file(here.file("damaged.csv.gz", damaged)) != "");
+    }
+}
+
+// ---- numbers and text
+// --------------------------------------------------------------------------------------
+
+TEST_CASE("replay: numbers for people") {
+    CHECK(replay::with_commas(0) == "0");
+    CHECK(replay::with_commas(999) == "999");
+    CHECK(replay::with_commas(1000) == "1,000");
+    CHECK(replay::with_commas(18446744073709551615u) == "18,446,744,073,709,551,615");
+    CHECK(replay::in_bytes(0) == "0 B");
+    CHECK(replay::in_bytes(1023) == "1023 B");
+    CHECK(replay::in_bytes(670425096) == "639.4 MiB");
+    CHECK(replay::in_bytes(std::uint64_t{5} << 30) == "5.00 GiB");
+    CHECK(replay::in_bytes(1023900) == "999.9 KiB");
+    CHECK(replay::in_bytes(1024000) == "0.98 MiB"); // four digits at most
+    CHECK(replay::in_bytes(~std::uint64_t{0}) == "16.0 EiB");
+    CHECK(replay::with_digits(1.0703, 3) == "1.070");
+}
+
+TEST_CASE("replay: limits as people write them") {
+    CHECK(replay::bytes_from("1000") == 1000);
+    CHECK(replay::bytes_from("1000B") == 1000);
+    CHECK(replay::bytes_from("64K") == 64 * weir::KiB);
+    CHECK(replay::bytes_from("512M") == 512 * weir::MiB);
+    CHECK(replay::bytes_from("512m") == 512 * weir::MiB);
+    CHECK(replay::bytes_from("8G") == 8 * weir::GiB);
+    CHECK(replay::bytes_from("8GiB") == 8 * weir::GiB);
+    CHECK(replay::bytes_from("8GB") == 8 * weir::GiB);
+    CHECK(replay::bytes_from("1T") == 1024 * weir::GiB);
+    for (char const* const bad :
+         {"", "0", "0G", "G", "-1", "8X", "8 G", "1.5G", "8GG", "8iB", "eight", "+8", " 8"}) {
+        CAPTURE(bad);
+        CHECK_THROWS_AS(static_cast<void>(replay::bytes_from(bad)), replay::bad_input);
+    }
+    CHECK_THROWS_WITH_AS(static_cast<void>(replay::bytes_from("99999999999G")),
+                         doctest::Contains("do not fit 64 bits"), replay::bad_input);
+    CHECK_THROWS_WITH_AS(static_cast<void>(replay::bytes_from("18446744073709551616")),
+                         doctest::Contains("do not fit 64 bits"), replay::bad_input);
+}
+
+TEST_CASE("replay: a curve of columns loses no peak") {
+    replay::trace const t =
+        replay::parse_trace(header + "a,0,10,0,0\na,1,90,0,1\nf,1,90,0,2\na,2,5,0,100\n", "x.csv");
+    std::vector<std::uint64_t> const requested = replay::requested_bytes(t);
+    CHECK(requested == std::vector<std::uint64_t>{10, 100, 10, 15});
+    std::vector<std::uint64_t> const by_time = replay::highest(t, replay::axis::time, requested, 10);
+    CHECK(by_time == std::vector<std::uint64_t>{100, 10, 10, 10, 10, 10, 10, 10, 10, 15});
+    std::vector<std::uint64_t> const by_event = replay::highest(t, replay::axis::events, requested, 2);
+    CHECK(by_event == std::vector<std::uint64_t>{100, 100}); // 100 still held where the second column begins
+    CHECK(replay::highest(t, replay::axis::events, requested, 8) ==
+          std::vector<std::uint64_t>{10, 10, 100, 100, 100, 10, 15, 15});
+
+    replay::trace const one = replay::parse_trace(header + "a,0,10,0,0\n", "x.csv"); // no time passes
+    CHECK(replay::highest(one, replay::axis::time, {10}, 3) == std::vector<std::uint64_t>{10, 10, 10});
+}
+
+TEST_CASE("replay: the ledger counts pages of 2 MiB") {
+    replay::ledger book;
+    CHECK(book.reserved_bytes() == 0);
+    book.asked(1, true);
+    CHECK(book.reserved_bytes() == 2 * weir::MiB);
+    book.asked(512 * weir::KiB, true); // shares the page
+    book.asked(1 * weir::MiB, true);
+    CHECK(book.reserved_bytes() == 2 * weir::MiB);
+    book.asked(1 * weir::MiB, true); // begins the next one
+    CHECK(book.reserved_bytes() == 4 * weir::MiB);
+    book.asked(2 * weir::MiB, true); // has its own
+    CHECK(book.reserved_bytes() == 6 * weir::MiB);
+    book.asked(2 * weir::MiB + 1, true);
+    CHECK(book.reserved_bytes() == 10 * weir::MiB);
+    book.asked(64 * weir::GiB, false);
+    CHECK(book.reserved_bytes() == 10 * weir::MiB);
+    CHECK(book.calls() == 7);
+    for (std::size_t const bytes :
+         {2 * weir::MiB + 1, 1 * weir::MiB, std::size_t{1}, 512 * weir::KiB, 1 * weir::MiB, 2 * weir::MiB})
+        book.gave_back(bytes);
+    CHECK(book.reserved_bytes() == 0);
+    CHECK(book.calls() == 13);
+
+    replay::ledger limited(4 * weir::MiB);
+    CHECK(limited.admits(4 * weir::MiB));
+    CHECK_FALSE(limited.admits(4 * weir::MiB + 1));
+    CHECK_FALSE(limited.admits(replay::no_limit));
+    limited.asked(2 * weir::MiB, true);
+    CHECK(limited.admits(100));
+    limited.asked(100, true);
+    CHECK(limited.admits(100));                 // room in the shared page
+    CHECK_FALSE(limited.admits(2 * weir::MiB)); // but for no further page
+    CHECK(limited.calls() == 5);                // refused requests were made
+}
+
+TEST_CASE("replay: the table, the CSV and the page say the same") {
+    replay::trace const t =
+        replay::parse_trace(header + "a,0,10485760,0,0\na,1,1000,0,1\n", "a \"b\",<c>.csv");
+    replay::result r;
+    r.pool = &replay::contenders()[0];
+    r.peak = {1, 10486760, 10486784, 12 * weir::MiB};
+    r.reserved_bytes = {10 * weir::MiB, 12 * weir::MiB};
+    r.driver_calls = 1234;
+    r.failures = 2;
+    replay::comparison const c{&t, {r}};
+
+    CHECK(replay::csv_header() ==
+          "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures\n");
+    CHECK(replay::as_csv(c) == "device_pool,\"a \"\"b\"\",<c>\",2,10486760,12582912,,1234,2\n");
+    std::string const table = replay::as_table(c, {"a device", true});
+    CHECK(contains(table, "2 events on 1 stream, 10.0 MiB requested at the peak; on a device"));
+    CHECK(contains(table, "12.0 MiB        1.200                 -         1,234         2"));
+
+    std::string const page = replay::as_page({c}, {"a <device>", true}, untimed(8 * weir::GiB));
+    CHECK(contains(page, "Replay of a &quot;b&quot;,&lt;c&gt;"));
+    CHECK(contains(page, "a &lt;device&gt;"));
+    CHECK(contains(page, "1.200"));
+    CHECK(contains(page, "1,234"));
+    CHECK(contains(page, "No pool could hold more than 8.00 GiB") == false);
+    CHECK(contains(page, "no pool could hold more than 8.00 GiB"));
+    CHECK_FALSE(contains(page, "<c>"));
+    for (char const* const foreign : {"http:", "https:", "src=", "url(", "@import", "<link"})
+        CHECK_FALSE(contains(page, foreign));
+
+    replay::result timed = r;
+    timed.ns_per_operation = 123.46;
+    replay::comparison const with_time{&t, {timed}};
+    CHECK(contains(replay::as_csv(with_time), ",12582912,123.5,1234,2\n"));
+    CHECK(contains(replay::as_table(with_time, {"a device", false}), "123"));
+}
+
+// ---- pools
+// -------------------------------------------------------------------------------------------------
+
+TEST_CASE("replay: every pool replays, counts and gives everything back") {
+    replay::trace const t = replay::parse_trace(random_trace(4, 3000, 3), "random.csv");
+    for (replay::contender const& pool : replay::contenders()) {
+        CAPTURE(pool.name);
+        fresh_device const device;
+        replay::result const r = run_quietly(pool, t, untimed());
+        CHECK(r.failures == 0);
+        CHECK(r.peak.reserved_bytes >= t.peak_requested_bytes);
+        CHECK(r.peak.reserved_bytes % (2 * weir::MiB) == 0);
+        CHECK(r.peak.live_bytes <= t.peak_requested_bytes);
+        CHECK(r.peak.handed_out_bytes >= r.peak.live_bytes);
+        CHECK(r.peak.handed_out_bytes <= r.peak.reserved_bytes);
+        CHECK(r.driver_calls > 0);
+        CHECK(r.driver_calls <= t.events.size() * 2);
+        CHECK(r.reserved_bytes.size() == t.events.size());
+        CHECK(*std::max_element(r.reserved_bytes.begin(), r.reserved_bytes.end()) == r.peak.reserved_bytes);
+        CHECK(r.reserved_bytes[r.peak.at_event] == r.peak.reserved_bytes);
+        CHECK_FALSE(r.ns_per_operation);
+    }
+}
+
+TEST_CASE("replay: timed passes give a time") {
+    replay::trace const t = replay::parse_trace(random_trace(5, 500, 2), "random.csv");
+    fresh_device const device;
+    for (replay::contender const& pool : replay::contenders()) {
+        CAPTURE(pool.name);
+        replay::run_options options;
+        options.timed_passes = 2;
+        double last = -1;
+        replay::result const r = replay::run(pool, t, options, [&](double part) {
+            CHECK(part >= last);
+            last = part;
+        });
+        CHECK(last == 1);
+        REQUIRE(r.ns_per_operation);
+        CHECK(*r.ns_per_operation > 0);
+    }
+}
+
+TEST_CASE("replay: under a limit allocations fail, and the replay goes on") {
+    replay::trace const t = replay::parse_trace(random_trace(6, 3000, 2), "random.csv");
+    std::size_t const limit = weir::align_up(t.peak_requested_bytes / 2, 2 * weir::MiB);
+    for (replay::contender const& pool : replay::contenders()) {
+        CAPTURE(pool.name);
+        fresh_device const device;
+        replay::result const r = run_quietly(pool, t, untimed(limit));
+        CHECK(r.failures < t.events.size());
+        CHECK(r.peak.reserved_bytes > 0);
+        if (pool.name != "driver_pool") { // CUDA rounds a pool's maximum up, by tens of MiB
+            CHECK(r.failures > 0);
+            CHECK(r.peak.reserved_bytes <= limit);
+        }
+    }
+}
+
+TEST_CASE("replay: a block that no device has is a failure, not the end") {
+    std::string const rows = header + "a,0,1000,0,0\na,1,1152921504606846976,0,1\na,2,0,0,2\nf,2,0,0,3\n"
+                                      "f,1,1152921504606846976,0,4\nf,0,1000,0,5\n";
+    replay::trace const t = replay::parse_trace(rows, "huge.csv");
+    for (replay::contender const& pool : replay::contenders()) {
+        CAPTURE(pool.name);
+        fresh_device const device;
+        replay::result const r = run_quietly(pool, t, untimed());
+        CHECK(r.failures == 1);
+        CHECK(r.peak.live_bytes == 1000);
+    }
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+
+TEST_CASE("replay: no GPU and an old driver are sentences") {
+    {
+        simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));
+        CHECK_THROWS_WITH_AS(static_cast<void>(replay::open_device()),
+                             doctest::Contains("no GPU is visible; check"), replay::bad_input);
+        world.forgive();
+    }
+    simulated_cuda::world world(simulated_cuda::config{}.with_driver(12000));
+    CHECK_THROWS_WITH_AS(static_cast<void>(replay::open_device()),
+                         doctest::Contains("driver is older than the CUDA runtime"), replay::bad_input);
+    world.forgive();
+}
+
+TEST_CASE("replay: driver calls are the calls that the device saw") {
+    replay::trace const t = replay::parse_trace(random_trace(7, 2000, 3), "random.csv");
+    for (replay::contender const& pool : replay::contenders()) {
+        CAPTURE(pool.name);
+        std::uint64_t counted = 0, seen = 0;
+        {
+            simulated_cuda::world world;
+            std::unique_ptr<replay::session> const session = pool.open(replay::no_limit);
+            std::vector<cudaStream_t> streams(t.streams);
+            for (cudaStream_t& stream : streams)
+                REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+            auto const calls = [] {
+                return simulated_cuda::calls("cudaMalloc") + simulated_cuda::calls("cudaFree") +
+                       simulated_cuda::calls("cudaMallocFromPoolAsync") +
+                       simulated_cuda::calls("cudaFreeAsync");
+            };
+            std::uint64_t const before = calls();
+            replay::block_table blocks(t.blocks, nullptr);
+            CHECK(session->run(t.events, streams, blocks) == t.events.size());
+            counted = session->driver_calls();
+            seen = calls() - before;
+            for (replay::event const& e : t.events)
+                if (!e.is_free && blocks[e.block])
+                    session->watched_deallocate(streams[e.stream], blocks[e.block], e.bytes);
+            world.forgive();
+        }
+        CHECK(counted == seen);
+        CHECK(counted > 0);
+    }
+}
+
+TEST_CASE("replay: CUDA failing in the middle ends the replay, and nothing is lost") {
+    replay::trace const t = replay::parse_trace(random_trace(8, 300, 2), "random.csv");
+    for (replay::contender const& pool : replay::contenders()) {
+        CAPTURE(pool.name);
+        simulated_cuda::world world;
+        char const* const call = pool.name == "driver_pool" ? "cudaMallocFromPoolAsync" : "cudaMalloc";
+        simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
+        CHECK_THROWS(static_cast<void>(run_quietly(pool, t, untimed())));
+        simulated_cuda::clear_faults();
+        simulated_cuda::drain();
+        CHECK(world.finish().empty()); // no leak
+    }
+}
+
+TEST_CASE("replay: weir's pools are sound on the trace that ships, whatever the schedule") {
+    replay::trace const t = replay::read_trace(WEIR_EXAMPLES_DIR "/data/prefetch_streams.csv.gz");
+    CHECK(t.events.size() == 16836);
+    CHECK(t.streams == 3);
+    CHECK(t.peak_requested_bytes == 670425096);
+    for (std::string const name : {"device_pool", "composed_pool"})
+        for (unsigned const seed : {1u, 2u}) {
+            CAPTURE(name);
+            CAPTURE(seed);
+            simulated_cuda::world world(simulated_cuda::config{}.random(seed));
+            {
+                std::vector<cudaStream_t> streams(t.streams);
+                for (cudaStream_t& stream : streams)
+                    REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+                replay::block_table blocks(t.blocks, nullptr);
+                for (replay::contender const& pool : replay::contenders()) {
+                    if (pool.name != name)
+                        continue;
+                    std::unique_ptr<replay::session> const session = pool.open(replay::no_limit);
+                    for (replay::event const& e : t.events) {
+                        cudaStream_t const stream = streams[e.stream];
+                        void*& block = blocks[e.block];
+                        if (!e.is_free) {
+                            block = session->watched_allocate(stream, e.bytes);
+                            REQUIRE(block != nullptr);
+                            simulated_cuda::note_allocate(block, e.bytes, stream);
+                            simulated_cuda::launch(stream, {}, {{block, std::min<std::size_t>(e.bytes, 64)}});
+                        } else {
+                            simulated_cuda::note_free(block, e.bytes, stream);
+                            session->watched_deallocate(stream, block, e.bytes);
+                            block = nullptr;
+                        }
+                    }
+                    for (cudaStream_t const stream : streams)
+                        REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+                }
+                for (cudaStream_t const stream : streams)
+                    REQUIRE(cudaStreamDestroy(stream) == cudaSuccess);
+            }
+            std::vector<simulated_cuda::report> const found = world.finish();
+            CHECK_MESSAGE(found.empty(), (found.empty() ? std::string() : found.front().sentence));
+        }
+}
+
+#endif

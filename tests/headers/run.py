@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Does every header compile alone, everywhere, without a warning, whatever macros came before?
+
+usage: run.py [--compiler g++|clang++|nvcc] [HEADER...]
+
+For each header: a .cpp under g++ and clang++ and a .cu under nvcc, in C++17 and C++20, which defines hostile
+macros and then includes that header twice and nothing else. And for each compiler and standard one file that
+includes all headers after 'min' and 'max' too: the C++ library takes those away again or fails on them, so there
+its headers and CUDA's come first.
+
+base/ and placement/ compile with no CUDA on the path. Headers that stand on a library that is not installed are
+left out, and said to be.
+"""
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+import pathlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
+from workshop import BUILD, INCLUDE, WARNINGS, at_once, ccache, close_with, cuda_include, head, headers, include_flags, run
+
+HOSTILE = '#include "hostile.hpp"\n'
+STANDARDS = ["c++17", "c++20"]
+HERE = pathlib.Path(__file__).resolve().parent
+NO_CUDA = ("base/", "placement/")
+
+
+def commands(compiler, standard, name, source):
+    """The command that compiles 'source', made for header 'name'."""
+    if compiler == "nvcc":
+        host = ",".join(WARNINGS)
+        return ccache() + ["nvcc", "-x", "cu", f"-std={standard}", "-arch=sm_90", "-c", source, "-o", source.with_suffix(".o"),
+                           "-Werror=all-warnings", f"-Xcompiler={host}", "--extended-lambda", f"-I{HERE}", f"-I{INCLUDE}"]
+    flags = [f"-I{INCLUDE}"] if name.startswith(NO_CUDA) else include_flags()
+    # clang++ reads '-x c++' for .cuh too; the backend's switch keeps Thrust's headers off the CUDA compiler's.
+    return ccache() + [compiler, f"-std={standard}", "-O0", *WARNINGS, f"-I{HERE}", *flags,
+                       "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-c", source, "-o", source.with_suffix(".o")]
+
+
+def missing(name):
+    """The foreign header that this one needs and this machine lacks; '' if none."""
+    cuda = cuda_include()
+    for target in re.findall(r"#\s*include\s*<([^>]+)>", (INCLUDE / "weir" / name).read_text()):
+        if re.match(r"(c10|torch|ATen|nccl)", target):
+            places = [cuda, pathlib.Path("/usr/include"), pathlib.Path("/usr/local/include")]
+            if not any((place / target).exists() for place in places):
+                return target
+    return ""
+
+
+def foreign_first(names):
+    """#include lines of everything that is not ours in these headers, so that macros can come after it."""
+    found = set()
+    for name in names:
+        text = (INCLUDE / "weir" / name).read_text()
+        found |= {t for t in re.findall(r"^\s*#\s*include\s*<([^>]+)>", text, flags=re.M) if not t.startswith("weir/")}
+    return "".join(f"#include <{target}>\n" for target in sorted(found))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--compiler", action="append")
+    parser.add_argument("headers", nargs="*")
+    options = parser.parse_args()
+    compilers = options.compiler or [c for c in ("g++", "clang++", "nvcc") if shutil.which(c)]
+    names = options.headers or headers()
+    left_out = {name: missing(name) for name in names}
+    for name, target in left_out.items():
+        if target:
+            print(f"left out: {name} (no <{target}> on this machine)")
+    names = [name for name in names if not left_out[name]]
+
+    (BUILD / "headers").mkdir(parents=True, exist_ok=True)
+    work = BUILD / "headers"
+    jobs = []
+    for compiler in compilers:
+        suffix = ".cu" if compiler == "nvcc" else ".cpp"
+        for standard in STANDARDS:
+            place = work / compiler.replace("+", "p") / standard.replace("+", "p")
+            place.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                if name.endswith(".cuh") and compiler != "nvcc" and "cuda_runtime.h" in (INCLUDE / "weir" / name).read_text():
+                    continue
+                source = place / (name.replace("/", "-").replace(".", "_") + suffix)
+                line = f"#include <weir/{name}>\n"
+                jobs.append((compiler, standard, name, source, HOSTILE + line + line))
+            if not options.headers:
+                host_only = [n for n in names if n.endswith(".hpp") and not n.startswith("interop/")]
+                text = foreign_first(host_only) + "#define WEIR_HOSTILE_TO_ALL\n" + HOSTILE + "".join(f"#include <weir/{n}>\n" for n in host_only)
+                jobs.append((compiler, standard, "all", place / f"all{suffix}", text))
+
+    def compile_one(job):
+        compiler, standard, name, source, text = job
+        if not source.exists() or source.read_text() != text:
+            source.write_text(text)
+        done = run(commands(compiler, standard, name, source), timeout=300)
+        said = done.output.strip()
+        complaint = head(said) if done.code != 0 or said else ""
+        if done.code != 0 and not complaint:
+            complaint = f"exit {done.code}"
+        return (f"headers: {name} alone, {compiler} {standard}", complaint)
+
+    close_with(at_once(compile_one, jobs))
+
+
+if __name__ == "__main__":
+    main()

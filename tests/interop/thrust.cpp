@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <support/every_schedule.hpp>
+#include <support/recording_pool.hpp>
+#include <thrust/copy.h>
+#include <thrust/device_vector.h>
+#include <thrust/host_vector.h>
+#include <thrust/reduce.h>
+#include <thrust/scan.h>
+#include <thrust/sequence.h>
+#include <thrust/sort.h>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#include <weir/container/vector.hpp>
+#include <weir/interop/thrust.hpp>
+
+using weir::memory_space;
+using pool_type = support::recording_pool<memory_space::device>;
+template <class T>
+using allocator = weir::interop::thrust::allocator<T>;
+template <class T>
+using vector = thrust::device_vector<T, allocator<T>>;
+auto constexpr visible = support::device_memory::visible;
+
+namespace {
+
+// What Thrust makes of an allocator: it keeps it, or a reference to somebody else's.
+template <class Policy>
+struct keeps_a_reference : std::false_type {};
+template <class Allocator, template <class> class System>
+struct keeps_a_reference<thrust::detail::execute_with_allocator<Allocator, System>>
+    : std::is_reference<Allocator> {};
+
+using blocking = decltype(weir::interop::thrust::par(std::declval<pool_type&>(), cudaStream_t{}));
+using unblocking = decltype(weir::interop::thrust::par_nosync(std::declval<pool_type&>(), cudaStream_t{}));
+
+std::vector<int> shuffled(std::size_t count) {
+    std::vector<int> host(count);
+    std::mt19937_64 random(count);
+    for (int& each : host)
+        each = static_cast<int>(random() % 100000);
+    return host;
+}
+
+std::vector<int> sorted(std::vector<int> host) {
+    thrust::sort(host.begin(), host.end());
+    return host;
+}
+
+// A policy whose every part outlives this function, or must not be used.
+blocking made_elsewhere(pool_type& pool, weir::stream_ref stream) {
+    return weir::interop::thrust::par(pool, stream);
+}
+
+// Something else where the policy's maker had its variables.
+unsigned overwritten_stack(unsigned seed) {
+    unsigned volatile noise[512];
+    for (unsigned i = 0; i < 512; ++i)
+        noise[i] = seed * (i + 1);
+    return noise[seed % 512];
+}
+
+template <class T>
+std::vector<T> contents(vector<T> const& x) {
+    thrust::host_vector<T> const host(x);
+    return std::vector<T>(host.begin(), host.end());
+}
+
+} // namespace
+
+TEST_CASE("thrust: algorithms take their storage from the pool, on the stream, and give it back") {
+    support::every_schedule(
+        [] {
+            support::scoped_stream stream;
+            pool_type pool;
+            std::vector<int> const host = shuffled(20000);
+            weir::device_vector<int> xs(pool, stream, host);
+            std::size_t const before = pool.allocations.size();
+            thrust::stable_sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
+            CHECK(xs.to_vector_sync() == sorted(host));
+            CHECK(pool.allocations.size() > before);
+            CHECK(pool.live_blocks() == 1);
+            for (auto const& each : pool.frees)
+                CHECK(each.stream == weir::stream_ref(stream));
+
+            auto const policy = weir::interop::thrust::par_nosync(pool, stream);
+            xs.assign(host);
+            weir::synchronize(stream);
+            thrust::stable_sort(policy, xs.begin(), xs.end());
+            CHECK(xs.to_vector_sync() == sorted(host));
+            CHECK(pool.live_blocks() == 1);
+            int const sum = thrust::reduce(policy, xs.begin(), xs.end());
+            CHECK(sum == thrust::reduce(host.begin(), host.end()));
+        },
+        visible);
+}
+
+TEST_CASE("thrust: a policy owns its allocator, and its copies do") {
+    support::every_schedule(
+        [] {
+            CHECK_FALSE(keeps_a_reference<blocking>::value);
+            CHECK_FALSE(keeps_a_reference<unblocking>::value);
+            support::scoped_stream stream;
+            pool_type pool;
+            std::vector<int> const host = shuffled(5000);
+            weir::device_vector<int> xs(pool, stream, host);
+            weir::synchronize(stream);
+            blocking const policy = made_elsewhere(pool, stream);
+            CHECK(overwritten_stack(41) == 41u * 42u);
+            blocking const copy = policy;
+            std::size_t const before = pool.allocations.size();
+            thrust::stable_sort(copy, xs.begin(), xs.end());
+            CHECK(pool.allocations.size() > before);
+            CHECK(xs.to_vector_sync() == sorted(host));
+        },
+        visible);
+}
+
+TEST_CASE("thrust: making a policy orders an algorithm after the stream's work") {
+    // On a GPU the stream does; on a host device system the policy has to wait, or it would sort yesterday's
+    // bytes.
+    support::every_schedule(
+        [] {
+            support::scoped_stream stream;
+            pool_type pool;
+            std::vector<int> const host = shuffled(3000);
+            weir::device_vector<int> xs(pool, stream, host), ys(pool, stream, xs);
+            thrust::sort(weir::interop::thrust::par(pool, stream), ys.begin(), ys.end());
+            xs.zero_async();
+            thrust::sequence(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end());
+            ys.append(xs);
+            thrust::inclusive_scan(weir::interop::thrust::par(pool, stream), xs.begin(), xs.begin() + 100,
+                                   xs.begin());
+            CHECK(xs.element_sync(99) == 99 * 100 / 2);
+            CHECK(xs.element_sync(100) == 100);
+            std::vector<int> const both = ys.to_vector_sync();
+            REQUIRE(both.size() == 6000);
+            CHECK(std::vector<int>(both.begin(), both.begin() + 3000) == sorted(host));
+            CHECK(both[3000] == 0);
+            CHECK(both[5999] == 2999);
+        },
+        visible);
+}
+
+TEST_CASE("thrust: a device_vector lives in the pool") {
+    support::every_schedule(
+        [] {
+            support::scoped_stream stream;
+            pool_type pool;
+            {
+                vector<int> x(1000, 7, allocator<int>(pool, stream));
+                CHECK(pool.live_blocks() == 1);
+                CHECK(pool.allocations.back().bytes == 4000);
+                CHECK(contents(x) == std::vector<int>(1000, 7));
+                x[3] = 5;
+                CHECK(x[3] == 5);
+                x.resize(2000, 8);
+                CHECK(x[3] == 5);
+                CHECK(x[1999] == 8);
+                x.push_back(9);
+                x.shrink_to_fit();
+                CHECK(x.size() == 2001);
+                vector<int> y = x;
+                CHECK(y.get_allocator() == x.get_allocator());
+                CHECK(contents(y) == contents(x));
+                vector<int> z(std::move(y));
+                z.insert(z.begin(), 3);
+                CHECK(z[0] == 3);
+                x = z;
+                CHECK(x.size() == 2002);
+                x.swap(z);
+                thrust::sort(weir::interop::thrust::par(pool, stream), x.begin(), x.end());
+                CHECK(x.front() == 3);
+                CHECK(x.back() == 9);
+                std::vector<int> const host = shuffled(300);
+                vector<int> const w(host.begin(), host.end(), allocator<int>(pool, stream));
+                CHECK(contents(w) == host);
+                thrust::host_vector<int> const back = w;
+                CHECK(std::vector<int>(back.begin(), back.end()) == host);
+            }
+            CHECK(pool.live_blocks() == 0);
+            for (auto const& each : pool.frees)
+                CHECK(each.stream == weir::stream_ref(stream));
+        },
+        visible);
+}
+
+TEST_CASE("thrust: allocators are equal where pool and stream are, also across types") {
+    support::every_schedule(
+        [] {
+            support::scoped_stream a, b;
+            pool_type pool, other;
+            allocator<int> const x(pool, a);
+            allocator<double> const wide = x;
+            CHECK(wide.pool() == x.pool());
+            CHECK(wide.stream() == x.stream());
+            CHECK(allocator<double>(pool, a) == wide);
+            CHECK(x != allocator<int>(pool, b));
+            CHECK(x != allocator<int>(other, a));
+            static_assert(std::is_same_v<allocator<int>::rebind<char>::other, allocator<char>>);
+            static_assert(std::is_trivially_copyable_v<allocator<int>>);
+
+            allocator<double> source(pool, b);
+            auto const p = source.allocate(10);
+            CHECK(reinterpret_cast<std::uintptr_t>(p.get()) % 256 == 0);
+            CHECK(pool.allocations.back().bytes == 80);
+            source.deallocate(p, 10);
+            CHECK(pool.frees.back().bytes == 80);
+            CHECK(pool.frees.back().stream == weir::stream_ref(b));
+        },
+        visible);
+}
+
+namespace {
+struct alignas(1024) wide {
+    char bytes[1024];
+};
+} // namespace
+
+TEST_CASE("thrust: over-aligned elements are aligned, and sizes that wrap are refused") {
+    support::every_schedule(
+        [] {
+            support::scoped_stream stream;
+            pool_type pool;
+            allocator<wide> source(pool, stream);
+            auto const p = source.allocate(2);
+            CHECK(reinterpret_cast<std::uintptr_t>(p.get()) % 1024 == 0);
+            source.deallocate(p, 2);
+            std::string said;
+            try {
+                static_cast<void>(source.allocate((std::size_t{1} << 54) + 1));
+            } catch (weir::usage_error const& error) {
+                said = error.what();
+            }
+            CHECK(said ==
+                  "weir: Thrust asked for 18014398509481985 elements of 1024 bytes, which do not fit the "
+                  "address space");
+            CHECK(pool.allocations.size() == 1);
+        },
+        visible);
+}
+
+TEST_CASE("thrust: the host is no stream to run on") {
+    support::every_schedule(
+        [] {
+            pool_type pool;
+            CHECK_THROWS_AS(weir::interop::thrust::par(pool, weir::on_host), weir::usage_error);
+            CHECK_THROWS_AS(weir::interop::thrust::par_nosync(pool, weir::on_host), weir::usage_error);
+            CHECK_THROWS_AS(allocator<int>(pool, weir::on_host), weir::usage_error);
+        },
+        visible);
+}
+
+TEST_CASE("thrust: a pool without room is said to be one, and nothing leaks") {
+    for (std::size_t k = 1; k <= 3; ++k) {
+        support::every_schedule(
+            [&] {
+                support::scoped_stream stream;
+                pool_type pool;
+                weir::device_vector<int> xs(pool, stream, shuffled(20000));
+                vector<int> x(10, 7, allocator<int>(pool, stream));
+                std::size_t const live = pool.live_blocks();
+                pool.fail_at = k;
+                bool threw = false;
+                try {
+                    for (int i = 0; i < 4; ++i)
+                        thrust::stable_sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
+                } catch (weir::out_of_memory const&) {
+                    threw = true;
+                }
+                CHECK(threw);
+                CHECK(pool.live_blocks() == live);
+                pool.fail_at = 1;
+                CHECK_THROWS_AS(x.resize(1000), weir::out_of_memory);
+                CHECK(pool.live_blocks() == live);
+                CHECK(contents(x) == std::vector<int>(10, 7));
+            },
+            visible);
+    }
+}
+
+TEST_CASE("thrust: a policy or an allocation that CUDA refuses leaves nothing behind") {
+    struct scene {
+        support::scoped_stream stream;
+        pool_type pool;
+        scene() { pool.poisons = false; }
+    };
+    auto const prepare = [] { return std::make_unique<scene>(); };
+    auto const judge = [](scene& s, bool) { CHECK(s.pool.live_blocks() == 0); };
+    support::each_fault(
+        prepare, [](scene& s) { weir::interop::thrust::par(s.pool, s.stream); }, judge);
+    support::each_fault(
+        prepare,
+        [](scene& s) {
+            allocator<int> source(s.pool, s.stream);
+            source.deallocate(source.allocate(5), 5);
+        },
+        judge);
+}

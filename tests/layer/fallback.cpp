@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every layer must do is in tests/contract/layer.cpp.
+
+#include <atomic>
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <random>
+#include <string>
+#include <support/counting_pool.hpp>
+#include <support/sentence.hpp>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#include <weir/layer/fallback.hpp>
+#include <weir/layer/limit.hpp>
+
+using support::counting_pool;
+using weir::memory_space;
+using weir::on_host;
+using weir::layer::fallback;
+using both = fallback<counting_pool<>, counting_pool<>>;
+template <memory_space A, memory_space B>
+using mixed = fallback<counting_pool<A>, counting_pool<B>>;
+
+// The space says where memory of either can be used.
+static_assert(mixed<memory_space::device, memory_space::device>::space == memory_space::device);
+static_assert(mixed<memory_space::device, memory_space::managed>::space == memory_space::device);
+static_assert(mixed<memory_space::managed, memory_space::device>::space == memory_space::device);
+static_assert(mixed<memory_space::device, memory_space::pinned>::space == memory_space::device);
+static_assert(mixed<memory_space::pinned, memory_space::device>::space == memory_space::device);
+static_assert(mixed<memory_space::pinned, memory_space::host>::space == memory_space::host);
+static_assert(mixed<memory_space::host, memory_space::managed>::space == memory_space::host);
+static_assert(mixed<memory_space::host, memory_space::host>::space == memory_space::host);
+static_assert(weir::host_accessible(mixed<memory_space::pinned, memory_space::managed>::space) &&
+              weir::device_accessible(mixed<memory_space::pinned, memory_space::managed>::space));
+static_assert(both::thread_safe && both::stream_ordered && both::default_alignment == 16);
+static_assert(!std::is_copy_constructible_v<both> && !std::is_copy_assignable_v<both>);
+
+namespace {
+
+// Answers less than a fallback may pass on.
+struct plain : weir::resource<plain> {
+    static constexpr memory_space space = memory_space::host;
+    static constexpr bool thread_safe = false;
+    static constexpr bool stream_ordered = false;
+    static constexpr std::size_t default_alignment = 64;
+    void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
+    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
+    weir::memory_report facts() const { return {}; }
+    std::string refusal(std::size_t, std::size_t) const { return "plain never has"; }
+    int device() const { return 0; }
+};
+template <class P, class = void>
+struct has_rest : std::false_type {};
+template <class P>
+struct has_rest<P, std::void_t<decltype(std::declval<P&>().owns(nullptr))>> : std::true_type {};
+template <class P, class = void>
+struct can_trim : std::false_type {};
+template <class P>
+struct can_trim<P, std::void_t<decltype(std::declval<P&>().trim()), decltype(std::declval<P&>().settle())>> : std::true_type {};
+template <class P, class = void>
+struct can_used_on : std::false_type {};
+template <class P>
+struct can_used_on<P, std::void_t<decltype(std::declval<P&>().used_on(nullptr, cudaStreamLegacy))>> : std::true_type {};
+
+} // namespace
+
+// What one of the two cannot do, both together cannot.
+using less = fallback<counting_pool<>, plain>;
+static_assert(!has_rest<less>::value && !can_trim<less>::value && !can_used_on<less>::value);
+static_assert(has_rest<both>::value && can_trim<both>::value && can_used_on<both>::value);
+static_assert(!less::thread_safe && !less::stream_ordered && less::default_alignment == 64);
+
+TEST_CASE("fallback: the first is asked first, and what it refuses the second may grant") {
+    both pool(std::size_t{100}, std::size_t{1000});
+    void* const a = pool.try_allocate(on_host, 100);
+    CHECK(pool.first().owns(a));
+    CHECK(pool.second().allocations == 0);
+    void* const b = pool.try_allocate(on_host, 100);
+    CHECK(pool.second().owns(b));
+    CHECK_FALSE(pool.first().owns(b));
+    CHECK(pool.try_allocate(on_host, 1000) == nullptr);
+    pool.deallocate(on_host, a, 100);
+    void* const c = pool.try_allocate(on_host, 60);
+    CHECK(pool.first().owns(c));
+    pool.deallocate(on_host, b, 100);
+    pool.deallocate(on_host, c, 60);
+    CHECK(pool.first().frees == 2);
+    CHECK(pool.second().frees == 1);
+}
+
+TEST_CASE("fallback: a block goes back where it came from, and second uses go where the block lives") {
+    both pool(std::size_t{100}, std::size_t{1000});
+    void* const a = pool.allocate(cudaStreamLegacy, 100);
+    void* const b = pool.allocate(cudaStreamPerThread, 100);
+    pool.used_on(a, cudaStreamPerThread);
+    CHECK(pool.first().last_used == a);
+    CHECK(pool.second().last_used == nullptr);
+    pool.used_on(b, cudaStreamLegacy);
+    CHECK(pool.second().last_used == b);
+    CHECK(pool.owns(a));
+    CHECK(pool.owns(b));
+    CHECK_FALSE(pool.owns(&pool));
+    pool.deallocate(on_host, b, 100);
+    CHECK(pool.second().live_blocks() == 0);
+    CHECK(pool.first().live_blocks() == 1);
+    pool.deallocate(on_host, a, 100);
+    pool.deallocate(on_host, nullptr, 100);
+    CHECK(pool.allocate(on_host, 0) == nullptr);
+}
+
+TEST_CASE("fallback: an error of the first is no reason to ask the second") {
+    both pool(std::size_t{100}, std::size_t{1000});
+    pool.first().throw_at = 1;
+    CHECK_THROWS_AS(static_cast<void>(pool.try_allocate(on_host, 10)), support::pool_failure);
+    CHECK(pool.second().allocations == 0);
+    CHECK(pool.first().live_blocks() == 0);
+}
+
+TEST_CASE("fallback: refuses with the reasons of both, and knows both") {
+    fallback<counting_pool<>, counting_pool<>> pool(std::size_t{100}, std::size_t{1000});
+    try {
+        static_cast<void>(pool.allocate(on_host, 2000));
+        FAIL_CHECK("nothing was thrown");
+    } catch (weir::out_of_memory const& error) {
+        CHECK(error.reason() == "first: counting has no 2000; then: counting has no 2000");
+        CHECK(error.pool_name() == "counting, then counting");
+        CHECK(error.limit_bytes() == 1100);
+    }
+    pool.first().reserved_bytes = 30;
+    pool.second().reserved_bytes = 12;
+    void* const p = pool.allocate(on_host, 50);
+    weir::memory_report const facts = pool.facts();
+    CHECK(facts.in_use_bytes == 50);
+    CHECK(facts.reserved_bytes == 42);
+    CHECK(facts.largest_free_bytes == 7);
+    CHECK(facts.live_blocks == 1);
+    CHECK(facts.chunks == 4);
+    CHECK(pool.in_use_bytes() == 50);
+    CHECK(pool.reserved_bytes() == 42);
+    CHECK(pool.limit_bytes() == 1100);
+    CHECK(pool.name() == "counting, then counting");
+    CHECK(pool.device() == 5);
+    CHECK_SAYS(pool.report(), "pool 'counting, then counting' (two pools): 50 B in use in 1 block, 42 B reserved");
+    pool.deallocate(on_host, p, 50);
+    CHECK(both(std::size_t{1}, SIZE_MAX).limit_bytes() == SIZE_MAX);
+    CHECK(both(SIZE_MAX, SIZE_MAX).facts().limit_bytes == SIZE_MAX);
+}
+
+TEST_CASE("fallback: settles both, and trims the second before the first") {
+    both pool(SIZE_MAX, SIZE_MAX);
+    pool.settle();
+    CHECK(pool.first().settled == 1);
+    CHECK(pool.second().settled == 1);
+    struct expected {
+        std::size_t keep, first, second;
+    };
+    for (expected each : {expected{0, 0, 0}, expected{50, 50, 0}, expected{100, 100, 0}, expected{130, 100, 30},
+                          expected{300, 100, 200}, expected{SIZE_MAX, 100, 200}}) {
+        pool.first().reserved_bytes = 100;
+        pool.second().reserved_bytes = 200;
+        CHECK(pool.trim(each.keep) == 300 - each.first - each.second);
+        CHECK(pool.first().reserved_bytes == each.first);
+        CHECK(pool.second().reserved_bytes == each.second);
+    }
+    CHECK(pool.trim() == 300);
+}
+
+TEST_CASE("fallback: nests for more than two, and stands on pools that live elsewhere") {
+    counting_pool<> a(std::size_t{10}, "a"), b(std::size_t{10}, "b"), c(std::size_t{10}, "c");
+    using first_two = fallback<counting_pool<>&, counting_pool<>&>;
+    first_two two(a, b);
+    fallback<first_two&, counting_pool<>&> pool(two, c);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 3; ++i)
+        blocks.push_back(pool.allocate(on_host, 10));
+    CHECK(a.owns(blocks[0]));
+    CHECK(b.owns(blocks[1]));
+    CHECK(c.owns(blocks[2]));
+    CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 10)); }),
+               "pool 'a, then b, then c' cannot hand out 10 bytes: first: first: a has no 10; then: b has no 10; then: c "
+               "has no 10");
+    for (void* each : blocks)
+        pool.deallocate(on_host, each, 10);
+    CHECK(a.live_blocks() + b.live_blocks() + c.live_blocks() == 0);
+    auto const& fixed = pool;
+    CHECK(&fixed.second() == &c);
+    CHECK(&fixed.first() == &two);
+}
+
+TEST_CASE("fallback: threads share it, and every block finds its way home") {
+    both pool(std::size_t{5000}, SIZE_MAX);
+    std::vector<std::thread> crew;
+    for (unsigned t = 0; t < 4; ++t)
+        crew.emplace_back([&, t] {
+            std::mt19937_64 draw(t);
+            std::vector<std::pair<void*, std::size_t>> live;
+            for (int step = 0; step < 1500; ++step) {
+                if (draw() % 2 == 0) {
+                    std::size_t const bytes = draw() % 1000 + 1;
+                    live.emplace_back(pool.allocate(on_host, bytes), bytes);
+                } else if (!live.empty()) {
+                    pool.deallocate(on_host, live.back().first, live.back().second);
+                    live.pop_back();
+                }
+            }
+            for (auto const& [p, bytes] : live)
+                pool.deallocate(on_host, p, bytes);
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(pool.first().live_blocks() == 0);
+    CHECK(pool.second().live_blocks() == 0);
+    CHECK(pool.first().frees > 0);
+    CHECK(pool.second().frees > 0);
+}

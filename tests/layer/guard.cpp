@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every layer must do is in tests/contract/layer.cpp.
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <doctest/doctest.h>
+#include <mutex>
+#include <random>
+#include <string>
+#include <support/counting_pool.hpp>
+#include <support/sentence.hpp>
+#include <support/standard_error.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <weir/layer/guard.hpp>
+
+using support::counting_pool;
+using weir::on_host;
+using guarded = weir::layer::guard<counting_pool<>>;
+
+namespace {
+
+std::mutex heard_mutex;
+std::vector<std::string> heard;
+
+void hear(char const* sentence) {
+    std::lock_guard<std::mutex> const lock(heard_mutex);
+    heard.push_back(sentence);
+}
+
+// A guarded pool whose complaints are collected.
+struct listener {
+    listener() {
+        heard.clear();
+        pool.on_violation(&hear);
+    }
+    ~listener() { CHECK_MESSAGE(heard.empty(), "complaints that no test expected: ", heard.empty() ? "" : heard.front()); }
+    std::string last() {
+        REQUIRE(heard.size() == 1);
+        std::string const sentence = heard.front();
+        heard.clear();
+        return sentence;
+    }
+    guarded pool;
+};
+
+std::string address(void const* p) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%p", p);
+    return text;
+}
+
+} // namespace
+
+TEST_CASE("guard: right frees pass without a word") {
+    listener here;
+    for (int round = 0; round < 3; ++round) {
+        void* const a = here.pool.allocate(on_host, 100);
+        void* const b = here.pool.allocate(on_host, 200, 1024);
+        here.pool.deallocate(on_host, a, 100);
+        here.pool.deallocate(on_host, nullptr, 5);
+        here.pool.deallocate(on_host, b, 200, 1024);
+    }
+    CHECK(here.pool.inner().frees == 6);
+    CHECK(here.pool.allocate(on_host, 0) == nullptr);
+}
+
+TEST_CASE("guard: a second free is said and goes no further") {
+    listener here;
+    void* const p = here.pool.allocate(on_host, 100);
+    here.pool.deallocate(on_host, p, 100);
+    here.pool.deallocate(on_host, p, 100);
+    CHECK(here.last() == "weir: layer::guard: the block at " + address(p) + " is freed already; free each block once");
+    CHECK(here.pool.inner().frees == 1);
+}
+
+TEST_CASE("guard: a free of memory from elsewhere is said and goes no further") {
+    listener here;
+    guarded other;
+    other.on_violation(&hear);
+    int local = 0;
+    void* const theirs = other.allocate(on_host, 100);
+    for (void* each : {static_cast<void*>(&local), theirs}) {
+        here.pool.deallocate(on_host, each, 100);
+        CHECK(here.last() == "weir: layer::guard: the block at " + address(each) +
+                                 " was not handed out by this pool; free it where it was allocated");
+    }
+    CHECK(here.pool.inner().frees == 0);
+    other.deallocate(on_host, theirs, 100);
+    CHECK(other.inner().frees == 1);
+}
+
+TEST_CASE("guard: an address inside a block is said, with how far inside") {
+    listener here;
+    auto* const p = static_cast<char*>(here.pool.allocate(on_host, 1000));
+    for (std::size_t inside : {std::size_t{1}, std::size_t{16}, std::size_t{999}}) {
+        here.pool.deallocate(on_host, p + inside, 1000 - inside);
+        CHECK(here.last() == "weir: layer::guard: the block at " + address(p + inside) + " is " + std::to_string(inside) +
+                                 " bytes inside a live block; free the pointer that 'allocate' returned");
+    }
+    CHECK(here.pool.inner().frees == 0);
+    here.pool.deallocate(on_host, p, 1000);
+    CHECK(here.pool.inner().frees == 1);
+}
+
+TEST_CASE("guard: a wrong size or alignment is said, and the block freed with the right ones") {
+    listener here;
+    struct wrong {
+        std::size_t bytes, alignment;
+    };
+    for (wrong each : {wrong{99, 64}, wrong{101, 64}, wrong{0, 64}, wrong{100, 32}, wrong{100, 128}, wrong{1, 1}}) {
+        void* const p = here.pool.allocate(on_host, 100, 64);
+        here.pool.deallocate(on_host, p, each.bytes, each.alignment); // the pool below checks what it is given
+        CHECK(here.last() == "weir: layer::guard: the block at " + address(p) +
+                                 " was allocated with 100 bytes at alignment 64 and is freed with " +
+                                 std::to_string(each.bytes) + " bytes at alignment " + std::to_string(each.alignment) +
+                                 "; pass the allocation's (freed with those)");
+    }
+    CHECK(here.pool.inner().frees == 6);
+    CHECK(here.pool.inner().live_blocks() == 0);
+}
+
+TEST_CASE("guard: knows a block that is handed out again at an address that was freed") {
+    listener here;
+    void* first = here.pool.allocate(on_host, 256);
+    std::vector<void*> others;
+    here.pool.deallocate(on_host, first, 256);
+    for (int i = 0; i < 50; ++i) {
+        void* const p = here.pool.allocate(on_host, 256); // the heap may give the same address
+        here.pool.deallocate(on_host, p, 256);
+    }
+    CHECK(here.pool.inner().frees == 51);
+}
+
+TEST_CASE("guard: 'used_on' of a block that is not live is refused, and the pool not told") {
+    listener here;
+    void* const p = here.pool.allocate(on_host, 100);
+    here.pool.used_on(p, cudaStreamLegacy);
+    CHECK(here.pool.inner().last_used == p);
+    CHECK(here.pool.inner().last_stream == cudaStreamLegacy);
+    here.pool.deallocate(on_host, p, 100);
+    here.pool.inner().last_used = nullptr;
+    CHECK(support::sentence_of<weir::usage_error>([&] { here.pool.used_on(p, cudaStreamLegacy); }) ==
+          "weir: layer::guard: 'used_on' of the block at " + address(p) + ", which is freed already; free each block once");
+    int local = 0;
+    CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { here.pool.used_on(&local, cudaStreamLegacy); }),
+               "was not handed out by this pool");
+    CHECK(here.pool.inner().last_used == nullptr);
+    here.pool.used_on(nullptr, cudaStreamLegacy); // nothing
+}
+
+TEST_CASE("guard: by default the sentence goes to standard error") {
+    guarded pool;
+    int local = 0;
+    std::string const text = support::standard_error_of([&] { pool.deallocate(on_host, &local, 4); });
+    CHECK(text == "weir: layer::guard: the block at " + address(&local) +
+                      " was not handed out by this pool; free it where it was allocated\n");
+}
+
+TEST_CASE("guard: what the pool refuses or throws leaves no trace") {
+    listener here;
+    here.pool.inner().throw_at = 1;
+    CHECK_THROWS_AS(static_cast<void>(here.pool.try_allocate(on_host, 100)), support::pool_failure);
+    guarded small(std::size_t{10});
+    small.on_violation(&hear);
+    CHECK(small.try_allocate(on_host, 100) == nullptr);
+    CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(small.allocate(on_host, 100)); }),
+               "counting has no 100");
+}
+
+TEST_CASE("guard: finds every wrong free among many right ones") {
+    std::mt19937_64 draw(41);
+    listener here;
+    std::vector<std::pair<char*, std::size_t>> live;
+    for (int step = 0; step < 4000; ++step) {
+        if (live.size() < 20 || (live.size() < 200 && draw() % 2 == 0)) {
+            std::size_t const bytes = draw() % 500 + 2;
+            live.emplace_back(static_cast<char*>(here.pool.allocate(on_host, bytes)), bytes);
+            continue;
+        }
+        std::swap(live[draw() % live.size()], live.back());
+        auto const [p, bytes] = live.back();
+        switch (draw() % 8) {
+        case 0:
+            here.pool.deallocate(on_host, p + 1 + draw() % (bytes - 1), bytes);
+            REQUIRE(support::contains(here.last(), "inside a live block"));
+            break;
+        case 1:
+            here.pool.deallocate(on_host, p, bytes + 1);
+            REQUIRE(support::contains(here.last(), "was allocated with"));
+            live.pop_back();
+            break;
+        default:
+            here.pool.deallocate(on_host, p, bytes);
+            live.pop_back();
+        }
+        REQUIRE(here.pool.inner().live_blocks() == live.size());
+    }
+    for (auto const& [p, bytes] : live)
+        here.pool.deallocate(on_host, p, bytes);
+}
+
+TEST_CASE("guard: of threads that free one block, one does, and the others hear of it") {
+    listener here;
+    for (int round = 0; round < 200; ++round) {
+        void* const p = here.pool.allocate(on_host, 64);
+        std::atomic<int> ready{0};
+        std::vector<std::thread> crew;
+        for (int t = 0; t < 2; ++t)
+            crew.emplace_back([&] {
+                ready.fetch_add(1);
+                while (ready.load() < 2)
+                    std::this_thread::yield();
+                here.pool.deallocate(on_host, p, 64);
+            });
+        for (std::thread& each : crew)
+            each.join();
+        CHECK(support::contains(here.last(), "is freed already"));
+    }
+    CHECK(here.pool.inner().frees == 200);
+}

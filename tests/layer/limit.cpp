@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every layer must do is in tests/contract/layer.cpp.
+
+#include <atomic>
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <random>
+#include <string>
+#include <support/counting_pool.hpp>
+#include <support/sentence.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <weir/layer/limit.hpp>
+
+using support::counting_pool;
+using weir::on_host;
+using limited = weir::layer::limit<counting_pool<>>;
+
+TEST_CASE("limit: is exact, to the byte") {
+    limited pool(1000);
+    CHECK(pool.limit_bytes() == 1000);
+    CHECK(pool.try_allocate(on_host, 1001) == nullptr);
+    CHECK(pool.inner().allocations == 0); // the pool is not asked
+    void* const a = pool.try_allocate(on_host, 600);
+    void* const b = pool.try_allocate(on_host, 400);
+    REQUIRE(a != nullptr);
+    REQUIRE(b != nullptr);
+    CHECK(pool.current_bytes() == 1000);
+    CHECK(pool.try_allocate(on_host, 1) == nullptr);
+    pool.deallocate(on_host, b, 400);
+    CHECK(pool.current_bytes() == 600);
+    CHECK(pool.try_allocate(on_host, 401) == nullptr);
+    void* const c = pool.try_allocate(on_host, 400);
+    CHECK(c != nullptr);
+    pool.deallocate(on_host, a, 600);
+    pool.deallocate(on_host, c, 400);
+    CHECK(pool.current_bytes() == 0);
+}
+
+TEST_CASE("limit: zero bytes are no bytes, and null takes nothing off") {
+    limited pool(10);
+    void* const p = pool.try_allocate(on_host, 10);
+    CHECK(pool.allocate(on_host, 0) == nullptr);
+    CHECK(pool.current_bytes() == 10);
+    pool.deallocate(on_host, nullptr, 10);
+    CHECK(pool.current_bytes() == 10);
+    pool.deallocate(on_host, p, 10);
+}
+
+TEST_CASE("limit: sizes near the end of the number line do not wrap") {
+    limited pool(1000);
+    void* const p = pool.try_allocate(on_host, 999);
+    for (std::size_t bytes : {SIZE_MAX, SIZE_MAX - 998, SIZE_MAX - 999, SIZE_MAX / 2})
+        CHECK(pool.try_allocate(on_host, bytes) == nullptr);
+    CHECK(pool.current_bytes() == 999);
+    pool.deallocate(on_host, p, 999);
+    limited none(0);
+    CHECK(none.try_allocate(on_host, 1) == nullptr);
+    limited all(SIZE_MAX, std::size_t{100});
+    void* const q = all.try_allocate(on_host, 100);
+    CHECK(q != nullptr);
+    CHECK(all.try_allocate(on_host, SIZE_MAX) == nullptr);
+    CHECK(all.current_bytes() == 100);
+    all.deallocate(on_host, q, 100);
+}
+
+TEST_CASE("limit: what the pool refuses or throws is not counted") {
+    limited pool(1000, std::size_t{500});
+    CHECK(pool.try_allocate(on_host, 501) == nullptr);
+    CHECK(pool.current_bytes() == 0);
+    pool.inner().throw_at = 1;
+    CHECK_THROWS_AS(static_cast<void>(pool.try_allocate(on_host, 100)), support::pool_failure);
+    CHECK(pool.current_bytes() == 0);
+    void* const p = pool.try_allocate(on_host, 500);
+    CHECK(pool.current_bytes() == 500);
+    pool.deallocate(on_host, p, 500);
+}
+
+TEST_CASE("limit: says who refused, and what to do") {
+    limited pool(1000, std::size_t{500}, "shared");
+    void* const p = pool.allocate(on_host, 400);
+    try {
+        static_cast<void>(pool.allocate(on_host, 601));
+        FAIL_CHECK("nothing was thrown");
+    } catch (weir::out_of_memory const& error) {
+        CHECK(error.reason() == "layer::limit allows 1000 bytes at a time and 400 are live; free something or raise the "
+                                "layer's limit");
+        CHECK(error.asked_bytes() == 601);
+        CHECK(error.limit_bytes() == 500); // the pool's is lower
+        CHECK(error.in_use_bytes() == 400);
+        CHECK(error.pool_name() == "shared");
+    }
+    CHECK(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 101)); })
+              .find("cannot hand out 101 bytes: shared has no 101 (") != std::string::npos); // within this limit
+    pool.deallocate(on_host, p, 400);
+    CHECK(limited(100, std::size_t{500}).facts().limit_bytes == 100);
+}
+
+TEST_CASE("limit: several stand on one pool, each with its own share") {
+    counting_pool<> shared;
+    weir::layer::limit<counting_pool<>&> a(100, shared), b(200, shared);
+    void* const p = a.try_allocate(on_host, 100);
+    CHECK(a.try_allocate(on_host, 1) == nullptr);
+    void* const q = b.try_allocate(on_host, 200);
+    CHECK(q != nullptr);
+    CHECK(a.current_bytes() == 100);
+    CHECK(b.current_bytes() == 200);
+    CHECK(shared.live_blocks() == 2);
+    a.deallocate(on_host, p, 100);
+    b.deallocate(on_host, q, 200);
+    CHECK(&a.inner() == &b.inner());
+}
+
+TEST_CASE("limit: is never exceeded, at no moment and with any threads") {
+    counting_pool<> shared;
+    weir::layer::limit<counting_pool<>&> pool(10000, shared);
+    std::atomic<bool> over{false};
+    std::atomic<int> wrong{0};
+    std::thread watcher([&] {
+        while (!over.load())
+            if (pool.current_bytes() > 10000 || shared.facts().in_use_bytes > 10000)
+                wrong.fetch_add(1);
+    });
+    std::vector<std::thread> crew;
+    for (unsigned t = 0; t < 4; ++t)
+        crew.emplace_back([&, t] {
+            std::mt19937_64 draw(t);
+            std::vector<std::pair<void*, std::size_t>> live;
+            for (int step = 0; step < 3000; ++step) {
+                if (draw() % 2 == 0) {
+                    std::size_t const bytes = draw() % 3000 + 1;
+                    if (void* const p = pool.try_allocate(on_host, bytes))
+                        live.emplace_back(p, bytes);
+                } else if (!live.empty()) {
+                    pool.deallocate(on_host, live.back().first, live.back().second);
+                    live.pop_back();
+                }
+            }
+            for (auto const& [p, bytes] : live)
+                pool.deallocate(on_host, p, bytes);
+        });
+    for (std::thread& each : crew)
+        each.join();
+    over.store(true);
+    watcher.join();
+    CHECK(wrong.load() == 0);
+    CHECK(pool.current_bytes() == 0);
+}

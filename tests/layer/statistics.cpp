@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every layer must do is in tests/contract/layer.cpp.
+
+#include <atomic>
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <random>
+#include <support/counting_pool.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <weir/layer/statistics.hpp>
+
+using support::counting_pool;
+using weir::on_host;
+using counted = weir::layer::statistics<counting_pool<>>;
+
+TEST_CASE("statistics: nothing was asked for at first") {
+    counted const pool;
+    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.current_blocks() == 0);
+    CHECK(pool.peak_bytes() == 0);
+    CHECK(pool.peak_blocks() == 0);
+    CHECK(pool.total_bytes() == 0);
+    CHECK(pool.total_blocks() == 0);
+    CHECK(pool.failures() == 0);
+}
+
+TEST_CASE("statistics: counts bytes as asked, now, at most, and in all") {
+    counted pool;
+    void* const a = pool.try_allocate(on_host, 100);
+    void* const b = pool.try_allocate(on_host, 50, 1024);
+    CHECK(pool.current_bytes() == 150);
+    CHECK(pool.current_blocks() == 2);
+    pool.deallocate(on_host, a, 100);
+    CHECK(pool.current_bytes() == 50);
+    void* const c = pool.try_allocate(on_host, 60);
+    CHECK(pool.current_bytes() == 110);
+    CHECK(pool.peak_bytes() == 150);
+    CHECK(pool.peak_blocks() == 2);
+    CHECK(pool.total_bytes() == 210);
+    CHECK(pool.total_blocks() == 3);
+    pool.deallocate(on_host, b, 50, 1024);
+    pool.deallocate(on_host, c, 60);
+    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.current_blocks() == 0);
+    CHECK(pool.peak_bytes() == 150);
+    CHECK(pool.total_blocks() == 3);
+}
+
+TEST_CASE("statistics: zero bytes and null count for nothing") {
+    counted pool;
+    CHECK(pool.allocate(on_host, 0) == nullptr);
+    pool.deallocate(on_host, nullptr, 100);
+    CHECK(pool.current_blocks() == 0);
+    CHECK(pool.total_blocks() == 0);
+    CHECK(pool.failures() == 0);
+}
+
+TEST_CASE("statistics: what the pool refuses is a failure, what it throws is none of its numbers") {
+    counted pool(std::size_t{100});
+    CHECK(pool.try_allocate(on_host, 101) == nullptr);
+    CHECK_THROWS_AS(static_cast<void>(pool.allocate(on_host, 200)), weir::out_of_memory);
+    CHECK(pool.failures() == 2);
+    pool.inner().throw_at = 1;
+    CHECK_THROWS_AS(static_cast<void>(pool.try_allocate(on_host, 10)), support::pool_failure);
+    CHECK(pool.failures() == 2);
+    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.total_blocks() == 0);
+}
+
+TEST_CASE("statistics: reset_peaks starts a new measurement and touches nothing that is live") {
+    counted pool;
+    void* const a = pool.try_allocate(on_host, 1000);
+    void* const b = pool.try_allocate(on_host, 10);
+    pool.deallocate(on_host, a, 1000);
+    CHECK(pool.peak_bytes() == 1010);
+    pool.reset_peaks();
+    CHECK(pool.peak_bytes() == 10);
+    CHECK(pool.peak_blocks() == 1);
+    CHECK(pool.current_bytes() == 10);
+    CHECK(pool.total_bytes() == 1010);
+    void* const c = pool.try_allocate(on_host, 20);
+    CHECK(pool.peak_bytes() == 30);
+    pool.deallocate(on_host, b, 10);
+    pool.deallocate(on_host, c, 20);
+}
+
+TEST_CASE("statistics: agrees with a model over random calls") {
+    std::mt19937_64 draw(31);
+    counted pool(std::size_t{20000});
+    std::vector<std::pair<void*, std::size_t>> live;
+    std::uint64_t now = 0, peak = 0, peak_blocks = 0, total = 0, blocks = 0, failures = 0;
+    for (int step = 0; step < 4000; ++step) {
+        if (draw() % 100 == 0) {
+            pool.reset_peaks();
+            peak = now;
+            peak_blocks = live.size();
+        }
+        if (draw() % 2 == 0) {
+            std::size_t const bytes = draw() % 2000;
+            void* const p = pool.try_allocate(on_host, bytes);
+            if (p) {
+                live.emplace_back(p, bytes);
+                now += bytes;
+                total += bytes;
+                ++blocks;
+                peak = now > peak ? now : peak;
+                peak_blocks = live.size() > peak_blocks ? live.size() : peak_blocks;
+            } else if (bytes != 0) {
+                ++failures;
+            }
+        } else if (!live.empty()) {
+            std::swap(live[draw() % live.size()], live.back());
+            pool.deallocate(on_host, live.back().first, live.back().second);
+            now -= live.back().second;
+            live.pop_back();
+        }
+        REQUIRE(pool.current_bytes() == now);
+        REQUIRE(pool.current_blocks() == live.size());
+        REQUIRE(pool.peak_bytes() == peak);
+        REQUIRE(pool.peak_blocks() == peak_blocks);
+        REQUIRE(pool.total_bytes() == total);
+        REQUIRE(pool.total_blocks() == blocks);
+        REQUIRE(pool.failures() == failures);
+    }
+    for (auto const& [p, bytes] : live)
+        pool.deallocate(on_host, p, bytes);
+    CHECK(pool.current_bytes() == 0);
+}
+
+TEST_CASE("statistics: is exact once threads are done, and a peak is never below what was live") {
+    counted pool;
+    std::atomic<bool> over{false};
+    std::atomic<int> wrong{0};
+    std::thread watcher([&] {
+        std::uint64_t seen = 0;
+        while (!over.load()) {
+            std::uint64_t const peak = pool.peak_bytes();
+            if (peak < seen) // nobody resets
+                wrong.fetch_add(1);
+            seen = peak;
+        }
+    });
+    std::vector<std::thread> crew;
+    for (unsigned t = 0; t < 4; ++t)
+        crew.emplace_back([&, t] {
+            for (int round = 0; round < 500; ++round) {
+                void* blocks[4];
+                for (void*& each : blocks)
+                    each = pool.try_allocate(on_host, 100 + t);
+                for (void* each : blocks)
+                    pool.deallocate(on_host, each, 100 + t);
+            }
+        });
+    for (std::thread& each : crew)
+        each.join();
+    over.store(true);
+    watcher.join();
+    CHECK(wrong.load() == 0);
+    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.current_blocks() == 0);
+    CHECK(pool.total_blocks() == 4 * 500 * 4);
+    CHECK(pool.total_bytes() == 500 * 4 * (100 + 101 + 102 + 103));
+    CHECK(pool.peak_blocks() >= 4);
+    CHECK(pool.peak_blocks() <= 16);
+    CHECK(pool.peak_bytes() >= 400);
+    CHECK(pool.peak_bytes() <= 4 * (100 + 101 + 102 + 103));
+}

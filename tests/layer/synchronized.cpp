@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every layer must do is in tests/contract/layer.cpp.
+
+#include <atomic>
+#include <cstddef>
+#include <doctest/doctest.h>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <weir/layer/statistics.hpp>
+#include <weir/layer/synchronized.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/placement/slab.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/immediate.hpp>
+#include <weir/upstream/host.hpp>
+
+using weir::KiB;
+using weir::on_host;
+using weir::layer::synchronized;
+using slab_pool = weir::pool<weir::upstream::host, weir::placement::slab<64>, weir::reuse::immediate,
+                             weir::growth::fixed<16 * KiB>>;
+using any_pool = weir::pool<weir::upstream::host, weir::placement::best_fit<64>, weir::reuse::immediate,
+                            weir::growth::fixed<64 * KiB>>;
+
+static_assert(!slab_pool::thread_safe && synchronized<slab_pool>::thread_safe);
+static_assert(!synchronized<slab_pool>::stream_ordered);
+// Layers above it say so too.
+static_assert(weir::layer::statistics<synchronized<slab_pool>>::thread_safe);
+
+namespace {
+
+// Counts the threads inside of it: more than one is a bug of the layer.
+struct alone : weir::resource<alone> {
+    static constexpr weir::memory_space space = weir::memory_space::host;
+    static constexpr bool thread_safe = false;
+    static constexpr bool stream_ordered = false;
+    static constexpr std::size_t default_alignment = 16;
+    void* try_allocate(weir::stream_ref, std::size_t bytes, std::size_t) {
+        enter();
+        return bytes == 0 ? nullptr : &inside;
+    }
+    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept { enter(); }
+    weir::memory_report facts() const { return {}; }
+    std::string refusal(std::size_t, std::size_t) const { return ""; }
+    int device() const { return 0; }
+    void enter() noexcept {
+        if (inside.fetch_add(1) != 0)
+            crowded.fetch_add(1);
+        std::this_thread::yield();
+        inside.fetch_sub(1);
+        ++calls; // no atomic: the layer orders it
+    }
+    std::atomic<int> inside{0};
+    std::atomic<int> crowded{0};
+    long calls = 0;
+};
+
+} // namespace
+
+TEST_CASE("synchronized: one thread at a time is inside the pool") {
+    synchronized<alone> pool;
+    std::vector<std::thread> crew;
+    for (int t = 0; t < 4; ++t)
+        crew.emplace_back([&] {
+            for (int i = 0; i < 500; ++i) {
+                void* const p = pool.allocate(on_host, 1);
+                pool.deallocate(on_host, p, 1);
+            }
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(pool.inner().crowded.load() == 0);
+    CHECK(pool.inner().calls == 4 * 500 * 2);
+}
+
+TEST_CASE_TEMPLATE("synchronized: threads share a pool that is made for one", Pool, slab_pool, any_pool) {
+    synchronized<Pool> pool;
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> crew;
+    for (unsigned t = 1; t <= 4; ++t)
+        crew.emplace_back([&, t] {
+            std::mt19937_64 draw(t);
+            std::vector<unsigned char*> live;
+            for (int step = 0; step < 2000; ++step) {
+                if (live.size() < 30 && draw() % 2 == 0) {
+                    auto* const p = static_cast<unsigned char*>(pool.allocate(on_host, 64));
+                    for (int i = 0; i < 64; ++i)
+                        p[i] = static_cast<unsigned char>(t);
+                    live.push_back(p);
+                } else if (!live.empty()) {
+                    std::swap(live[draw() % live.size()], live.back());
+                    for (int i = 0; i < 64; ++i)
+                        if (live.back()[i] != t)
+                            wrong.fetch_add(1);
+                    pool.deallocate(on_host, live.back(), 64);
+                    live.pop_back();
+                }
+            }
+            for (unsigned char* each : live)
+                pool.deallocate(on_host, each, 64);
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(wrong.load() == 0);
+    CHECK(pool.in_use_bytes() == 0);
+}
+
+TEST_CASE("synchronized: passes errors and refusals on, and the mutex with them") {
+    synchronized<slab_pool> pool;
+    for (int i = 0; i < 3; ++i) {
+        CHECK_THROWS_AS(static_cast<void>(pool.allocate(on_host, 64, 3)), weir::usage_error);
+        CHECK_THROWS_AS(static_cast<void>(pool.allocate(on_host, 65)), weir::out_of_memory);
+        CHECK(pool.try_allocate(on_host, 65) == nullptr);
+    }
+    void* const p = pool.allocate_sync(64);
+    pool.deallocate_sync(p, 64);
+}
+
+TEST_CASE("synchronized: an allocation that finds no room reads the pool's state while other threads change it") {
+    synchronized<any_pool> pool(weir::pool_options{}.limit(64 * KiB));
+    std::atomic<int> refused{0};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> crew;
+    for (unsigned t = 0; t < 3; ++t)
+        crew.emplace_back([&, t] {
+            std::mt19937_64 draw(t);
+            std::vector<std::pair<void*, std::size_t>> live;
+            for (int step = 0; step < 1500; ++step) {
+                if (draw() % 3 != 0) {
+                    std::size_t const bytes = draw() % (8 * KiB) + 1;
+                    try {
+                        live.emplace_back(pool.allocate(on_host, bytes), bytes);
+                    } catch (weir::out_of_memory const& error) {
+                        refused.fetch_add(1);
+                        if (error.in_use_bytes() > 64 * KiB || error.asked_bytes() != bytes)
+                            wrong.fetch_add(1);
+                    }
+                } else if (!live.empty()) {
+                    if (!pool.owns(live.back().first))
+                        wrong.fetch_add(1);
+                    pool.deallocate(on_host, live.back().first, live.back().second);
+                    live.pop_back();
+                }
+                if (step % 100 == 0) {
+                    pool.settle();
+                    pool.trim();
+                    if (pool.report().empty() || pool.in_use_bytes() > pool.limit_bytes() ||
+                        pool.reserved_bytes() > pool.limit_bytes())
+                        wrong.fetch_add(1);
+                }
+            }
+            for (auto const& [p, bytes] : live)
+                pool.deallocate(on_host, p, bytes);
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(refused.load() > 0);
+    CHECK(wrong.load() == 0);
+    CHECK(pool.in_use_bytes() == 0);
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <map>
+#include <random>
+#include <support/failing_new.hpp>
+#include <support/interval_oracle.hpp>
+#include <vector>
+#include <weir/placement/best_fit.hpp>
+
+using support::interval_oracle;
+using weir::GiB;
+using weir::KiB;
+using weir::MiB;
+using weir::range;
+using best_fit = weir::placement::best_fit<512>;
+
+static_assert(best_fit::rounded(1, 1) == 512 && best_fit::rounded(512, 4096) == 512 && best_fit::rounded(0, 1) == 0);
+static_assert(best_fit::rounded(SIZE_MAX, 1) == 0 && best_fit::rounded(SIZE_MAX - 511, 1) == SIZE_MAX - 511);
+static_assert(best_fit::needs(1, 1, 512) == 512 && best_fit::needs(1, 1, 256) == 768 && best_fit::needs(1, 4096, 512) == 4096);
+static_assert(best_fit::needs(SIZE_MAX - 511, 4096, 512) == 0 && best_fit::needs(0, 1, 512) == 0);
+
+namespace {
+
+// The free ranges as they should be: sorted, joined, fenced.
+class free_map {
+public:
+    void fence(std::size_t at) { fences_.push_back(at); }
+    void give(range r) {
+        auto next = free_.lower_bound(r.offset);
+        if (next != free_.end() && next->first == r.end() && !fenced(r.end())) {
+            r.bytes += next->second;
+            next = free_.erase(next);
+        }
+        if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == r.offset && !fenced(r.offset)) {
+            r = {std::prev(next)->first, std::prev(next)->second + r.bytes};
+            free_.erase(std::prev(next));
+        }
+        free_[r.offset] = r.bytes;
+    }
+    void take(range r) {
+        auto const holder = std::prev(free_.upper_bound(r.offset));
+        range const whole{holder->first, holder->second};
+        REQUIRE(whole.contains(r));
+        free_.erase(holder);
+        if (r.offset != whole.offset)
+            free_[whole.offset] = r.offset - whole.offset;
+        if (r.end() != whole.end())
+            free_[r.end()] = whole.end() - r.end();
+    }
+    std::size_t closest(std::size_t bytes, std::size_t alignment) const {
+        std::size_t best = 0;
+        for (auto const& one : free_)
+            if (weir::has_room({one.first, one.second}, bytes, alignment) && (best == 0 || one.second < best))
+                best = one.second;
+        return best;
+    }
+    std::size_t holder_bytes(range r) const { return std::prev(free_.upper_bound(r.offset))->second; }
+    std::size_t count() const { return free_.size(); }
+    std::size_t largest() const {
+        std::size_t most = 0;
+        for (auto const& one : free_)
+            most = std::max(most, one.second);
+        return most;
+    }
+
+private:
+    bool fenced(std::size_t at) const { return std::count(fences_.begin(), fences_.end(), at) != 0; }
+    std::map<std::size_t, std::size_t> free_;
+    std::vector<std::size_t> fences_;
+};
+
+} // namespace
+
+TEST_CASE("best_fit: splits the closest fit and joins on both sides") {
+    best_fit p;
+    p.add({0, 64 * KiB});
+    range const a = p.take(1024, 1);
+    range const b = p.take(2048, 1);
+    range const c = p.take(4096, 1);
+    range const d = p.take(512, 1);
+    CHECK(a == range{0, 1024});
+    CHECK(b == range{1024, 2048});
+    CHECK(c == range{3072, 4096});
+    CHECK(d == range{7168, 512});
+    CHECK(p.free_ranges() == 1);
+    p.give(a);
+    CHECK(p.free_ranges() == 2);
+    p.give(c);
+    CHECK(p.free_ranges() == 3);
+    CHECK(p.take(513, 1) == range{0, 1024});
+    CHECK(p.take(2 * KiB, 1) == range{3072, 2 * KiB});
+    p.give({3072, 2 * KiB}); // joins to the right
+    p.give({0, 1024});
+    p.give(b); // joins both
+    CHECK(p.free_ranges() == 2);
+    CHECK(p.take(7 * KiB, 1) == range{0, 7 * KiB});
+    p.give({0, 7 * KiB});
+    p.give(d);
+    CHECK(p.free_ranges() == 1);
+    CHECK(p.largest() == 64 * KiB);
+    CHECK(p.free_bytes() == 64 * KiB);
+}
+
+TEST_CASE("best_fit: free ranges are joined as they should be, and the fit is close") {
+    for (unsigned seed = 0; seed < 12; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 random(seed);
+        best_fit p;
+        free_map model;
+        interval_oracle oracle;
+        std::size_t at = 1 * GiB;
+        for (std::size_t n = 0; n < 4; ++n) { // adjacent chunks, of odd sizes too
+            range const chunk{at, 8 * MiB + n * 512};
+            p.fence(chunk.offset);
+            model.fence(chunk.offset);
+            p.add(chunk);
+            model.give(chunk);
+            oracle.add(chunk);
+            at = chunk.end();
+        }
+        std::size_t const most = seed % 3 == 0 ? 64 * KiB : seed % 3 == 1 ? 1 * MiB : 4 * MiB;
+        for (int n = 0; n < 3000; ++n) {
+            if (random() % 2 == 0 || oracle.live() == 0) {
+                std::size_t const bytes = 1 + random() % (random() % 4 == 0 ? most : most / 16);
+                std::size_t const alignment = random() % 3 == 0 ? std::size_t{512} << random() % 12 : 1;
+                std::size_t const size = best_fit::rounded(bytes, alignment);
+                std::size_t const closest = model.closest(size, std::max<std::size_t>(alignment, 512));
+                range const block = p.take(bytes, alignment);
+                CHECK((closest != 0) == (block.bytes != 0)); // room is found exactly where there is some
+                if (!block)
+                    continue;
+                if (alignment <= 512) // at most a class's width from the best
+                    CHECK(model.holder_bytes(block) <= closest + closest / 128 + 512);
+                oracle.take(block, size, alignment);
+                model.take(block);
+            } else {
+                range const block = oracle.give(random);
+                p.give(block);
+                model.give(block);
+            }
+            CHECK(p.free_ranges() == model.count());
+            CHECK(p.free_bytes() == oracle.managed_bytes() - oracle.live_bytes());
+            if (n % 16 == 0)
+                CHECK(p.largest() == model.largest());
+        }
+    }
+}
+
+TEST_CASE("best_fit: nothing joins across a fence, until it is dropped with its chunk") {
+    best_fit p;
+    for (std::size_t n = 0; n < 4; ++n) {
+        p.fence(n * 2 * MiB);
+        p.add({n * 2 * MiB, 2 * MiB});
+    }
+    CHECK(p.free_ranges() == 4);
+    CHECK_FALSE(p.take(2 * MiB + 1, 1));
+    CHECK(p.largest() == 2 * MiB);
+    // Blocks right at both sides of a fence.
+    range const low = p.take(2 * MiB, 1);
+    range const high = p.take(2 * MiB, 1);
+    p.give(low);
+    p.give(high);
+    CHECK(p.free_ranges() == 4);
+    CHECK(p.remove({2 * MiB, 2 * MiB}));
+    CHECK(p.free_ranges() == 3);
+    p.add({2 * MiB, 2 * MiB}); // no fence any more at its start; there is one at its end
+    CHECK(p.free_ranges() == 3);
+    CHECK(p.largest() == 4 * MiB);
+    CHECK_FALSE(p.remove({2 * MiB + 512, 2 * MiB})); // would reach across a fence
+}
+
+TEST_CASE("best_fit: siblings share fences, and a family grown in any order does") {
+    best_fit one;
+    best_fit two = one.sibling();
+    best_fit three = two.sibling();
+    three.fence(4 * MiB);
+    one.add({2 * MiB, 2 * MiB});
+    one.add({4 * MiB, 2 * MiB});
+    CHECK(one.free_ranges() == 2);
+    two.absorb(one);
+    CHECK(two.free_ranges() == 2);
+    best_fit stranger;
+    stranger.add({2 * MiB, 2 * MiB});
+    stranger.add({4 * MiB, 2 * MiB});
+    CHECK(stranger.free_ranges() == 1);
+}
+
+TEST_CASE("best_fit: removes exactly what is asked, out of the start, the middle and the end") {
+    best_fit p;
+    p.add({0, 10 * KiB});
+    CHECK_FALSE(p.remove({0, 100})); // no whole granule
+    CHECK_FALSE(p.remove({0, 20 * KiB}));
+    CHECK(p.remove({4 * KiB, 1 * KiB}));
+    CHECK_FALSE(p.remove({4 * KiB, 1 * KiB}));
+    CHECK(p.free_ranges() == 2);
+    CHECK(p.remove({0, 1 * KiB}));
+    CHECK(p.remove({9 * KiB, 1 * KiB}));
+    CHECK(p.free_bytes() == 7 * KiB);
+    CHECK_FALSE(p.remove({3 * KiB, 2 * KiB}));
+    CHECK(p.take(3 * KiB, 1) == range{1 * KiB, 3 * KiB});
+    CHECK(p.take(4 * KiB, 1) == range{5 * KiB, 4 * KiB});
+    CHECK(p.free_bytes() == 0);
+    // Where a fence stands, what is asked can only start a free range; that is not searched for.
+    best_fit q;
+    q.fence(4 * KiB);
+    q.add({0, 2 * KiB});
+    q.add({8 * KiB, 2 * KiB});
+    CHECK_FALSE(q.remove({4 * KiB, 2 * KiB}));
+    CHECK_FALSE(q.remove({6 * KiB, 2 * KiB}));
+    CHECK(q.free_bytes() == 4 * KiB);
+}
+
+TEST_CASE("best_fit: what is outside whole granules stays unused") {
+    best_fit p;
+    p.add({100, 1000}); // 512 to 1024
+    CHECK(p.free_bytes() == 512);
+    p.add({2000, 500}); // no whole granule
+    CHECK(p.free_bytes() == 512);
+    p.add({SIZE_MAX - 300, 300});
+    CHECK(p.free_bytes() == 512);
+    CHECK(p.take(1, 1) == range{512, 512});
+    p.give({512, 512});
+    CHECK(p.remove({100, 1000}));
+    p.fence(4000); // stands at 4096, where a range from 4000 on would start
+    p.add({3584, 512});
+    p.add({4000, 608});
+    CHECK(p.free_ranges() == 2);
+}
+
+TEST_CASE("best_fit: an aligned block is found wherever it just fits, and what is before it stays free") {
+    for (std::size_t alignment = 1024; alignment <= 4 * MiB; alignment *= 2) {
+        CAPTURE(alignment);
+        best_fit p;
+        p.add({16 * MiB - 512, alignment + 1024});
+        range const block = p.take(alignment, alignment);
+        CHECK(block == range{16 * MiB, alignment});
+        CHECK(p.free_bytes() == 1024);
+        CHECK(p.free_ranges() == 2);
+        CHECK_FALSE(p.take(1024, 1));
+        p.give(block);
+        CHECK(p.free_ranges() == 1);
+        CHECK(p.take(512, alignment) == range{16 * MiB, 512});
+        p.give({16 * MiB, 512});
+        CHECK_FALSE(p.take(alignment + 1024, alignment));
+        // At the very end of a range, and at its start.
+        best_fit q;
+        q.add({16 * MiB, alignment});
+        CHECK(q.take(alignment, alignment) == range{16 * MiB, alignment});
+        q.add({32 * MiB - 512, 1024});
+        CHECK(q.take(512, alignment) == range{32 * MiB, 512});
+        CHECK(q.take(512, 1) == range{32 * MiB - 512, 512});
+    }
+}
+
+TEST_CASE("best_fit: an aligned block is found behind any number of ranges that are not") {
+    best_fit p;
+    // Many ranges of a fitting size at places that do not fit, in many classes; then one that does.
+    for (std::size_t n = 0; n < 600; ++n)
+        p.add({n * MiB + 512, 64 * KiB + n * 512});
+    CHECK_FALSE(p.take(64 * KiB, 4 * MiB));
+    p.add({800 * MiB, 64 * KiB});
+    for (std::size_t n = 0; n < 40; ++n)
+        p.add({(900 + n) * MiB + 512, 64 * KiB});
+    CHECK(p.take(64 * KiB, 4 * MiB) == range{800 * MiB, 64 * KiB});
+}
+
+TEST_CASE("best_fit: a range that fits is found behind any number of its class that do not") {
+    best_fit p;
+    std::size_t const coarse = 1024 * 512; // sizes from here on share classes
+    p.add({1 * GiB, coarse + 512});
+    for (std::size_t n = 0; n < 100; ++n)
+        p.add({2 * GiB + n * 2 * MiB, coarse});
+    CHECK(p.take(coarse + 512, 1) == range{1 * GiB, coarse + 512});
+    CHECK_FALSE(p.take(coarse + 512, 1));
+    CHECK(p.take(coarse, 1));
+}
+
+TEST_CASE("best_fit: ranges beyond the last class are told apart") {
+    best_fit p;
+    std::size_t const terabyte = std::size_t{1} << 40;
+    for (std::size_t n = 1; n <= 20; ++n)
+        p.add({n * terabyte, 512 * GiB - (n * 7 % 20) * GiB});
+    for (std::size_t n = 0; n < 20; ++n) {
+        std::size_t const bytes = (512 - n) * GiB;
+        CHECK(p.largest() == bytes);
+        CHECK(p.take(bytes, 1).bytes == bytes);
+    }
+    CHECK(p.free_bytes() == 0);
+    p.add({terabyte, 16 * GiB});
+    CHECK_FALSE(p.take(17 * GiB, 1));
+    CHECK_FALSE(p.take(16 * GiB, 32 * GiB * 64));
+    CHECK(p.take(16 * GiB, 1 * GiB));
+}
+
+TEST_CASE("best_fit: records cost at most 48 bytes for each live block") {
+    std::mt19937_64 random(1);
+    best_fit p;
+    p.add({1 * GiB, 1024 * GiB});
+    std::vector<range> live;
+    for (int n = 0; n < 100000; ++n)
+        live.push_back(p.take(1 + random() % MiB, 1));
+    for (int n = 0; n < 200000; ++n) {
+        range& one = live[random() % live.size()];
+        p.give(one);
+        one = p.take(1 + random() % MiB, 1);
+    }
+    CHECK(p.bookkeeping_bytes() <= 48 * live.size());
+}

@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every pool must do is in tests/contract/pool.cpp; here is what CUDA's own pool adds: attributes, peaks, blocks of
+// more than its alignment, and frees that CUDA refuses.
+
+#include <atomic>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <support/noted.hpp>
+#include <support/sentence.hpp>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#include <weir/pool/driver_pool.hpp>
+
+using support::sentence_of;
+using weir::check;
+using weir::driver_pool;
+using weir::driver_pool_options;
+using weir::KiB;
+using weir::MiB;
+using weir::on_host;
+
+static_assert(driver_pool::space == weir::memory_space::device);
+static_assert(driver_pool::thread_safe && driver_pool::stream_ordered && driver_pool::default_alignment == 256);
+static_assert(!std::is_copy_constructible_v<driver_pool> && !std::is_move_constructible_v<driver_pool>);
+static_assert(!std::is_convertible_v<driver_pool_options, driver_pool>);
+static_assert(noexcept(std::declval<driver_pool&>().deallocate(on_host, nullptr, 1)));
+
+namespace {
+
+template <class Value>
+Value attribute(driver_pool const& pool, cudaMemPoolAttr which) {
+    Value value{};
+    check(cudaMemPoolGetAttribute(pool.get(), which, &value), "cudaMemPoolGetAttribute");
+    return value;
+}
+
+} // namespace
+
+TEST_CASE("driver_pool: sets what its options say") {
+    support::every_schedule([] {
+        driver_pool const usual;
+        CHECK(usual.name() == "driver");
+        CHECK(usual.device() == 0);
+        CHECK(usual.limit_bytes() == SIZE_MAX);
+        CHECK(attribute<std::uint64_t>(usual, cudaMemPoolAttrReleaseThreshold) == UINT64_MAX);
+        CHECK(attribute<int>(usual, cudaMemPoolReuseFollowEventDependencies) == 1);
+        CHECK(attribute<int>(usual, cudaMemPoolReuseAllowOpportunistic) == 1);
+        CHECK(attribute<int>(usual, cudaMemPoolReuseAllowInternalDependencies) == 1);
+        for (int off = 0; off < 3; ++off) {
+            driver_pool_options options;
+            options.name = "mine";
+            options.release_threshold_bytes = 7 * MiB;
+            options.follow_event_dependencies = off != 0;
+            options.allow_opportunistic = off != 1;
+            options.allow_internal_dependencies = off != 2;
+            driver_pool const pool(options);
+            CHECK(pool.name() == "mine");
+            CHECK(attribute<std::uint64_t>(pool, cudaMemPoolAttrReleaseThreshold) == 7 * MiB);
+            CHECK(attribute<int>(pool, cudaMemPoolReuseFollowEventDependencies) == (off != 0));
+            CHECK(attribute<int>(pool, cudaMemPoolReuseAllowOpportunistic) == (off != 1));
+            CHECK(attribute<int>(pool, cudaMemPoolReuseAllowInternalDependencies) == (off != 2));
+        }
+    });
+}
+
+TEST_CASE("driver_pool: hands out memory in its stream's order, and takes it back") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        for (int round = 0; round < 5; ++round) {
+            void* const p = support::take(pool, s, 100000);
+            unsigned char last = 0;
+            check(cudaMemsetAsync(p, round, 100000, s), "cudaMemsetAsync");
+            check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 99999, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            CHECK(last == round);
+            support::give(pool, s, p, 100000);
+        }
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("driver_pool: knows what is in use and reserved, now and at most") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        CHECK(pool.in_use_bytes() == 0);
+        CHECK(pool.reserved_bytes() == 0);
+        void* const a = pool.allocate(s, 1 * MiB);
+        void* const b = pool.allocate(s, 2 * MiB);
+        CHECK(pool.in_use_bytes() == 3 * MiB);
+        CHECK(pool.reserved_bytes() >= 3 * MiB);
+        weir::memory_report const facts = pool.facts();
+        CHECK(facts.name == "driver");
+        CHECK(facts.live_blocks == 2);
+        CHECK(facts.in_use_bytes == 3 * MiB);
+        CHECK(facts.reserved_bytes == pool.reserved_bytes());
+        CHECK(facts.limit_bytes == SIZE_MAX);
+        CHECK_SAYS(pool.report(), "pool 'driver' (device, the driver's pool): 3 MiB in use in 2 blocks, ");
+        pool.deallocate(s, b, 2 * MiB);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(pool.in_use_bytes() == 1 * MiB);
+        CHECK(pool.peak_in_use_bytes() == 3 * MiB);
+        CHECK(pool.peak_reserved_bytes() >= 3 * MiB);
+        pool.reset_peaks();
+        CHECK(pool.peak_in_use_bytes() == 1 * MiB);
+        CHECK(pool.peak_reserved_bytes() == pool.reserved_bytes());
+        pool.deallocate(s, a, 1 * MiB);
+    });
+}
+
+TEST_CASE("driver_pool: keeps memory over a synchronisation, and trim gives it back") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        void* const p = pool.allocate(s, 64 * MiB);
+        pool.deallocate(s, p, 64 * MiB);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        std::size_t const held = pool.reserved_bytes();
+        CHECK(held >= 64 * MiB);
+        CHECK(pool.trim(held) == 0);
+        pool.settle();
+        CHECK(pool.trim() == held);
+        CHECK(pool.reserved_bytes() == 0);
+        CHECK(pool.trim() == 0);
+    });
+}
+
+TEST_CASE("driver_pool: aligns to 256 bytes by itself and to any power of two when asked") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        std::vector<std::pair<void*, std::size_t>> live;
+        for (std::size_t alignment = 1; alignment <= 4 * MiB; alignment *= 2)
+            for (std::size_t bytes : {std::size_t{1}, std::size_t{1000}}) {
+                void* const p = support::take(pool, s, bytes, alignment);
+                REQUIRE(p != nullptr);
+                REQUIRE(reinterpret_cast<std::uintptr_t>(p) % 256 == 0);
+                check(cudaMemsetAsync(p, 1, bytes, s), "cudaMemsetAsync");
+                live.emplace_back(p, bytes);
+            }
+        std::size_t i = 0;
+        for (std::size_t alignment = 1; alignment <= 4 * MiB; alignment *= 2)
+            for (int both = 0; both < 2; ++both, ++i)
+                support::give(pool, s, live[i].first, live[i].second, alignment);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(pool.in_use_bytes() == 0);
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("driver_pool: on the host, memory is there at once and gone at once") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        void* const p = pool.allocate_sync(1 * MiB);
+        check(cudaMemsetAsync(p, 2, 1 * MiB, s), "cudaMemsetAsync"); // nothing to wait for
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        pool.deallocate_sync(p, 1 * MiB);
+        void* const q = pool.allocate_sync(1 * MiB, 4096);
+        pool.deallocate_sync(q, 1 * MiB, 4096);
+        pool.settle();
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE("driver_pool: a free waits for the streams that the block was used on") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        driver_pool pool;
+        for (int round = 0; round < 5; ++round) {
+            void* const p = support::take(pool, a, 1 * MiB);
+            check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+            check(cudaMemsetAsync(p, 1, 1 * MiB, b), "cudaMemsetAsync");
+            pool.used_on(p, b);
+            pool.used_on(p, on_host);
+            pool.used_on(nullptr, b);
+            pool.deallocate(a, p, 1 * MiB);
+        }
+    });
+}
+
+TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        for (std::size_t wrong : {std::size_t{0}, std::size_t{3}, SIZE_MAX})
+            CHECK(sentence_of<weir::usage_error>([&] { static_cast<void>(pool.allocate(s, 10, wrong)); }) ==
+                  "weir: an alignment must be a power of two; got " + std::to_string(wrong));
+        CHECK(pool.allocate(s, 0) == nullptr);
+        CHECK(pool.allocate_sync(0) == nullptr);
+        pool.deallocate(s, nullptr, 10);
+        for (std::size_t bytes : {SIZE_MAX, SIZE_MAX - 255, std::size_t{1} << 60})
+            for (std::size_t alignment : {std::size_t{256}, 1 * MiB}) {
+                CHECK(pool.try_allocate(s, bytes, alignment) == nullptr);
+                CHECK(cudaPeekAtLastError() == cudaSuccess);
+            }
+        CHECK(sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, std::size_t{1} << 60)); }) ==
+              "weir: out of memory: pool 'driver' cannot hand out 1152921504606846976 bytes: CUDA's memory pool found no "
+              "1152921504606846976 bytes within its maximum and the device's memory; free something or raise "
+              "maximum_bytes (in use 0, reserved 0, limit none, largest free 0)");
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("driver_pool: keeps to its maximum") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool_options options;
+        options.maximum_bytes = 64 * MiB;
+        driver_pool pool(options);
+        CHECK(pool.limit_bytes() == 64 * MiB);
+        std::vector<void*> blocks;
+        for (int i = 0; i < 4; ++i)
+            blocks.push_back(pool.allocate(s, 16 * MiB));
+        CHECK(pool.reserved_bytes() == 64 * MiB);
+        CHECK(pool.try_allocate(s, 16 * MiB) == nullptr);
+        try {
+            static_cast<void>(pool.allocate(s, 32 * MiB));
+            FAIL_CHECK("nothing was thrown");
+        } catch (weir::out_of_memory const& error) {
+            CHECK(error.asked_bytes() == 32 * MiB);
+            CHECK(error.limit_bytes() == 64 * MiB);
+            CHECK(error.reserved_bytes() == 64 * MiB);
+            CHECK(error.in_use_bytes() == 64 * MiB);
+            CHECK_SAYS(error.reason(), "free something or raise maximum_bytes");
+        }
+        for (void* each : blocks)
+            pool.deallocate(s, each, 16 * MiB);
+    });
+}
+
+TEST_CASE("driver_pool: is made on the device that is named, and works whichever is current") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    driver_pool_options options;
+    options.ordinal = devices - 1;
+    driver_pool pool(options);
+    CHECK(pool.device() == devices - 1);
+    CHECK(weir::current_device() == 0);
+    void* const p = pool.allocate_sync(1 * MiB);
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    CHECK(attributes.device == devices - 1);
+    pool.deallocate_sync(p, 1 * MiB);
+    pool.settle();
+    CHECK(weir::current_device() == 0);
+    options.ordinal = 12345;
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { driver_pool nowhere(options); }), "weir: cudaMemPoolCreate failed with");
+}
+
+// ---- capture ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("driver_pool: in a captured stream an allocation becomes part of the graph") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        {
+            support::capture graph(s);
+            void* const p = pool.allocate(s, 1 * MiB);
+            CHECK(p != nullptr);
+            check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+            void* const q = pool.allocate(s, 1000, 4096);
+            CHECK(reinterpret_cast<std::uintptr_t>(q) % 4096 == 0);
+            pool.deallocate(s, q, 1000, 4096);
+            pool.deallocate(s, p, 1 * MiB);
+            CHECK(graph.unbroken());
+        }
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("driver_pool: a free of memory from outside the graph does not break the capture, and settle makes it good") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        driver_pool pool;
+        void* const p = pool.allocate(s, 20 * MiB);
+        void* const q = pool.allocate(s, 20 * MiB);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check(cudaMemsetAsync(q, 1, 20 * MiB, other), "cudaMemsetAsync");
+        pool.used_on(q, other);
+        {
+            support::capture graph(s);
+            pool.deallocate(s, p, 20 * MiB);
+            pool.deallocate(s, q, 20 * MiB); // the event of another stream would break the capture
+            CHECK(cudaPeekAtLastError() == cudaSuccess);
+            CHECK(graph.unbroken());
+        }
+        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.in_use_bytes() == 40 * MiB); // CUDA has not taken them back
+        pool.settle();
+        CHECK(pool.in_use_bytes() == 0);
+        CHECK(pool.trim() > 0);
+        CHECK(pool.reserved_bytes() == 0);
+    });
+}
+
+TEST_CASE("driver_pool: what was not given back is given back at the end, after the work that uses it") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        {
+            driver_pool pool;
+            void* const p = pool.allocate(s, 20 * MiB);
+            support::capture graph(s);
+            pool.deallocate(s, p, 20 * MiB);
+            CHECK(graph.unbroken());
+        }
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    }); // the world reports what leaked
+}
+
+TEST_CASE("driver_pool: 'used_on' a captured stream is refused with a sentence") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        driver_pool pool;
+        void* const p = pool.allocate(a, 1000);
+        support::capture graph(b);
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { pool.used_on(p, b); }), "captured into a graph");
+        CHECK(graph.unbroken());
+        pool.deallocate(a, p, 1000);
+    });
+}
+
+TEST_CASE("driver_pool: its calls do not break the capture of another stream") {
+    support::every_schedule([] {
+        support::scoped_stream const captured, s;
+        driver_pool before;
+        support::capture graph(captured);
+        auto const use = [&] {
+            driver_pool pool;
+            void* const p = pool.allocate(s, 1 * MiB);
+            void* const q = pool.allocate(s, 1 * MiB, 4096);
+            pool.used_on(p, s);
+            pool.deallocate(s, p, 1 * MiB);
+            pool.deallocate(s, q, 1 * MiB, 4096);
+            void* const r = before.allocate_sync(1000);
+            before.deallocate_sync(r, 1000);
+            static_cast<void>(before.report());
+            before.trim();
+            before.reset_peaks();
+        };
+        use();
+        std::thread(use).join();
+        CHECK(graph.unbroken());
+    });
+}
+
+// ---- threads and faults ---------------------------------------------------------------------------------------------------
+
+TEST_CASE("driver_pool: threads share it, with blocks of any alignment") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.random(3), support::report_all);
+#endif
+    driver_pool pool;
+    std::vector<std::thread> crew;
+    for (unsigned t = 0; t < 4; ++t)
+        crew.emplace_back([&, t] {
+            support::scoped_stream const s;
+            std::mt19937_64 draw(t);
+            struct block {
+                void* p;
+                std::size_t bytes, alignment;
+            };
+            std::vector<block> live;
+            for (int step = 0; step < 300; ++step) {
+                if (live.size() < 10 && draw() % 2 == 0) {
+                    std::size_t const bytes = draw() % (200 * KiB) + 1;
+                    std::size_t const alignment = std::size_t{1} << draw() % 14;
+                    live.push_back({support::take(pool, s, bytes, alignment), bytes, alignment});
+                } else if (!live.empty()) {
+                    std::swap(live[draw() % live.size()], live.back());
+                    support::give(pool, s, live.back().p, live.back().bytes, live.back().alignment);
+                    live.pop_back();
+                }
+            }
+            for (block const& each : live)
+                support::give(pool, s, each.p, each.bytes, each.alignment);
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.in_use_bytes() == 0);
+}
+
+namespace {
+
+struct faulty {
+    support::scoped_stream a, b;
+    std::unique_ptr<driver_pool> pool = std::make_unique<driver_pool>();
+    void* held = pool->allocate(a, 1 * MiB, 4096);
+    void* got = nullptr;
+    ~faulty() {
+        if (pool && held)
+            pool->deallocate(a, held, 1 * MiB, 4096);
+    }
+};
+
+// Whatever failed: what is out is what it was, the pool works, and 'settle' makes good what CUDA refused.
+void is_sound(faulty& x, std::size_t blocks) {
+    CHECK(x.pool->facts().live_blocks == blocks);
+    void* const p = x.pool->allocate(x.b, 5000);
+    x.pool->deallocate(x.b, p, 5000);
+    x.pool->settle();
+    CHECK((x.pool->in_use_bytes() != 0) == (blocks != 0));
+}
+
+} // namespace
+
+TEST_CASE("driver_pool: every call may fail: the pool is as it was, nothing leaks, the error names the call") {
+    auto const prepare = [] { return std::make_unique<faulty>(); };
+    std::uint64_t runs = 0;
+    struct request {
+        weir::stream_ref stream;
+        std::size_t alignment;
+    };
+    for (bool host : {false, true})
+        for (std::size_t alignment : {std::size_t{256}, std::size_t{4096}})
+            runs += support::fault_sweep(
+                prepare,
+                [&](faulty& x) {
+                    x.got = x.pool->try_allocate(host ? weir::stream_ref(on_host) : weir::stream_ref(x.b), 2 * MiB, alignment);
+                },
+                [&](faulty& x, support::struck const& fault) {
+                    // The last call only puts the thread's capture mode back: there is nobody to tell.
+                    CHECK((x.got != nullptr) == !fault.threw);
+                    if (x.got)
+                        x.pool->deallocate(x.b, x.got, 2 * MiB, alignment);
+                    is_sound(x, 1);
+                });
+    runs += support::fault_sweep(prepare,
+                                 [](faulty& x) { x.pool->deallocate(x.a, std::exchange(x.held, nullptr), 1 * MiB, 4096); },
+                                 [](faulty& x, support::struck const& fault) {
+                                     CHECK_FALSE(fault.threw);
+                                     is_sound(x, 0);
+                                 });
+    runs += support::fault_sweep(
+        [] {
+            auto fresh = std::make_unique<faulty>();
+            fresh->pool->used_on(fresh->held, fresh->b);
+            return fresh;
+        },
+        [](faulty& x) { x.pool->deallocate(x.a, std::exchange(x.held, nullptr), 1 * MiB, 4096); },
+        [](faulty& x, support::struck const& fault) {
+            CHECK_FALSE(fault.threw);
+            is_sound(x, 0);
+        });
+    auto const as_before = [](faulty& x, support::struck const&) { is_sound(x, 1); };
+    runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->used_on(x.held, x.b); }, as_before);
+    runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->trim(); }, as_before);
+    runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->settle(); }, as_before);
+    runs += support::fault_sweep(prepare, [](faulty& x) { static_cast<void>(x.pool->report()); }, as_before);
+    runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->reset_peaks(); }, as_before);
+    // A refused block is offered again, whatever fails then.
+    runs += support::fault_sweep(
+        [] {
+            auto fresh = std::make_unique<faulty>();
+            support::capture graph(fresh->a);
+            fresh->pool->deallocate(fresh->a, std::exchange(fresh->held, nullptr), 1 * MiB, 4096);
+            CHECK(graph.unbroken());
+            return fresh;
+        },
+        [](faulty& x) { x.pool->settle(); }, [](faulty& x, support::struck const&) { is_sound(x, 0); });
+    // Its beginning.
+    runs += support::fault_sweep([] { return std::make_unique<std::unique_ptr<driver_pool>>(); },
+                                 [](std::unique_ptr<driver_pool>& x) { x = std::make_unique<driver_pool>(); },
+                                 [](std::unique_ptr<driver_pool>& x, support::struck const& fault) {
+                                     CHECK((x == nullptr) == fault.threw);
+                                 });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs > 80);
+#endif
+    static_cast<void>(runs);
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: a block that CUDA refuses for a while is not freed while work uses it") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    driver_pool pool;
+    void* const p = support::take(pool, s, 1 * MiB);
+    check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+    support::give(pool, s, p, 1 * MiB);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    pool.trim(); // does not free it: the work may still run
+    CHECK(pool.in_use_bytes() == 1 * MiB);
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+    pool.settle();
+    CHECK(pool.in_use_bytes() == 1 * MiB); // refused once more
+    pool.settle();
+    CHECK(pool.in_use_bytes() == 0);
+}
+
+TEST_CASE("driver_pool: no GPU and an old driver say so") {
+    {
+        simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));
+        CHECK_SAYS(sentence_of<weir::cuda_error>([] { driver_pool pool; }), "no GPU is visible");
+        world.forgive();
+    }
+    {
+        simulated_cuda::world world(simulated_cuda::config{}.with_driver(11000));
+        CHECK_SAYS(sentence_of<weir::cuda_error>([] { driver_pool pool; }), "update the driver");
+        world.forgive();
+    }
+}
+#endif

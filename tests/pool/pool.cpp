@@ -1,0 +1,1103 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every pool must do is in tests/contract/pool.cpp. Here is how the pool binds its parts: growth, limit, trim,
+// leaks, and what it says when something is wrong. A recorded upstream shows what is asked of the driver.
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <new>
+#include <random>
+#include <string>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <support/noted.hpp>
+#include <support/recorded_upstream.hpp>
+#include <support/sentence.hpp>
+#include <support/standard_error.hpp>
+#include <sys/wait.h>
+#include <thread>
+#include <type_traits>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+#include <weir/placement/arena.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/placement/bins.hpp>
+#include <weir/placement/by_size.hpp>
+#include <weir/placement/slab.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/after_event.hpp>
+#include <weir/reuse/immediate.hpp>
+#include <weir/reuse/stream_ordered.hpp>
+#include <weir/upstream/device.hpp>
+#include <weir/upstream/host.hpp>
+#include <weir/upstream/span.hpp>
+
+using support::recorded_upstream;
+using support::sentence_of;
+using support::upstream_ledger;
+using weir::check;
+using weir::KiB;
+using weir::leak_action;
+using weir::memory_space;
+using weir::MiB;
+using weir::on_host;
+using weir::pool_options;
+namespace growth = weir::growth;
+namespace placement = weir::placement;
+namespace reuse = weir::reuse;
+namespace upstream = weir::upstream;
+
+namespace {
+
+using mixed = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
+
+template <class Placement = mixed, class Growth = growth::exact, class Reuse = reuse::immediate>
+using recorded_pool = weir::pool<recorded_upstream<>, Placement, Reuse, Growth>;
+using device_pool = weir::pool<upstream::device, mixed, reuse::stream_ordered<>>;
+using event_pool = weir::pool<upstream::device, mixed, reuse::after_event>;
+
+template <class Call>
+std::string refusal_of(Call&& call) {
+    return sentence_of<weir::out_of_memory>(std::forward<Call>(call));
+}
+template <class Call>
+std::string misuse_of(Call&& call) {
+    return sentence_of<weir::usage_error>(std::forward<Call>(call));
+}
+
+// A placement that cannot take a chunk the second time.
+struct full_placement : placement::best_fit<> {
+    void add(weir::range chunk) {
+        if (++adds == 2)
+            throw std::bad_alloc();
+        placement::best_fit<>::add(chunk);
+    }
+    int adds = 0;
+};
+
+template <class P, class = void>
+struct can_mark : std::false_type {};
+template <class P>
+struct can_mark<P, std::void_t<decltype(std::declval<P&>().mark()), decltype(std::declval<P&>().clear())>> : std::true_type {};
+template <class P, class = void>
+struct can_used_on : std::false_type {};
+template <class P>
+struct can_used_on<P, std::void_t<decltype(std::declval<P&>().used_on(nullptr, cudaStream_t{}))>> : std::true_type {};
+
+} // namespace
+
+// What a pool says of itself, before it exists.
+static_assert(!std::is_copy_constructible_v<device_pool> && !std::is_move_constructible_v<device_pool>);
+static_assert(!std::is_copy_assignable_v<device_pool> && !std::is_move_assignable_v<device_pool>);
+static_assert(std::is_default_constructible_v<device_pool> && std::is_constructible_v<device_pool, pool_options>);
+static_assert(!std::is_convertible_v<pool_options, device_pool> && !std::is_convertible_v<upstream::device, device_pool>);
+static_assert(!std::is_default_constructible_v<weir::pool<upstream::span<memory_space::host>, mixed, reuse::immediate>>);
+static_assert(device_pool::space == memory_space::device && recorded_pool<>::space == memory_space::host);
+static_assert(device_pool::thread_safe && event_pool::thread_safe && !recorded_pool<>::thread_safe);
+static_assert(device_pool::stream_ordered && event_pool::stream_ordered && !recorded_pool<>::stream_ordered);
+static_assert(device_pool::default_alignment == 256 && recorded_pool<>::default_alignment == alignof(std::max_align_t));
+static_assert(noexcept(std::declval<device_pool&>().deallocate(on_host, nullptr, 1)));
+static_assert(noexcept(std::declval<device_pool const&>().reserved_bytes()) &&
+              noexcept(std::declval<device_pool const&>().owns(nullptr)));
+// Members that only some parts make possible are absent elsewhere.
+static_assert(can_mark<recorded_pool<placement::arena>>::value && !can_mark<recorded_pool<>>::value);
+static_assert(!can_mark<weir::pool<upstream::device, placement::arena, reuse::after_event>>::value);
+static_assert(can_used_on<device_pool>::value && can_used_on<event_pool>::value && !can_used_on<recorded_pool<>>::value);
+
+// ---- facts ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("pool: holds nothing until it is asked, and knows what it holds") {
+    upstream_ledger ledger;
+    recorded_pool<placement::best_fit<>> pool(recorded_upstream<>(ledger), pool_options{}.name("frames").limit(1 * MiB));
+    CHECK(pool.name() == "frames");
+    CHECK(pool.limit_bytes() == 1 * MiB);
+    CHECK(pool.device() == weir::any_device);
+    CHECK(ledger.asked.empty());
+    weir::memory_report facts = pool.facts();
+    CHECK(facts.name == "frames");
+    CHECK(facts.in_use_bytes == 0);
+    CHECK(facts.reserved_bytes == 0);
+    CHECK(facts.limit_bytes == 1 * MiB);
+    CHECK(facts.largest_free_bytes == 0);
+    CHECK(facts.live_blocks == 0);
+    CHECK(facts.chunks == 0);
+
+    void* const a = pool.allocate_sync(1000);
+    void* const b = pool.allocate_sync(5000);
+    facts = pool.facts();
+    CHECK(facts.in_use_bytes == 1024 + 5120);
+    CHECK(pool.in_use_bytes() == facts.in_use_bytes);
+    CHECK(facts.live_blocks == 2);
+    CHECK(facts.reserved_bytes == 4096 + 8192);
+    CHECK(pool.reserved_bytes() == facts.reserved_bytes);
+    CHECK(facts.chunks == 2);
+    CHECK(facts.largest_free_bytes == 3072);
+    CHECK(pool.report() == "pool 'frames' (host): 6 KiB in use in 2 blocks, 12 KiB reserved in 2 chunks, largest free 3 "
+                           "KiB, limit 1 MiB");
+
+    pool.deallocate_sync(a, 1000);
+    pool.deallocate_sync(b, 5000);
+    facts = pool.facts();
+    CHECK(facts.in_use_bytes == 0);
+    CHECK(facts.live_blocks == 0);
+    CHECK(facts.reserved_bytes == 4096 + 8192);
+    CHECK(facts.largest_free_bytes == 8192);
+}
+
+TEST_CASE("pool: owns the bytes of its chunks and nothing else") {
+    upstream_ledger ledger;
+    recorded_pool<> one{recorded_upstream<>(ledger)};
+    recorded_pool<> other{recorded_upstream<>(ledger)};
+    auto* const p = static_cast<char*>(one.allocate_sync(100 * KiB));
+    auto* const q = static_cast<char*>(other.allocate_sync(100 * KiB));
+    CHECK(one.owns(p));
+    CHECK(one.owns(p + 100 * KiB - 1));
+    CHECK_FALSE(one.owns(q));
+    CHECK(other.owns(q));
+    CHECK_FALSE(other.owns(p));
+    CHECK_FALSE(one.owns(nullptr));
+    int local = 0;
+    CHECK_FALSE(one.owns(&local));
+    one.deallocate_sync(p, 100 * KiB);
+    CHECK(one.owns(p)); // the chunk is still there
+    one.trim();
+    CHECK_FALSE(one.owns(p));
+    other.deallocate_sync(q, 100 * KiB);
+}
+
+TEST_CASE("pool: equals itself and no other") {
+    support::every_schedule([] {
+        device_pool a, b;
+        CHECK(a == a);
+        CHECK(a != b);
+        CHECK_FALSE(b == a);
+    });
+}
+
+TEST_CASE("pool: is on the device that was current, or its upstream's") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    device_pool current;
+    device_pool last(upstream::device(devices - 1));
+    CHECK(current.device() == 0);
+    CHECK(last.device() == devices - 1);
+    void* const p = last.allocate_sync(1 * MiB);
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    CHECK(attributes.device == devices - 1);
+    last.deallocate_sync(p, 1 * MiB);
+    CHECK(weir::current_device() == 0);
+}
+
+// ---- bad input --------------------------------------------------------------------------------------------------------
+
+TEST_CASE("pool: an alignment that is no power of two is refused with a sentence, and nothing changes") {
+    upstream_ledger ledger;
+    recorded_pool<> pool{recorded_upstream<>(ledger)};
+    for (std::size_t wrong : {std::size_t{0}, std::size_t{3}, std::size_t{12}, std::size_t{255}, SIZE_MAX, SIZE_MAX - 1}) {
+        std::string const sentence = "weir: an alignment must be a power of two; got " + std::to_string(wrong);
+        CHECK(misuse_of([&] { static_cast<void>(pool.allocate_sync(100, wrong)); }) == sentence);
+        CHECK(misuse_of([&] { static_cast<void>(pool.try_allocate(on_host, 100, wrong)); }) == sentence);
+        CHECK(misuse_of([&] { static_cast<void>(pool.try_allocate(on_host, 0, wrong)); }) == sentence);
+    }
+    CHECK(ledger.asked.empty());
+    CHECK(pool.facts().live_blocks == 0);
+}
+
+TEST_CASE("pool: zero bytes are null, and freeing null does nothing") {
+    upstream_ledger ledger;
+    recorded_pool<> pool{recorded_upstream<>(ledger)};
+    CHECK(pool.allocate_sync(0) == nullptr);
+    CHECK(pool.try_allocate(on_host, 0) == nullptr);
+    CHECK(pool.allocate_sync(0, 1 * MiB) == nullptr);
+    pool.deallocate_sync(nullptr, 0);
+    pool.deallocate_sync(nullptr, 100);
+    CHECK(ledger.asked.empty());
+    CHECK(pool.facts().live_blocks == 0);
+}
+
+TEST_CASE("pool: sizes that cannot be are refused before the driver is asked") {
+    upstream_ledger ledger;
+    ledger.room_bytes = 1 * MiB;
+    recorded_pool<> pool{recorded_upstream<>(ledger)};
+    for (std::size_t bytes : {SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 255, SIZE_MAX - 511}) {
+        CHECK(pool.try_allocate(on_host, bytes) == nullptr);
+        CHECK(pool.try_allocate(on_host, bytes, 1 * MiB) == nullptr);
+        CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(bytes, 1 * MiB)); }),
+                   "no block of this pool can have that size and alignment; ask for less");
+    }
+    CHECK(ledger.asked.empty());
+    CHECK(pool.try_allocate(on_host, SIZE_MAX / 2 + 1, SIZE_MAX / 2 + 1) == nullptr); // could be, but is not
+    CHECK(pool.try_allocate(on_host, 100, SIZE_MAX / 2 + 1) == nullptr);
+    CHECK(pool.try_allocate(on_host, SIZE_MAX - 1 * MiB) == nullptr);
+    CHECK(pool.reserved_bytes() == 0);
+    void* const p = pool.allocate_sync(100); // still sound
+    pool.deallocate_sync(p, 100);
+}
+
+TEST_CASE("pool: a block that the placement has not says so") {
+    upstream_ledger ledger;
+    recorded_pool<placement::slab<64>> pool{recorded_upstream<>(ledger)};
+    CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(65)); }),
+               "pool 'unnamed' cannot hand out 65 bytes: no block of this pool can have that size and alignment; ask for "
+               "less (in use 0, reserved 0, limit none, largest free 0)");
+    CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(64, 128)); }), "can have that size and alignment");
+    void* const p = pool.allocate_sync(64, 64);
+    pool.deallocate_sync(p, 64, 64);
+}
+
+// ---- growth and limit ---------------------------------------------------------------------------------------------------
+
+TEST_CASE("pool: asks the upstream for what its growth says, in whole pages") {
+    upstream_ledger ledger;
+    std::vector<void*> blocks;
+    {
+        recorded_pool<placement::best_fit<>, growth::fixed<10000>> pool(recorded_upstream<>(ledger),
+                                                                         pool_options{}.on_leak(leak_action::ignore));
+        for (int i = 0; i < 5; ++i)
+            CHECK(pool.allocate_sync(4096) != nullptr);
+        CHECK(pool.allocate_sync(20000) != nullptr);
+        CHECK(ledger.asked == std::vector<std::size_t>{12288, 12288, 20480}); // three blocks a chunk
+    }
+    ledger.asked.clear();
+    {
+        recorded_pool<placement::best_fit<>, growth::geometric<8192, 100, 64 * KiB>> pool(
+            recorded_upstream<>(ledger), pool_options{}.on_leak(leak_action::ignore));
+        for (int i = 0; i < 16; ++i)
+            CHECK(pool.allocate_sync(4096) != nullptr);
+        CHECK(ledger.asked == std::vector<std::size_t>{8192, 8192, 16384, 32768});
+    }
+}
+
+TEST_CASE("pool: where the upstream has no room for a step, it is asked for just what is needed") {
+    upstream_ledger ledger;
+    ledger.room_bytes = 64 * KiB;
+    recorded_pool<placement::best_fit<>, growth::fixed<1 * MiB>> pool{recorded_upstream<>(ledger)};
+    void* const p = pool.allocate_sync(10000);
+    CHECK(ledger.asked == std::vector<std::size_t>{1 * MiB, 12288});
+    pool.deallocate_sync(p, 10000);
+}
+
+TEST_CASE("pool: the limit is exact, to the last page") {
+    for (std::size_t pages : {1u, 2u, 7u, 16u}) {
+        upstream_ledger ledger;
+        recorded_pool<placement::best_fit<>, growth::fixed<3 * 4096>> pool(
+            recorded_upstream<>(ledger), pool_options{}.limit(pages * 4096).name("small"));
+        std::vector<void*> blocks;
+        for (std::size_t i = 0; i < pages; ++i) {
+            blocks.push_back(pool.try_allocate(on_host, 4096));
+            REQUIRE(blocks.back() != nullptr);
+            CHECK(pool.reserved_bytes() <= pages * 4096);
+        }
+        CHECK(pool.reserved_bytes() == pages * 4096);
+        CHECK(pool.try_allocate(on_host, 1) == nullptr);
+        try {
+            static_cast<void>(pool.allocate_sync(4097));
+            FAIL_CHECK("nothing was thrown");
+        } catch (weir::out_of_memory const& error) {
+            CHECK(error.asked_bytes() == 4097);
+            CHECK(error.limit_bytes() == pages * 4096);
+            CHECK(error.in_use_bytes() == pages * 4096);
+            CHECK(error.reserved_bytes() == pages * 4096);
+            CHECK(error.largest_free_bytes() == 0);
+            CHECK(error.pool_name() == "small");
+            CHECK(error.reason() == "no free range is large enough and the pool's limit leaves no room for another chunk "
+                                    "of 8192 bytes; raise pool_options::limit or free something");
+        }
+        pool.deallocate_sync(blocks.back(), 4096);
+        CHECK((blocks.back() = pool.try_allocate(on_host, 4096)) != nullptr);
+        for (void* each : blocks)
+            pool.deallocate_sync(each, 4096);
+    }
+}
+
+TEST_CASE("pool: a limit below a page admits nothing, and the upstream is never asked") {
+    upstream_ledger ledger;
+    for (std::size_t limit : {std::size_t{0}, std::size_t{1}, std::size_t{4095}}) {
+        recorded_pool<> pool(recorded_upstream<>(ledger), pool_options{}.limit(limit));
+        CHECK(pool.try_allocate(on_host, 1) == nullptr);
+        CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(1)); }), "raise pool_options::limit");
+    }
+    CHECK(ledger.asked.empty());
+}
+
+TEST_CASE("pool: an upstream without room says which, and what to do") {
+    upstream_ledger ledger;
+    ledger.room_bytes = 8192;
+    recorded_pool<placement::best_fit<>> pool{recorded_upstream<>(ledger)};
+    void* const p = pool.allocate_sync(8192);
+    CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(4096)); }),
+               "no free range is large enough and the upstream (host memory) has no room for another chunk of 4096 bytes; "
+               "free something, here or in another pool");
+    pool.deallocate_sync(p, 8192);
+    CHECK(pool.try_allocate(on_host, 4096) == p);
+    pool.deallocate_sync(p, 4096);
+}
+
+TEST_CASE("pool: what the upstream throws passes through, and the pool is as it was") {
+    upstream_ledger ledger;
+    recorded_pool<placement::best_fit<>> pool{recorded_upstream<>(ledger)};
+    void* const p = pool.allocate_sync(4096);
+    ledger.throw_at = 1;
+    CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(4096)), support::upstream_failure);
+    CHECK(pool.reserved_bytes() == 4096);
+    CHECK(pool.facts().chunks == 1);
+    CHECK(pool.facts().live_blocks == 1);
+    void* const q = pool.allocate_sync(4096);
+    pool.deallocate_sync(p, 4096);
+    pool.deallocate_sync(q, 4096);
+}
+
+TEST_CASE("pool: a chunk that the placement cannot take goes back at once") {
+    upstream_ledger ledger;
+    recorded_pool<full_placement> pool{recorded_upstream<>(ledger)};
+    void* const p = pool.allocate_sync(4096);
+    CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(8192)), std::bad_alloc);
+    CHECK(ledger.live.size() == 1);
+    CHECK(pool.reserved_bytes() == 4096);
+    void* const q = pool.allocate_sync(8192); // the third time it can
+    CHECK(q != nullptr);
+    pool.deallocate_sync(p, 4096);
+    pool.deallocate_sync(q, 8192);
+}
+
+TEST_CASE("pool: chunks that nobody uses go back before more is asked for") {
+    upstream_ledger ledger;
+    ledger.room_bytes = 64 * KiB;
+    recorded_pool<placement::best_fit<>> pool{recorded_upstream<>(ledger)};
+    std::vector<void*> blocks;
+    for (int i = 0; i < 16; ++i)
+        blocks.push_back(pool.allocate_sync(4096));
+    for (void* each : blocks)
+        pool.deallocate_sync(each, 4096);
+    CHECK(pool.reserved_bytes() == 64 * KiB);
+    void* const large = pool.allocate_sync(60 * KiB); // no chunk has room: small ones make it
+    CHECK(pool.reserved_bytes() <= 64 * KiB);
+    CHECK(ledger.live_bytes() == pool.reserved_bytes());
+    pool.deallocate_sync(large, 60 * KiB);
+}
+
+TEST_CASE("pool: one chunk makes room for the block that it was acquired for, whatever its alignment") {
+    for (std::size_t alignment = 1; alignment <= 4 * MiB; alignment *= 2)
+        for (std::size_t bytes : {std::size_t{1}, std::size_t{300}, 40 * KiB, 64 * KiB, 65 * KiB, 200 * KiB}) {
+            upstream_ledger ledger;
+            recorded_pool<> pool{recorded_upstream<>(ledger)};
+            void* const p = pool.allocate_sync(bytes, alignment);
+            REQUIRE(reinterpret_cast<std::uintptr_t>(p) % alignment == 0);
+            REQUIRE(ledger.asked.size() == 1);
+            REQUIRE(ledger.live_bytes() <= bytes + alignment + 2 * MiB);
+            pool.deallocate_sync(p, bytes, alignment);
+            REQUIRE(pool.in_use_bytes() == 0);
+        }
+}
+
+TEST_CASE("pool: lives in memory that somebody else owns, and uses all of it") {
+    std::vector<unsigned char> memory(256 * KiB + 255);
+    weir::pool<upstream::span<memory_space::host>, placement::best_fit<>, reuse::immediate, growth::fixed<64 * KiB>> pool(
+        upstream::span<memory_space::host>(memory.data(), memory.size()));
+    std::vector<void*> blocks;
+    for (void* p = pool.try_allocate(on_host, 16 * KiB, 512); p; p = pool.try_allocate(on_host, 16 * KiB, 512)) {
+        CHECK(p >= memory.data());
+        CHECK(static_cast<unsigned char*>(p) + 16 * KiB <= memory.data() + memory.size());
+        blocks.push_back(p);
+    }
+    CHECK(blocks.size() >= 12); // a block a chunk is lost to its alignment at most
+    CHECK(pool.owns(blocks[0]));
+    for (void* each : blocks)
+        pool.deallocate_sync(each, 16 * KiB, 512);
+    std::size_t const reserved = pool.reserved_bytes();
+    CHECK(reserved > 192 * KiB);
+    CHECK(pool.trim() == reserved);
+    void* const whole = pool.allocate_sync(255 * KiB); // what came back has joined
+    CHECK(whole != nullptr);
+    pool.deallocate_sync(whole, 255 * KiB);
+}
+
+// ---- trim and settle ----------------------------------------------------------------------------------------------------
+
+TEST_CASE("pool: trim gives free chunks back, the largest first, and keeps what it is told to keep") {
+    upstream_ledger ledger;
+    recorded_pool<placement::best_fit<>> pool{recorded_upstream<>(ledger)};
+    std::vector<std::pair<void*, std::size_t>> blocks;
+    for (std::size_t pages : {2u, 8u, 1u, 4u})
+        blocks.emplace_back(pool.allocate_sync(pages * 4096), pages * 4096);
+    CHECK(pool.trim() == 0); // all in use
+    for (auto const& [p, bytes] : blocks)
+        pool.deallocate_sync(p, bytes);
+    CHECK(pool.trim(SIZE_MAX) == 0);
+    CHECK(pool.trim(15 * 4096) == 0); // that is what it holds
+    CHECK(pool.trim(15 * 4096 - 1) == 8 * 4096);
+    CHECK(ledger.returned == std::vector<std::size_t>{8 * 4096});
+    CHECK(pool.trim(3 * 4096) == 4 * 4096);
+    CHECK(pool.reserved_bytes() == 3 * 4096);
+    CHECK(pool.trim() == 3 * 4096);
+    CHECK(pool.reserved_bytes() == 0);
+    CHECK(pool.facts().chunks == 0);
+    CHECK(pool.trim() == 0);
+    CHECK(ledger.live.empty());
+}
+
+TEST_CASE("pool: trim leaves a chunk of which one byte is in use") {
+    upstream_ledger ledger;
+    recorded_pool<mixed, growth::fixed<256 * KiB>> pool{recorded_upstream<>(ledger)};
+    void* const small = pool.allocate_sync(1);
+    void* const large = pool.allocate_sync(100 * KiB);
+    pool.deallocate_sync(large, 100 * KiB);
+    CHECK(pool.trim() == 0);
+    CHECK(pool.reserved_bytes() == 256 * KiB);
+    pool.deallocate_sync(small, 1);
+    CHECK(pool.trim() == 256 * KiB);
+}
+
+TEST_CASE("pool: chunks that lie side by side stay two, so that each can go back") {
+    std::vector<unsigned char> memory(64 * KiB + 4096);
+    weir::pool<upstream::span<memory_space::host>, placement::best_fit<>, reuse::immediate, growth::exact> pool(
+        upstream::span<memory_space::host>(memory.data(), memory.size()));
+    void* const a = pool.allocate_sync(16 * KiB, 512);
+    void* const b = pool.allocate_sync(16 * KiB, 512);
+    std::size_t const reserved = pool.reserved_bytes();
+    pool.deallocate_sync(a, 16 * KiB, 512);
+    CHECK(pool.facts().largest_free_bytes < 32 * KiB);
+    CHECK(pool.trim() != 0); // the one that is free
+    CHECK(pool.reserved_bytes() != 0);
+    pool.deallocate_sync(b, 16 * KiB, 512);
+    pool.trim();
+    CHECK(pool.reserved_bytes() == 0);
+    CHECK(reserved >= 32 * KiB);
+}
+
+TEST_CASE("pool: a chunk that the upstream refuses is used by nobody and offered again") {
+    upstream_ledger ledger;
+    recorded_pool<placement::best_fit<>> pool(recorded_upstream<>(ledger), pool_options{}.limit(4 * 4096));
+    void* const p = pool.allocate_sync(2 * 4096);
+    pool.deallocate_sync(p, 2 * 4096);
+    ledger.refuse = 3;
+    CHECK(pool.trim() == 0);
+    CHECK(pool.reserved_bytes() == 2 * 4096); // still held, and still within the limit
+    CHECK(pool.facts().chunks == 1);
+    CHECK_FALSE(pool.owns(p));
+    CHECK(pool.facts().largest_free_bytes == 0);
+    CHECK(pool.trim() == 0);
+    CHECK(pool.try_allocate(on_host, 3 * 4096) == nullptr); // refused for the third time
+    CHECK(pool.reserved_bytes() == 2 * 4096);
+    void* const q = pool.allocate_sync(3 * 4096); // taken: there is room
+    CHECK(pool.reserved_bytes() == 3 * 4096);
+    pool.deallocate_sync(q, 3 * 4096);
+    ledger.refuse = 1;
+    CHECK(pool.trim() == 0);
+    CHECK(pool.trim() == 3 * 4096);
+    CHECK(pool.reserved_bytes() == 0);
+    void* const r = pool.allocate_sync(4096);
+    pool.deallocate_sync(r, 4096);
+    ledger.refuse = 1; // and at the end
+}
+
+TEST_CASE("pool: trim gives back what work still uses only after it has been waited for") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        device_pool pool;
+        void* const p = support::take(pool, s, 20 * MiB);
+        check(cudaMemsetAsync(p, 1, 20 * MiB, s), "cudaMemsetAsync");
+        support::give(pool, s, p, 20 * MiB);
+        pool.settle();
+        CHECK(pool.reserved_bytes() == 20 * MiB);
+        CHECK(pool.trim() == 20 * MiB);
+        CHECK(pool.reserved_bytes() == 0);
+    });
+}
+
+TEST_CASE("pool: settle makes everything that was freed anyone's") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        device_pool pool(pool_options{}.limit(32 * MiB));
+        void* const p = support::take(pool, a, 30 * MiB);
+        check(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
+        support::give(pool, a, p, 30 * MiB);
+        pool.settle();
+        void* const q = support::try_take(pool, b, 30 * MiB);
+        CHECK(q == p);
+        support::give(pool, b, q, 30 * MiB);
+    });
+}
+
+// ---- leaks --------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("pool: one that ends with live blocks says so on standard error, and gives the memory back") {
+    upstream_ledger ledger;
+    std::string const text = support::standard_error_of([&] {
+        recorded_pool<> pool(recorded_upstream<>(ledger), pool_options{}.name("leaky"));
+        static_cast<void>(pool.allocate_sync(256));
+        static_cast<void>(pool.allocate_sync(512));
+        void* const freed = pool.allocate_sync(1024);
+        pool.deallocate_sync(freed, 1024);
+    });
+    CHECK(text == "weir: pool 'leaky' ends with 768 bytes in 2 blocks still handed out; free them, or end their "
+                  "containers, before the pool\n");
+    CHECK(ledger.live.empty());
+}
+
+TEST_CASE("pool: one that ends without says nothing, nor does one that was told to ignore it") {
+    upstream_ledger ledger;
+    CHECK(support::standard_error_of([&] {
+              recorded_pool<> pool{recorded_upstream<>(ledger)};
+              void* const p = pool.allocate_sync(256);
+              pool.deallocate_sync(p, 256);
+          }).empty());
+    CHECK(support::standard_error_of([&] {
+              recorded_pool<> pool(recorded_upstream<>(ledger), pool_options{}.on_leak(leak_action::ignore));
+              static_cast<void>(pool.allocate_sync(256));
+          }).empty());
+    CHECK(ledger.live.empty());
+}
+
+#ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork
+TEST_CASE("pool: one that was told to abort says so and aborts") {
+    upstream_ledger ledger;
+    int status = 0;
+    std::string const text = support::standard_error_of([&] {
+        pid_t const child = fork();
+        if (child == 0) {
+            std::signal(SIGABRT, SIG_DFL);
+            {
+                recorded_pool<> pool(recorded_upstream<>(ledger),
+                                     pool_options{}.name("strict").on_leak(leak_action::abort));
+                static_cast<void>(pool.allocate_sync(256));
+            }
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+    });
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGABRT);
+    CHECK_SAYS(text, "weir: pool 'strict' ends with 256 bytes in 1 blocks still handed out");
+}
+#endif
+
+TEST_CASE("pool: one that ends waits for the work that uses its memory") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        {
+            device_pool pool;
+            void* const p = support::take(pool, s, 1 * MiB);
+            check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+            support::give(pool, s, p, 1 * MiB);
+        }
+        {
+            // An upstream that does not wait when it takes memory back: the pool does.
+            void* memory = nullptr;
+            check(cudaMalloc(&memory, 4 * MiB), "cudaMalloc");
+            {
+                weir::pool<upstream::span<memory_space::device>, mixed, reuse::stream_ordered<>> pool(
+                    upstream::span<memory_space::device>(memory, 4 * MiB));
+                void* const p = support::take(pool, s, 1 * MiB);
+                check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+                support::give(pool, s, p, 1 * MiB);
+            }
+            CHECK(cudaStreamQuery(s) == cudaSuccess);
+            check(cudaFree(memory), "cudaFree");
+        }
+    });
+}
+
+// ---- streams ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE_TEMPLATE("pool: the default streams are streams like others", Pool, device_pool, event_pool) {
+    support::every_schedule([] {
+        support::scoped_stream const own;
+        Pool pool;
+        for (cudaStream_t s : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread, static_cast<cudaStream_t>(own)}) {
+            void* p = support::take(pool, s, 10000);
+            check(cudaMemsetAsync(p, 1, 10000, s), "cudaMemsetAsync");
+            support::give(pool, s, p, 10000);
+            p = support::take(pool, s, 10000);
+            check(cudaMemsetAsync(p, 2, 10000, s), "cudaMemsetAsync");
+            support::give(pool, s, p, 10000);
+        }
+        std::thread([&] {
+            void* const p = support::take(pool, cudaStreamPerThread, 10000);
+            check(cudaMemsetAsync(p, 3, 10000, cudaStreamPerThread), "cudaMemsetAsync");
+            support::give(pool, cudaStreamPerThread, p, 10000);
+        }).join();
+        void* const p = support::take(pool, cudaStreamPerThread, 10000);
+        check(cudaMemsetAsync(p, 4, 10000, cudaStreamPerThread), "cudaMemsetAsync");
+        support::give(pool, cudaStreamPerThread, p, 10000);
+        CHECK(pool.in_use_bytes() == 0);
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    });
+}
+
+TEST_CASE_TEMPLATE("pool: on the host, memory is nobody's when it comes and nobody's when it goes", Pool, device_pool,
+                   event_pool) {
+    support::every_schedule([] {
+        support::scoped_stream const a;
+        Pool pool(pool_options{}.limit(32 * MiB));
+        void* const p = support::take(pool, a, 30 * MiB);
+        check(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
+        support::give(pool, a, p, 30 * MiB);
+        void* const q = pool.allocate_sync(30 * MiB); // waits for the work
+        CHECK(q == p);
+        CHECK(cudaStreamQuery(a) == cudaSuccess);
+        support::note_taken(pool, on_host, q, 30 * MiB);
+        support::give(pool, on_host, q, 30 * MiB);
+        void* const r = support::take(pool, a, 30 * MiB); // and at once somebody else's
+        CHECK(r == p);
+        support::give(pool, a, r, 30 * MiB);
+    });
+}
+
+TEST_CASE_TEMPLATE("pool: a block's free waits for the streams that it was used on", Pool, device_pool, event_pool) {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        Pool pool(pool_options{}.limit(32 * MiB));
+        for (int round = 0; round < 5; ++round) {
+            void* const p = support::take(pool, a, 30 * MiB);
+            check(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
+            check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+            check(cudaMemsetAsync(p, 2, 30 * MiB, b), "cudaMemsetAsync");
+            pool.used_on(p, b);
+            pool.used_on(p, on_host); // the host's uses are over when it frees
+            pool.used_on(nullptr, b);
+#ifdef WEIR_SIMULATED_CUDA
+            simulated_cuda::note_free(p, 30 * MiB, b);
+#endif
+            pool.deallocate(a, p, 30 * MiB);
+        }
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence", Pool, device_pool) {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    if (devices < 2)
+        return;
+    Pool pool(upstream::device(0));
+    weir::device_guard const there(1);
+    support::scoped_stream const s;
+    for (int i = 0; i < 2; ++i) {
+        CHECK(misuse_of([&] { static_cast<void>(pool.allocate(s, 100)); }) ==
+              "weir: the stream belongs to device 1 and the pool to device 0; use a stream of the pool's device, or a "
+              "pool of the stream's");
+        CHECK_THROWS_AS(static_cast<void>(pool.allocate(cudaStreamPerThread, 100)), weir::usage_error);
+    }
+    CHECK(pool.reserved_bytes() == 0);
+    weir::device_guard const here(0);
+    support::scoped_stream const own;
+    void* const p = support::take(pool, own, 100);
+    support::give(pool, s, p, 100); // cannot be ordered there: the bytes wait for 'settle', and nothing breaks
+    CHECK(pool.in_use_bytes() == 0);
+    pool.settle();
+    CHECK(pool.trim() > 0);
+}
+
+// ---- capture ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("pool: memory is not allocated on a stream that is being captured, and the sentence says what to do") {
+    support::every_schedule([] {
+        support::scoped_stream const s, unknown;
+        device_pool pool;
+        void* const before = support::take(pool, s, 100);
+        for (cudaStream_t each : {static_cast<cudaStream_t>(s), static_cast<cudaStream_t>(unknown)}) {
+            support::capture graph(each);
+            std::string const sentence = misuse_of([&] { static_cast<void>(pool.allocate(each, 100)); });
+            CHECK_SAYS(sentence, "on a stream that is being captured into a graph; ");
+            CHECK_SAYS(sentence, "before the capture begins, or use driver_pool");
+            CHECK(pool.allocate(each, 0) == nullptr);
+            CHECK(graph.unbroken());
+        }
+        support::give(pool, s, before, 100);
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("pool: frees on a captured stream do not break the capture, and nobody gets what its graph may use", Pool,
+                   device_pool, event_pool) {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        Pool pool(pool_options{}.limit(64 * MiB));
+        std::vector<void*> blocks;
+        for (int i = 0; i < 8; ++i)
+            blocks.push_back(support::take(pool, s, 4 * MiB));
+        void* const small = support::take(pool, other, 1000);
+        {
+            support::capture graph(s);
+            for (void* each : blocks)
+                pool.deallocate(s, each, 4 * MiB);
+            CHECK(graph.unbroken());
+        }
+        {
+            support::capture graph(other);
+            pool.deallocate(other, small, 1000);
+            CHECK(graph.unbroken());
+        }
+        CHECK(pool.in_use_bytes() == 0);
+        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.facts().lost_bytes == 32 * MiB + 1024);
+        CHECK_SAYS(pool.report(), " MiB not handed out again");
+        pool.settle();
+        pool.trim();
+        std::vector<void*> more;
+        for (void* p = pool.try_allocate(s, 4 * MiB); p; p = pool.try_allocate(s, 4 * MiB)) {
+            CHECK(std::find(blocks.begin(), blocks.end(), p) == blocks.end());
+            more.push_back(p);
+        }
+        CHECK(more.size() <= 7); // of the 64 MiB, 32 and a bit are the graphs'
+        for (void* each : more)
+            pool.deallocate(s, each, 4 * MiB);
+#ifdef WEIR_SIMULATED_CUDA
+        for (void* each : blocks)
+            simulated_cuda::note_free(each, 4 * MiB, s);
+        simulated_cuda::note_free(small, 1000, other);
+#endif
+    }); // and at the pool's end all of it goes back
+}
+
+TEST_CASE_TEMPLATE("pool: housekeeping does not break the capture of another stream", Pool, device_pool, event_pool) {
+    support::every_schedule([] {
+        support::scoped_stream const captured, a, b;
+        Pool pool(pool_options{}.limit(64 * MiB));
+        void* const seen = support::take(pool, captured, 1000); // a first chunk of 16 MiB
+        support::capture graph(captured);
+        std::vector<void*> blocks;
+        for (int i = 0; i < 3; ++i)
+            blocks.push_back(support::take(pool, a, 14 * MiB)); // grows
+        for (void* each : blocks) {
+            check(cudaMemsetAsync(each, 1, 14 * MiB, a), "cudaMemsetAsync");
+            support::give(pool, a, each, 14 * MiB);
+        }
+        void* const p = support::take(pool, b, 14 * MiB); // from the other stream: queries, waits
+        pool.used_on(p, a);
+        void* const q = support::take(pool, b, 30 * MiB); // gives chunks back, grows again, at the limit
+        support::give(pool, b, p, 14 * MiB);
+        support::give(pool, b, q, 30 * MiB);
+        pool.trim();
+        std::thread([&] {
+            void* const r = support::take(pool, cudaStreamPerThread, 2 * MiB);
+            support::give(pool, cudaStreamPerThread, r, 2 * MiB);
+            pool.trim();
+        }).join();
+        static_cast<void>(pool.facts());
+        CHECK(graph.unbroken());
+        support::give(pool, captured, seen, 1000);
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    });
+}
+
+TEST_CASE("pool: one that ends while another stream is captured does not break the capture") {
+    support::every_schedule([] {
+        support::scoped_stream const captured, s;
+        auto pool = std::make_unique<device_pool>();
+        void* const p = support::take(*pool, s, 1 * MiB);
+        support::give(*pool, s, p, 1 * MiB);
+        support::capture graph(captured);
+        pool.reset();
+        CHECK(graph.unbroken());
+    });
+}
+
+// ---- threads ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE_TEMPLATE("pool: several threads share a pool, and the limit holds at every moment", Pool, device_pool,
+                   event_pool) {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.random(5), support::report_all);
+#endif
+    Pool pool(pool_options{}.limit(48 * MiB));
+    std::atomic<int> refused{0};
+    std::atomic<int> wrong{0};
+    std::atomic<bool> over{false};
+    std::thread watcher([&] {
+        while (!over.load()) {
+            if (pool.reserved_bytes() > 48 * MiB || pool.facts().reserved_bytes > 48 * MiB)
+                wrong.fetch_add(1);
+            static_cast<void>(pool.owns(&pool));
+            std::this_thread::yield();
+        }
+    });
+    std::vector<std::thread> crew;
+    for (unsigned t = 0; t < 4; ++t)
+        crew.emplace_back([&, t] {
+            support::scoped_stream const own;
+            std::mt19937_64 draw(t);
+            std::vector<std::pair<void*, std::size_t>> live;
+            for (int step = 0; step < 400; ++step) {
+                cudaStream_t const s = draw() % 4 == 0 ? cudaStreamPerThread : static_cast<cudaStream_t>(own);
+                if (live.size() < 8 && draw() % 2 == 0) {
+                    std::size_t const bytes = draw() % 5 == 0 ? (draw() % 6 + 1) * MiB : draw() % (100 * KiB) + 1;
+                    if (void* const p = pool.try_allocate(s, bytes)) {
+                        support::note_taken(pool, s, p, bytes);
+                        if (cudaMemsetAsync(p, 1, bytes, s) != cudaSuccess)
+                            wrong.fetch_add(1);
+                        if (s != own && cudaStreamSynchronize(s) != cudaSuccess)
+                            wrong.fetch_add(1);
+                        live.emplace_back(p, bytes);
+                    } else {
+                        refused.fetch_add(1);
+                    }
+                } else if (!live.empty()) {
+                    std::swap(live[draw() % live.size()], live.back());
+                    support::give(pool, own, live.back().first, live.back().second);
+                    live.pop_back();
+                }
+            }
+            for (auto const& [p, bytes] : live)
+                support::give(pool, own, p, bytes);
+        });
+    for (std::thread& each : crew)
+        each.join();
+    over.store(true);
+    watcher.join();
+    CHECK(wrong.load() == 0);
+    CHECK(pool.in_use_bytes() == 0);
+    CHECK(pool.facts().live_blocks == 0);
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    pool.settle();
+    pool.trim();
+    CHECK(pool.reserved_bytes() == 0);
+}
+
+// ---- faults -------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+template <class Pool>
+struct faulty {
+    support::scoped_stream a, b;
+    std::unique_ptr<Pool> pool = std::make_unique<Pool>(pool_options{}.limit(64 * MiB));
+    void* held = pool->allocate(a, 1000);
+    void* large = pool->allocate(a, 18 * MiB);
+    void* got = nullptr;
+    weir::memory_report before = pool->facts();
+
+    ~faulty() {
+        if (pool) {
+            pool->deallocate(a, held, 1000);
+            if (large)
+                pool->deallocate(a, large, 18 * MiB);
+        }
+    }
+};
+
+// Whatever failed: what is out is what it was, and the pool still works.
+template <class Pool>
+void is_sound(faulty<Pool>& x, std::size_t more_blocks) {
+    weir::memory_report const now = x.pool->facts();
+    CHECK(now.live_blocks == x.before.live_blocks + more_blocks);
+    CHECK(now.reserved_bytes <= 64 * MiB);
+    void* const p = x.pool->allocate(x.b, 5000);
+    x.pool->deallocate(x.b, p, 5000);
+    CHECK(x.pool->facts().live_blocks == now.live_blocks);
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("pool: every CUDA call of an allocation may fail: nothing is handed out then, nothing is lost", Pool,
+                   device_pool, event_pool) {
+    auto const prepare = [] { return std::make_unique<faulty<Pool>>(); };
+    auto const judge = [](std::size_t bytes) {
+        return [bytes](faulty<Pool>& x, support::struck const& fault) {
+            CHECK((!fault.threw || x.got == nullptr));
+            is_sound(x, x.got ? 1 : 0);
+            if (x.got)
+                x.pool->deallocate(x.b, x.got, bytes);
+        };
+    };
+    std::uint64_t runs = 0;
+    // From a set of its own, which is made; by growth; at the limit.
+    for (std::size_t bytes : {std::size_t{1000}, 17 * MiB, 44 * MiB})
+        runs += support::fault_sweep(prepare, [bytes](faulty<Pool>& x) { x.got = x.pool->try_allocate(x.b, bytes); },
+                                     judge(bytes));
+    // On the host.
+    runs += support::fault_sweep(prepare, [](faulty<Pool>& x) { x.got = x.pool->try_allocate(on_host, 17 * MiB); },
+                                 judge(17 * MiB));
+    // Of memory that another stream freed.
+    runs += support::fault_sweep(
+        [] {
+            auto fresh = std::make_unique<faulty<Pool>>();
+            check(cudaMemsetAsync(fresh->large, 1, 18 * MiB, fresh->a), "cudaMemsetAsync");
+            fresh->pool->deallocate(fresh->a, std::exchange(fresh->large, nullptr), 18 * MiB);
+            fresh->before = fresh->pool->facts();
+            return fresh;
+        },
+        [](faulty<Pool>& x) { x.got = x.pool->try_allocate(x.b, 46 * MiB); },
+        [](faulty<Pool>& x, support::struck const&) {
+            is_sound(x, x.got ? 1 : 0);
+            if (x.got)
+                x.pool->deallocate(x.b, x.got, 46 * MiB);
+        });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs > 40);
+#endif
+    static_cast<void>(runs);
+}
+
+TEST_CASE_TEMPLATE("pool: every CUDA call of a free may fail: the bytes are back, or wait for settle", Pool, device_pool,
+                   event_pool) {
+    auto const runs = support::fault_sweep(
+        [] { return std::make_unique<faulty<Pool>>(); },
+        [](faulty<Pool>& x) { x.pool->deallocate(x.b, std::exchange(x.large, nullptr), 18 * MiB); },
+        [](faulty<Pool>& x, support::struck const& fault) {
+            CHECK_FALSE(fault.threw);
+            CHECK(x.pool->facts().live_blocks == x.before.live_blocks - 1);
+            x.pool->settle();
+            void* const p = x.pool->allocate(x.a, 46 * MiB); // only with those bytes is there room
+            x.pool->deallocate(x.a, p, 46 * MiB);
+        });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs >= 4);
+#endif
+    static_cast<void>(runs);
+}
+
+TEST_CASE_TEMPLATE("pool: every CUDA call of trim, settle and used_on may fail: the pool is as it was", Pool, device_pool,
+                   event_pool) {
+    auto const freed = [] {
+        auto fresh = std::make_unique<faulty<Pool>>();
+        check(cudaMemsetAsync(fresh->large, 1, 18 * MiB, fresh->a), "cudaMemsetAsync");
+        fresh->pool->deallocate(fresh->a, std::exchange(fresh->large, nullptr), 18 * MiB);
+        fresh->before = fresh->pool->facts();
+        return fresh;
+    };
+    auto const judge = [](faulty<Pool>& x, support::struck const&) {
+        is_sound(x, 0);
+        x.pool->settle();
+        x.pool->trim();
+        CHECK(x.pool->reserved_bytes() < 18 * MiB); // no chunk was lost on the way
+        CHECK(x.pool->facts().chunks == 1);
+    };
+    auto runs = support::fault_sweep(freed, [](faulty<Pool>& x) { x.pool->trim(); }, judge);
+    runs += support::fault_sweep(freed, [](faulty<Pool>& x) { x.pool->settle(); }, judge);
+    runs += support::fault_sweep(
+        freed,
+        [](faulty<Pool>& x) {
+            x.pool->settle();
+            x.pool->trim();
+        },
+        judge);
+    runs += support::fault_sweep(freed, [](faulty<Pool>& x) { x.pool->used_on(x.held, x.b); },
+                                 [&](faulty<Pool>& x, support::struck const& fault) {
+                                     CHECK(fault.threw == !fault.calls.empty());
+                                     judge(x, fault);
+                                 });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs > 20);
+#endif
+    static_cast<void>(runs);
+}
+
+TEST_CASE_TEMPLATE("pool: every CUDA call of its end may fail once: no chunk is lost", Pool, device_pool, event_pool) {
+#ifdef WEIR_SIMULATED_CUDA
+    for (std::uint64_t k = 1;; ++k) {
+        simulated_cuda::world world;
+        std::uint64_t failed = 0;
+        {
+            faulty<Pool> x;
+            x.pool->deallocate(x.a, x.held, 1000);
+            x.pool->deallocate(x.a, std::exchange(x.large, nullptr), 18 * MiB);
+            simulated_cuda::fail_call(k, cudaErrorUnknown);
+            x.pool.reset();
+            failed = simulated_cuda::failed_calls();
+            simulated_cuda::clear_faults();
+        }
+        for (simulated_cuda::report const& each : world.finish())
+            CHECK_MESSAGE(each.sentence.find("bytes") == std::string::npos, each.sentence);
+        if (failed == 0)
+            break;
+    }
+#endif
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("pool: no GPU and an old driver say so where the pool is made") {
+    {
+        simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));
+        CHECK_SAYS(sentence_of<weir::cuda_error>([] { device_pool pool; }), "no GPU is visible");
+        world.forgive();
+    }
+    {
+        simulated_cuda::world world(simulated_cuda::config{}.with_driver(12020));
+        CHECK_SAYS(sentence_of<weir::cuda_error>([] { device_pool pool; }), "update the driver");
+        world.forgive();
+    }
+}
+
+TEST_CASE("pool: a host pool needs neither GPU nor driver") {
+    simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));
+    weir::pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>, reuse::immediate>
+        pool;
+    void* const p = pool.allocate_sync(1000);
+    pool.deallocate_sync(p, 1000);
+    pool.settle();
+    CHECK(pool.trim() > 0);
+    CHECK(simulated_cuda::calls() == 0);
+    world.forgive();
+}
+
+TEST_CASE_TEMPLATE("pool: a device that is full is out_of_memory, with the upstream's name", Pool, device_pool, event_pool) {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB));
+    support::scoped_stream const s;
+    Pool pool(pool_options{}.name("training"));
+    void* const p = pool.allocate(s, 60 * MiB);
+    try {
+        static_cast<void>(pool.allocate(s, 10 * MiB));
+        FAIL_CHECK("nothing was thrown");
+    } catch (weir::out_of_memory const& error) {
+        CHECK(error.asked_bytes() == 10 * MiB);
+        CHECK(error.limit_bytes() == SIZE_MAX);
+        CHECK(error.reserved_bytes() == 60 * MiB);
+        CHECK(error.in_use_bytes() == 60 * MiB);
+        CHECK(error.pool_name() == "training");
+        CHECK_SAYS(error.reason(), "the upstream (device memory) has no room for another chunk of 10485760 bytes; free "
+                                   "something, here or in another pool");
+    }
+    pool.deallocate(s, p, 60 * MiB);
+    void* const q = pool.allocate(s, 64 * MiB); // the chunk goes back to make room
+    CHECK(q != nullptr);
+    pool.deallocate(s, q, 64 * MiB);
+}
+
+TEST_CASE("pool: once the device is lost nothing blocks, and every call says so") {
+    simulated_cuda::world world(simulated_cuda::config{}.late());
+    support::scoped_stream const s, other;
+    device_pool pool;
+    void* const p = pool.allocate(s, 1 * MiB);
+    check(simulated_cuda::launch_failing(s, cudaErrorIllegalAddress), "launch");
+    CHECK(cudaStreamSynchronize(s) == cudaErrorIllegalAddress);
+    pool.deallocate(s, p, 1 * MiB);
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(pool.allocate(other, 100 * MiB)); }),
+               "cudaErrorIllegalAddress (700): an earlier kernel faulted");
+    CHECK_THROWS_AS(pool.settle(), weir::cuda_error);
+    world.forgive();
+}
+
+TEST_CASE("pool: a free on a stream that was destroyed is kept for settle, and the pool stays sound") {
+    simulated_cuda::world world;
+    {
+        device_pool pool;
+        cudaStream_t gone = nullptr;
+        check(cudaStreamCreate(&gone), "cudaStreamCreate");
+        void* const p = pool.allocate(gone, 20 * MiB);
+        check(cudaStreamDestroy(gone), "cudaStreamDestroy");
+        CHECK_THROWS_AS(static_cast<void>(pool.allocate(gone, 100)), weir::cuda_error);
+        pool.deallocate(gone, p, 20 * MiB);
+        CHECK(pool.in_use_bytes() == 0);
+        pool.settle();
+        CHECK(pool.trim() == 20 * MiB);
+    }
+    world.forgive(); // the simulator reports the use of the handle: on a GPU it is the program's crash
+}
+#endif

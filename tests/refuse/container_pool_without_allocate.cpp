@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t
+// alignment)', which throws; derive the pool from 'weir::resource', which has it
+#include <weir/base/resource.hpp>
+#include <weir/container/buffer.hpp>
+
+template <weir::memory_space Space>
+struct any_pool : weir::resource<any_pool<Space>> {
+    static constexpr weir::memory_space space = Space;
+    static constexpr std::size_t default_alignment = 256;
+    void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
+    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
+    weir::memory_report facts() const { return {}; }
+    std::string refusal(std::size_t, std::size_t) const { return {}; }
+};
+
+struct bare_pool {
+    static constexpr weir::memory_space space = weir::memory_space::device;
+    static constexpr std::size_t default_alignment = 256;
+    void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
+    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
+};
+
+#ifdef REJECT
+using pool_type = bare_pool;
+#else
+using pool_type = any_pool<weir::memory_space::device>;
+#endif
+
+void use(pool_type& pool, cudaStream_t stream) {
+    weir::device_buffer bytes(pool, stream, 10);
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: the growth slot needs 'static std::size_t next(std::size_t needed_bytes, std::size_t reserved_bytes)'; for weir's own policies, the default among them, include <weir/pool/growth.hpp>
+#include <weir/placement/best_fit.hpp>
+#ifndef REJECT
+#include <weir/pool/growth.hpp>
+#endif
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/immediate.hpp>
+#include <weir/upstream/host.hpp>
+
+void use() {
+    weir::pool<weir::upstream::host, weir::placement::best_fit<>, weir::reuse::immediate> pool;
+    pool.deallocate_sync(pool.allocate_sync(1), 1);
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: the placement slot needs 'static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment, std::size_t base_alignment)', the bytes of a chunk that surely has room for such a block
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/immediate.hpp>
+#include <weir/upstream/host.hpp>
+
+struct my_placement {
+    weir::range take(std::size_t, std::size_t) { return {}; }
+    void give(weir::range) {}
+    void add(weir::range) {}
+    static constexpr std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; }
+#ifndef REJECT
+    static constexpr std::size_t needs(std::size_t bytes, std::size_t, std::size_t) { return bytes; }
+#endif
+    std::size_t free_bytes() const { return 0; }
+};
+
+void use() {
+    weir::pool<weir::upstream::host, my_placement, weir::reuse::immediate> pool;
+    pool.deallocate_sync(pool.allocate_sync(1), 1);
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: recent_blocks holds 1 to 254 blocks
+#include <weir/base/recent_blocks.hpp>
+
+#ifdef REJECT
+constexpr unsigned capacity = 255;
+#else
+constexpr unsigned capacity = 254;
+#endif
+
+bool use() {
+    weir::recent_blocks<capacity> store;
+    return store.empty();
+}

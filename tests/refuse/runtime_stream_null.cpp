@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: deleted
+#include <weir/runtime/stream.hpp>
+
+#ifdef REJECT
+weir::stream_ref use() {
+    return nullptr; // which default stream?
+}
+#else
+weir::stream_ref use() {
+    return cudaStreamLegacy;
+}
+#endif

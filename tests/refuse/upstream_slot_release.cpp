@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where the chunk could not be given back; or void, where it always can
+#include <weir/placement/best_fit.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/immediate.hpp>
+
+struct my_upstream {
+    void* acquire(std::size_t) { return nullptr; }
+#ifdef REJECT
+    void release(void*, std::size_t) {} // may throw
+#else
+    void release(void*, std::size_t) noexcept {}
+#endif
+    static constexpr std::size_t alignment = 256;
+    static constexpr weir::memory_space space = weir::memory_space::host;
+};
+
+void use() {
+    weir::pool<my_upstream, weir::placement::best_fit<>, weir::reuse::immediate> pool;
+    pool.settle();
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifdef WEIR_SIMULATED_CUDA
+
+// Freed bytes are anyone's once the device has caught up: before that nobody's, after that everybody's, and no stream
+// ever waits for another.
+
+#include "stage.hpp"
+
+#include <string>
+#include <thread>
+
+using namespace stage;
+using weir::on_host;
+using weir::pool_options;
+using weir::usage_error;
+
+namespace {
+
+using rule = weir::reuse::after_event;
+using staging = watched<pool_of<rule, fitted, weir::upstream::pinned<>>>; // of no device
+using on_device = watched<pool_of<rule>>;
+using in_slabs = watched<pool_of<rule, sized>>;
+
+static_assert(rule::thread_safe && rule::orders_streams && !rule::waits_before_growing);
+
+template <class Pool>
+void check_all_returns(Pool& pool) {
+    pool->settle();
+    pool->trim();
+    CHECK(pool->reserved_bytes() == 0);
+    CHECK(pool->facts().live_blocks == 0);
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("after_event: a freed block is nobody's until the device has caught up", Pool, staging, on_device,
+                   in_slabs) {
+    world const here;
+    stream a, b;
+    Pool pool;
+    void* const p = pool.write(a, 1 * MiB);
+    pool.deallocate(a, p, 1 * MiB);
+    CHECK(pool->in_use_bytes() == 0);
+    tally const calls;
+    void* const q = pool.write(a, 1 * MiB); // not even its own stream's
+    CHECK(q != p);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    void* const r = pool.write(b, 1 * MiB);
+    CHECK(r == p);
+    CHECK(calls.waits() == 0);
+    CHECK(calls.host_waits() == 1); // the test's own
+    pool.deallocate(a, q, 1 * MiB);
+    pool.deallocate(b, r, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: at the limit the host waits, and no stream does") {
+    world const here;
+    stream a, b;
+    on_device pool(pool_options{}.limit(2 * MiB));
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    tally const calls;
+    CHECK(pool.write(b, 2 * MiB) == p);
+    CHECK(calls.of("cudaEventSynchronize") == 1);
+    CHECK(calls.waits() + calls.chunks() + calls.of("cudaDeviceSynchronize") == 0);
+    pool.deallocate(b, p, 2 * MiB);
+    CHECK(pool.try_allocate(b, 2 * MiB + 1) == nullptr);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: growth comes before a wait") {
+    world const here;
+    stream a;
+    on_device pool(pool_options{}.limit(8 * MiB));
+    for (int i = 0; i < 4; ++i) {
+        void* const p = pool.write(a, 2 * MiB);
+        pool.deallocate(a, p, 2 * MiB);
+    }
+    CHECK(pool->facts().chunks == 4);
+    CHECK(pool->reserved_bytes() == 8 * MiB);
+    void* const p = pool.write(a, 6 * MiB);
+    CHECK(p != nullptr);
+    CHECK(pool->reserved_bytes() <= 8 * MiB);
+    pool.deallocate(a, p, 6 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE_TEMPLATE("after_event: a second use keeps the block", Pool, staging, on_device) {
+    world const here;
+    stream a, b;
+    Pool pool;
+    void* const p = pool.allocate(a, 1 * MiB);
+    CHECK(device::launch(b, {}, {{p, 1 * MiB}}) == cudaSuccess);
+    pool->used_on(p, b);
+    b.destroy();
+    pool.deallocate(a, p, 1 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    void* const q = pool.write(a, 1 * MiB);
+    CHECK(q != p);
+    pool.deallocate(a, q, 1 * MiB);
+    void* const r = pool->allocate_sync(1 * MiB); // a chunk of its own
+    pool->used_on(r, a);
+    pool->deallocate_sync(r, 1 * MiB);
+    device::drain();
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: the host's frees need no event") {
+    world const here;
+    stream a;
+    on_device pool;
+    void* const p = pool->allocate_sync(1 * MiB);
+    tally const calls;
+    pool->deallocate_sync(p, 1 * MiB);
+    CHECK(pool->allocate_sync(1 * MiB) == p);
+    pool->deallocate_sync(p, 1 * MiB);
+    CHECK(calls.records() + calls.queries() + calls.host_waits() == 0);
+    void* const q = pool.write(a, 1 * MiB);
+    CHECK(q == p);
+    pool.deallocate(a, q, 1 * MiB);
+    void* const r = pool.allocate(on_host, 1 * MiB); // nothing in flight uses it
+    CHECK(r != q);
+    pool.deallocate(on_host, r, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: events are made once and used again") {
+    for (int devices : {1, 2}) {
+        CAPTURE(devices);
+        world const here(device::config{}.eager().with_devices(devices));
+        staging pool;
+        for (int round = 0; round < 50; ++round)
+            for (int ordinal = 0; ordinal < devices; ++ordinal) {
+                REQUIRE(cudaSetDevice(ordinal) == cudaSuccess);
+                stream a;
+                void* const p = pool.write(a, 1 * MiB);
+                pool.deallocate(a, p, 1 * MiB);
+            }
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        CHECK(device::calls("cudaEventCreateWithFlags") <= 4u * static_cast<unsigned>(devices));
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE("after_event: long runs of frees do not pile up") {
+    world const here(device::config{}.eager());
+    stream a;
+    on_device pool;
+    std::vector<void*> blocks;
+    for (int i = 0; i < 1000; ++i)
+        blocks.push_back(pool.allocate(a, 4 * KiB));
+    tally const calls;
+    for (void* each : blocks)
+        pool.deallocate(a, each, 4 * KiB);
+    CHECK(calls.queries() <= 2000);
+    CHECK(device::calls("cudaEventCreateWithFlags") <= 400); // 256 are kept
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: work that is slow is not asked about again and again") {
+    world const here;
+    stream a;
+    device::gate gate;
+    on_device pool;
+    std::vector<void*> blocks;
+    for (int i = 0; i < 600; ++i)
+        blocks.push_back(pool.allocate(a, 4 * KiB));
+    CHECK(gate.close(a) == cudaSuccess);
+    tally const calls;
+    for (void* each : blocks)
+        pool.deallocate(a, each, 4 * KiB);
+    CHECK(calls.queries() < 4 * 600);
+    gate.open();
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: what a captured stream frees is not handed out while the graph lives") {
+    world const here;
+    stream a, b;
+    on_device pool;
+    void* const p = pool.allocate(a, 1 * MiB);
+    void* const q = pool.allocate(a, 2 * MiB);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    REQUIRE(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK(device::launch(a, {}, {{p, 1 * MiB}}) == cudaSuccess);
+    tally const calls;
+    CHECK_THROWS_AS(pool->used_on(p, a), usage_error);
+    pool.deallocate(a, p, 1 * MiB);
+    CHECK(calls.records() == 0);
+    // On another stream the pool goes about its business.
+    pool.deallocate(b, q, 2 * MiB);
+    void* const r = pool.write(b, 2 * MiB);
+    pool.deallocate(b, r, 2 * MiB);
+    REQUIRE(cudaStreamEndCapture(a, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    pool->settle();
+    for (int i = 0; i < 3; ++i) {
+        void* const s = pool.write(a, 1 * MiB);
+        CHECK(s != p);
+        pool.deallocate(a, s, 1 * MiB);
+    }
+    CHECK(cudaGraphLaunch(exec, b) == cudaSuccess);
+    pool->settle();
+    CHECK(pool->in_use_bytes() == 0);
+    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
+TEST_CASE("after_event: the legacy stream's frees outlast the capture of a blocking stream") {
+    world const here;
+    stream a(cudaStreamDefault);
+    on_device pool;
+    void* const p = pool.write(cudaStreamLegacy, 1 * MiB);
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    pool.deallocate(cudaStreamLegacy, p, 1 * MiB);
+    REQUIRE(cudaStreamEndCapture(a, &graph) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    void* const q = pool.write(cudaStreamLegacy, 1 * MiB);
+    CHECK(q != p);
+    pool.deallocate(cudaStreamLegacy, q, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: a stream of another device has events of its own") {
+    world const here(device::config{}.late().with_devices(2));
+    stream a;
+    on_device pool(pool_options{}.limit(2 * MiB));
+    void* const p = pool.write(a, 2 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+    stream far;
+    CHECK(device::launch(far, {}, {{p, 2 * MiB}}) == cudaSuccess);
+    pool.deallocate(far, p, 2 * MiB);
+    tally const calls;
+    CHECK(pool.write(a, 2 * MiB) == p);
+    CHECK(calls.of("cudaEventSynchronize") == 1);
+    CHECK(calls.of("cudaDeviceSynchronize") == 0);
+    pool.deallocate(a, p, 2 * MiB);
+    check_all_returns(pool);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+}
+
+TEST_CASE_TEMPLATE("after_event: a free on a stream that is no more is kept until settle", Pool, staging, on_device) {
+    world const here(device::config{}.late().with_devices(2));
+    stream a, b;
+    Pool pool;
+    void* const p = pool.write(a, 1 * MiB);
+    pool->used_on(p, a);
+    cudaStream_t const gone = b;
+    b.destroy();
+    pool->deallocate(gone, p, 1 * MiB); // against the rules
+    device::note_free(p, 1 * MiB, a);
+    CHECK(pool->in_use_bytes() == 0);
+    pool->trim();
+    CHECK(pool->reserved_bytes() != 0);
+    check_all_returns(pool);
+    CHECK(!device::reports(device::finding::destroyed_handle).empty());
+    device::clear_reports();
+}
+
+TEST_CASE("after_event: a thread that waits at the limit stands in nobody's way") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        world const here(device::config{}.random(seed));
+        stream a, b, c;
+        on_device pool(pool_options{}.limit(6 * MiB));
+        device::gate gate;
+        void* const p = pool.write(a, 4 * MiB);
+        CHECK(gate.close(a) == cudaSuccess);
+        pool.deallocate(a, p, 4 * MiB);
+        device::run_threads({[&] {
+                                 void* const q = pool.try_allocate(b, 6 * MiB);
+                                 if (q)
+                                     pool.deallocate(b, q, 6 * MiB);
+                             },
+                             [&] { pool->settle(); },
+                             [&] {
+                                 device::yield();
+                                 if (void* const q = pool.try_allocate(c, 2 * MiB))
+                                     pool.deallocate(c, q, 2 * MiB);
+                                 static_cast<void>(pool->facts());
+                                 gate.open();
+                             }});
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE("after_event: threads in turn") {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        world const here(device::config{}.random(seed));
+        stream a, b;
+        in_slabs pool(pool_options{}.limit(4 * MiB));
+        auto const loop = [&](cudaStream_t on, std::size_t bytes) {
+            for (int i = 0; i < 12; ++i)
+                if (void* const p = pool.try_allocate(on, bytes)) {
+                    CHECK(device::launch(on, {}, {{p, bytes}}) == cudaSuccess);
+                    pool.deallocate(on, p, bytes);
+                }
+        };
+        device::run_threads({[&] { loop(a, 2 * MiB); }, [&] { loop(b, 1 * KiB); }, [&] { loop(a, 1 * MiB); }});
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE_TEMPLATE("after_event: real threads", Pool, staging, in_slabs) {
+    world const here(device::config{}.eager());
+    stream streams[2];
+    Pool pool(pool_options{}.limit(16 * MiB));
+    std::vector<std::thread> threads;
+    for (unsigned thread = 0; thread < 4; ++thread)
+        threads.emplace_back([&, thread] {
+            for (unsigned i = 0; i < 300; ++i) {
+                cudaStream_t const on = (i + thread) % 3 == 0 ? cudaStreamPerThread
+                                                              : static_cast<cudaStream_t>(streams[(i ^ thread) % 2]);
+                std::size_t const bytes = 1 + (i * 7919 + thread * 104729) % (i % 5 == 0 ? 4 * MiB : 16 * KiB);
+                if (void* const p = pool.try_allocate(on, bytes)) {
+                    if (i % 8 == 0)
+                        pool->used_on(p, streams[thread % 2]);
+                    pool.deallocate(on, p, bytes);
+                }
+                if (i % 60 == 59)
+                    pool->settle();
+                if (i % 70 == 69)
+                    pool->trim(4 * MiB);
+                if (i % 30 == 29)
+                    CHECK(pool->facts().reserved_bytes <= 16 * MiB);
+            }
+        });
+    for (std::thread& each : threads)
+        each.join();
+    check_all_returns(pool);
+}
+
+#endif

@@ -1,0 +1,1017 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifdef WEIR_SIMULATED_CUDA
+
+// The traps that other pools fell into, each by name, and the rungs of the ladder. The simulated device runs work as
+// late as is legal unless a test says otherwise, so that what is not ordered is in flight.
+
+#include "stage.hpp"
+
+#include <string>
+#include <thread>
+
+using namespace stage;
+using weir::on_host;
+using weir::pool_options;
+using weir::usage_error;
+
+namespace {
+
+template <class Handover = grow_first, class Identity = checked, class Tuning = closing>
+using rule = stream_ordered<Identity, Handover, Tuning>;
+template <class Handover = grow_first, class Identity = checked>
+using usual = stream_ordered<Identity, Handover>;
+
+using fits = watched<pool_of<rule<>>>;
+using fits_compact = watched<pool_of<rule<wait_first>>>;
+using slabs = watched<pool_of<rule<>, sized>>;
+using slabs_compact = watched<pool_of<rule<wait_first>, sized>>;
+using loose = watched<pool_of<usual<>>>;
+
+pool_options limit(std::size_t bytes) { return pool_options{}.limit(bytes); }
+
+/// Everything comes back when the streams are done.
+template <class Pool>
+void check_all_returns(Pool& pool) {
+    pool->settle();
+    pool->trim();
+    CHECK(pool->reserved_bytes() == 0);
+    CHECK(pool->facts().live_blocks == 0);
+}
+
+} // namespace
+
+// ---- the ladder ---------------------------------------------------------------------------------------------
+
+TEST_CASE("stream_ordered: rung 1 asks the device nothing") {
+    world const here;
+    stream a;
+    loose pool;
+    void* const p = pool.write(a, 1 * MiB);
+    pool.deallocate(a, p, 1 * MiB);
+    tally const calls;
+    for (int i = 0; i < 100; ++i) {
+        CHECK(pool.allocate(a, 1 * MiB) == p);
+        pool.deallocate(a, p, 1 * MiB);
+    }
+    CHECK(calls.chunks() + calls.waits() + calls.records() + calls.queries() + calls.host_waits() == 0);
+    CHECK(device::pending() == 1); // the kernel has not run
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: rung 1 serves another size from what was freed, without a wait") {
+    world const here;
+    stream a;
+    loose pool;
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    tally const calls;
+    void* const q = pool.write(a, 1 * MiB);
+    CHECK(q == p);
+    CHECK(calls.records() == 1); // the open bytes were closed, once
+    CHECK(calls.chunks() + calls.waits() + calls.host_waits() == 0);
+    pool.deallocate(a, q, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE_TEMPLATE("stream_ordered: rung 2 takes what another stream is done with, without a wait", Pool, fits,
+                   fits_compact) {
+    world const here;
+    stream a, b;
+    Pool pool;
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    tally const calls;
+    CHECK(pool.write(b, 2 * MiB) == p);
+    CHECK(calls.queries() >= 1);
+    CHECK(calls.chunks() + calls.waits() + calls.host_waits() == 0);
+    pool.deallocate(b, p, 2 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: rung 3 comes before 4 where streams shall stay independent") {
+    world const here;
+    stream a, b;
+    fits pool;
+    device::gate gate;
+    void* const p = pool.write(a, 2 * MiB);
+    CHECK(gate.close(a) == cudaSuccess);
+    pool.deallocate(a, p, 2 * MiB);
+    tally const calls;
+    void* const q = pool.write(b, 2 * MiB);
+    CHECK(q != p);
+    CHECK(calls.chunks() == 1);
+    CHECK(calls.waits() + calls.host_waits() == 0);
+    CHECK(cudaStreamSynchronize(b) == cudaSuccess); // it does not hang behind the gate
+    gate.open();
+    pool.deallocate(b, q, 2 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: rung 4 comes before 3 where the footprint counts") {
+    world const here;
+    stream a, b;
+    fits_compact pool;
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    tally const calls;
+    CHECK(pool.write(b, 2 * MiB) == p);
+    CHECK(calls.waits() == 1);
+    CHECK(calls.chunks() + calls.host_waits() == 0);
+    CHECK(device::pending() >= 2); // nothing was waited for on the host
+    pool.deallocate(b, p, 2 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: rung 4 is climbed at the limit") {
+    world const here;
+    stream a, b;
+    fits pool(limit(2 * MiB));
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    tally const calls;
+    CHECK(pool.write(b, 2 * MiB) == p);
+    CHECK(calls.waits() == 1);
+    CHECK(calls.chunks() + calls.host_waits() == 0);
+    pool.deallocate(b, p, 2 * MiB);
+    CHECK(pool->reserved_bytes() == 2 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: what is left of a chunk needs no wait") {
+    world const here;
+    stream a, b;
+    watched<weir::pool<weir::upstream::device, fitted, usual<wait_first>, weir::growth::fixed<8 * MiB>>> pool;
+    device::gate gate;
+    void* const p = pool.write(a, 1 * MiB);
+    CHECK(gate.close(a) == cudaSuccess);
+    tally const calls;
+    void* const q = pool.write(b, 1 * MiB);
+    CHECK(calls.chunks() + calls.waits() + calls.host_waits() == 0);
+    CHECK(cudaStreamSynchronize(b) == cudaSuccess);
+    gate.open();
+    pool.deallocate(a, p, 1 * MiB);
+    pool.deallocate(b, q, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: rung 5 waits for several streams and joins what they freed") {
+    world const here;
+    stream a, b, c, d;
+    fits pool(limit(6 * MiB));
+    void* const whole = pool.allocate(a, 6 * MiB); // one chunk
+    pool.deallocate(a, whole, 6 * MiB);
+    void* const p = pool.write(a, 2 * MiB);
+    void* const q = pool.write(a, 2 * MiB);
+    void* const r = pool.write(a, 2 * MiB);
+    cudaEvent_t passed = nullptr;
+    CHECK(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming) == cudaSuccess);
+    CHECK(cudaEventRecord(passed, a) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(b, passed, 0) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(c, passed, 0) == cudaSuccess);
+    CHECK(cudaEventDestroy(passed) == cudaSuccess);
+    pool.deallocate(a, p, 2 * MiB);
+    pool.deallocate(b, q, 2 * MiB);
+    pool.deallocate(c, r, 2 * MiB);
+    tally const calls;
+    void* const again = pool.write(d, 6 * MiB);
+    CHECK(again == whole);
+    CHECK(calls.of("cudaEventSynchronize") >= 2);
+    CHECK(calls.of("cudaDeviceSynchronize") + calls.chunks() == 0);
+    pool.deallocate(d, again, 6 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: rung 5 gives chunks back and grows anew") {
+    world const here;
+    stream a, b;
+    fits pool(limit(4 * MiB));
+    void* const p = pool.write(a, 2 * MiB);
+    void* const q = pool.write(a, 2 * MiB);
+    CHECK(pool->facts().chunks == 2);
+    pool.deallocate(a, p, 2 * MiB);
+    pool.deallocate(a, q, 2 * MiB);
+    void* const r = pool.write(b, 4 * MiB); // two chunks do not join
+    CHECK(pool->facts().chunks == 1);
+    CHECK(pool->reserved_bytes() == 4 * MiB);
+    pool.deallocate(b, r, 4 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: rung 5 finds what an idle stream keeps for itself") {
+    world const here;
+    stream a, b;
+    loose pool(limit(4 * MiB));
+    void* const p = pool.write(a, 1 * MiB);
+    void* const q = pool.write(a, 1 * MiB);
+    pool.deallocate(a, p, 1 * MiB);
+    pool.deallocate(a, q, 1 * MiB); // both open: no event was recorded, and 'a' makes no more calls
+    tally const calls;
+    void* const r = pool.write(b, 4 * MiB);
+    CHECK(calls.of("cudaDeviceSynchronize") == 1);
+    pool.deallocate(b, r, 4 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: a block above the limit is refused at once") {
+    world const here;
+    stream a, b;
+    loose pool(limit(4 * MiB));
+    void* const p = pool.write(a, 1 * MiB);
+    pool.deallocate(a, p, 1 * MiB);
+    tally const calls;
+    CHECK(pool.try_allocate(b, 4 * MiB + 1) == nullptr);
+    CHECK(pool.try_allocate(on_host, 400 * MiB) == nullptr);
+    CHECK(calls.host_waits() + calls.chunks() == 0);
+    CHECK_THROWS_AS(static_cast<void>(pool->allocate(b, 5 * MiB)), weir::out_of_memory);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: the limit is exact") {
+    world const here;
+    stream a;
+    fits pool(limit(8 * MiB));
+    std::vector<void*> blocks;
+    for (int i = 0; i < 4; ++i)
+        blocks.push_back(pool.write(a, 2 * MiB));
+    CHECK(pool->reserved_bytes() == 8 * MiB);
+    CHECK(pool.try_allocate(a, 256) == nullptr);
+    for (void* each : blocks)
+        pool.deallocate(a, each, 2 * MiB);
+    CHECK(pool->reserved_bytes() == 8 * MiB);
+    check_all_returns(pool);
+}
+
+// ---- a donor's event travels with the bytes -------------------------------------------------------------------
+
+TEST_CASE_TEMPLATE("stream_ordered: a donor's event travels with the bytes over two moves", Pool, fits_compact,
+                   slabs_compact) {
+    for (std::size_t const bytes : {4 * KiB, 256 * KiB}) {
+        CAPTURE(bytes);
+        support::every_schedule([&] {
+            stream a, b, c;
+            Pool pool(limit(2 * MiB));
+            std::vector<void*> all;
+            while (void* const p = pool.try_allocate(a, bytes)) {
+                CHECK(device::launch(a, {}, {{p, bytes}}) == cudaSuccess);
+                all.push_back(p);
+            }
+            for (void* each : all) // in flight on 'a'
+                pool.deallocate(a, each, bytes);
+            void* const first = pool.allocate(b, bytes); // moves to 'b', which waits for 'a'
+            void* const second = pool.allocate(b, bytes);
+            pool.deallocate(b, second, bytes); // unused: only the event of 'a' tells when it is free
+            tally const calls;
+            std::vector<void*> taken;
+            while (void* const p = pool.try_allocate(c, bytes)) { // and on to 'c'
+                CHECK(device::launch(c, {}, {{p, bytes}}) == cudaSuccess);
+                taken.push_back(p);
+            }
+            CHECK(taken.size() + 1 == all.size());
+            for (void* each : taken)
+                pool.deallocate(c, each, bytes);
+            pool.deallocate(b, first, bytes);
+            check_all_returns(pool);
+        });
+    }
+}
+
+TEST_CASE("stream_ordered: bytes that moved in a slab are ordered after their donor where a third stream takes them") {
+    world const here;
+    stream a, b, c;
+    slabs pool(limit(2 * MiB));
+    // One slab of 16 KiB, whole again and in flight on 'a', and nothing else.
+    void* const rest = pool.allocate(a, 2 * MiB - 16 * KiB);
+    std::vector<void*> all;
+    while (void* const p = pool.try_allocate(a, 1 * KiB)) {
+        CHECK(device::launch(a, {}, {{p, 1 * KiB}}) == cudaSuccess);
+        all.push_back(p);
+    }
+    CHECK(all.size() == 16);
+    for (void* each : all)
+        pool.deallocate(a, each, 1 * KiB);
+    tally const calls;
+    void* const p = pool.write(b, 1 * KiB); // the slab moves to 'b'
+    CHECK(calls.waits() == 1);
+    void* const q = pool.write(c, 1 * KiB); // a block of it to 'c'
+    CHECK(calls.waits() == 2);
+    CHECK(p != q);
+    CHECK(calls.host_waits() == 0);
+    pool.deallocate(b, p, 1 * KiB);
+    pool.deallocate(c, q, 1 * KiB);
+    pool.deallocate(a, rest, 2 * MiB - 16 * KiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: what was gathered is no sooner free than it was") {
+    world const here;
+    stream a, b, c;
+    slabs pool(limit(4 * MiB));
+    void* const p = pool.write(a, 1 * MiB);
+    void* const q = pool.write(b, 1 * MiB);
+    pool.deallocate(a, p, 1 * MiB);
+    pool.deallocate(b, q, 1 * MiB);
+    CHECK(cudaStreamSynchronize(b) == cudaSuccess);
+    pool->trim(4 * MiB); // gathers what 'b' is done with; what 'a' still uses stays with 'a'
+    void* const r = pool.write(c, 1 * MiB);
+    void* const s = pool.write(c, 1 * MiB);
+    void* const t = pool.write(c, 1 * MiB);
+    for (void* each : {r, s, t})
+        pool.deallocate(c, each, 1 * MiB);
+    check_all_returns(pool);
+}
+
+// ---- a handle is no identity ------------------------------------------------------------------------------------
+
+TEST_CASE_TEMPLATE("stream_ordered: a stream that bears the handle of a destroyed one gets none of its open bytes", Pool,
+                   loose, watched<pool_of<usual<>, sized>>) {
+    for (std::size_t const bytes : {4 * KiB, 1 * MiB}) {
+        CAPTURE(bytes);
+        support::every_schedule([&] {
+            Pool pool;
+            stream a;
+            cudaStream_t const handle = a;
+            void* const p = pool.write(a, bytes);
+            pool.deallocate(a, p, bytes);
+            a.destroy(); // with the kernel perhaps still to run
+            stream b;
+            REQUIRE(static_cast<cudaStream_t>(b) == handle); // CUDA does so
+            void* const q = pool.write(b, bytes);
+            CHECK(q != p);
+            pool.deallocate(b, q, bytes);
+            check_all_returns(pool);
+        });
+    }
+}
+
+TEST_CASE("stream_ordered: a free on a stream of an old handle does not lend the old stream its event") {
+    world const here;
+    loose pool;
+    stream a, c;
+    void* const p = pool.write(a, 1 * MiB);
+    void* const q = pool.allocate(a, 8 * MiB);
+    pool.deallocate(a, p, 1 * MiB); // open
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    CHECK(device::launch(a, {}, {{q, 8 * MiB}}) == cudaSuccess);
+    cudaEvent_t last = nullptr;
+    CHECK(cudaEventCreateWithFlags(&last, cudaEventDisableTiming) == cudaSuccess);
+    CHECK(cudaEventRecord(last, a) == cudaSuccess);
+    a.destroy();
+    stream b; // the same handle
+    CHECK(cudaStreamWaitEvent(b, last, 0) == cudaSuccess);
+    CHECK(cudaEventDestroy(last) == cudaSuccess);
+    pool.deallocate(b, q, 8 * MiB); // too large to stay open, and no event of 'b' may stand for the bytes of 'a'
+    void* const r = pool.write(c, 1 * MiB);
+    void* const s = pool.write(b, 1 * MiB);
+    CHECK(r != p);
+    CHECK(s != p);
+    pool.deallocate(c, r, 1 * MiB);
+    pool.deallocate(b, s, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: an event recorded before the destroy stays good") {
+    world const here;
+    fits pool(limit(2 * MiB));
+    stream a;
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    a.destroy();
+    stream b;
+    tally const calls;
+    CHECK(pool.write(b, 2 * MiB) == p); // ordered after the old stream's event
+    CHECK(calls.waits() == 1);
+    CHECK(calls.host_waits() == 0);
+    pool.deallocate(b, p, 2 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: stranded bytes come back by settle") {
+    world const here;
+    loose pool;
+    for (int i = 0; i < 20; ++i) {
+        stream a; // the same handle each time
+        void* const p = pool.write(a, 1 * MiB);
+        pool.deallocate(a, p, 1 * MiB);
+    }
+    CHECK(pool->in_use_bytes() == 0);
+    CHECK(device::pending() != 0);
+    pool->trim();
+    CHECK(pool->reserved_bytes() != 0); // nobody knows when those streams are done
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: the limit is reached with stranded bytes, and they are waited for") {
+    world const here;
+    loose pool(limit(2 * MiB));
+    for (int i = 0; i < 20; ++i) {
+        stream a;
+        void* const p = pool.write(a, 2 * MiB);
+        pool.deallocate(a, p, 2 * MiB);
+    }
+    CHECK(pool->reserved_bytes() == 2 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: a promise saves the questions") {
+    world const here;
+    stream a;
+    watched<pool_of<usual<grow_first, promised>>> pool;
+    void* const p = pool.write(a, 1 * MiB);
+    pool.deallocate(a, p, 1 * MiB);
+    std::uint64_t const before = device::calls();
+    for (int i = 0; i < 10; ++i)
+        pool->deallocate(a, pool->allocate(a, 1 * MiB), 1 * MiB);
+    CHECK(device::calls() == before);
+    check_all_returns(pool);
+}
+
+// ---- record before publishing ------------------------------------------------------------------------------------
+
+TEST_CASE_TEMPLATE("stream_ordered: no thread sees a freed block before its event", Pool, slabs, fits_compact) {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        world const here(device::config{}.random(seed));
+        stream a, b;
+        Pool pool(limit(4 * MiB));
+        auto const loop = [&](cudaStream_t on, std::size_t bytes) {
+            for (int i = 0; i < 12; ++i)
+                if (void* const p = pool.try_allocate(on, bytes)) {
+                    CHECK(device::launch(on, {}, {{p, bytes}}) == cudaSuccess);
+                    pool.deallocate(on, p, bytes);
+                }
+        };
+        device::run_threads({[&] { loop(a, 2 * MiB); }, [&] { loop(b, 2 * MiB); }, [&] { loop(a, 1 * MiB); }});
+        check_all_returns(pool);
+    }
+}
+
+// ---- used on a second stream -------------------------------------------------------------------------------------
+
+TEST_CASE_TEMPLATE("stream_ordered: a block that another stream uses is not handed out before that is over", Pool, loose,
+                   fits, watched<pool_of<usual<>, sized>>) {
+    for (std::size_t const bytes : {4 * KiB, 1 * MiB}) {
+        CAPTURE(bytes);
+        world const here;
+        stream a, b;
+        Pool pool;
+        void* const p = pool.allocate(a, bytes);
+        CHECK(device::launch(b, {}, {{p, bytes}}) == cudaSuccess);
+        pool->used_on(p, b);
+        pool.deallocate(a, p, bytes);
+        CHECK(pool->in_use_bytes() == 0);
+        void* const q = pool.write(a, bytes); // its own stream could have it, were it not for 'b'
+        CHECK(q != p);
+        pool.deallocate(a, q, bytes);
+        CHECK(cudaStreamSynchronize(b) == cudaSuccess);
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE("stream_ordered: after the other stream's use the block is there again") {
+    world const here;
+    stream a, b;
+    loose pool;
+    void* const p = pool.allocate(a, 8 * MiB);
+    CHECK(device::launch(b, {}, {{p, 8 * MiB}}) == cudaSuccess);
+    pool->used_on(p, b);
+    CHECK(device::launch(b, {}, {{p, 8 * MiB}}) == cudaSuccess);
+    pool->used_on(p, b); // a later use needs another mark
+    pool.deallocate(a, p, 8 * MiB);
+    CHECK(cudaStreamSynchronize(b) == cudaSuccess);
+    tally const calls;
+    CHECK(pool.write(a, 8 * MiB) == p);
+    CHECK(calls.chunks() + calls.waits() + calls.host_waits() == 0);
+    pool.deallocate(a, p, 8 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: a second stream may be destroyed before the free") {
+    world const here;
+    stream a;
+    fits pool(limit(2 * MiB));
+    void* const p = pool.allocate(a, 2 * MiB);
+    {
+        stream b;
+        CHECK(device::launch(b, {}, {{p, 2 * MiB}}) == cudaSuccess);
+        pool->used_on(p, b);
+    }
+    pool.deallocate(a, p, 2 * MiB);
+    tally const calls;
+    CHECK(pool.write(a, 2 * MiB) == p); // at the limit 'a' waits for what 'b' did
+    CHECK(calls.waits() == 1);
+    CHECK(calls.host_waits() == 0);
+    pool.deallocate(a, p, 2 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: a third stream finds a block with a second use when all is over") {
+    for (bool const over : {false, true}) {
+        CAPTURE(over);
+        world const here;
+        stream a, b, c;
+        fits pool(limit(2 * MiB));
+        void* const p = pool.write(a, 2 * MiB);
+        CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+        CHECK(device::launch(b, {{p, 2 * MiB}}, {}) == cudaSuccess);
+        pool->used_on(p, b);
+        CHECK(device::launch(a, {{p, 2 * MiB}}, {}) == cudaSuccess);
+        pool.deallocate(a, p, 2 * MiB);
+        if (over) {
+            CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+            CHECK(cudaStreamSynchronize(b) == cudaSuccess);
+        }
+        tally const calls;
+        CHECK(pool.write(c, 2 * MiB) == p); // 'a' makes no more calls
+        CHECK(calls.of("cudaDeviceSynchronize") == 0);
+        if (over)
+            CHECK(calls.host_waits() == 0);
+        pool.deallocate(c, p, 2 * MiB);
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE("stream_ordered: the host's free waits for second uses, and for nothing else") {
+    world const here;
+    stream a, b;
+    loose pool;
+    void* const p = pool->allocate_sync(1 * MiB);
+    CHECK(device::launch(b, {}, {{p, 1 * MiB}}) == cudaSuccess);
+    pool->used_on(p, b);
+    pool->deallocate_sync(p, 1 * MiB);
+    CHECK(device::pending() != 0);
+    void* const q = pool->allocate_sync(1 * MiB);
+    CHECK(q != p);
+    CHECK(device::pending() != 0);
+    pool->deallocate_sync(q, 1 * MiB);
+    CHECK(pool->allocate_sync(1 * MiB) == q); // at once
+    CHECK(device::pending() != 0);
+    pool->deallocate_sync(q, 1 * MiB);
+    CHECK(cudaStreamSynchronize(b) == cudaSuccess);
+    check_all_returns(pool);
+}
+
+// ---- capture ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Captures on a stream for a scope; 'end' must find the capture whole.
+class capture {
+public:
+    explicit capture(cudaStream_t on, cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) : on_(on) {
+        REQUIRE(cudaStreamBeginCapture(on, mode) == cudaSuccess);
+    }
+    ~capture() {
+        if (exec_)
+            CHECK(cudaGraphExecDestroy(exec_) == cudaSuccess);
+        if (graph_)
+            CHECK(cudaGraphDestroy(graph_) == cudaSuccess);
+    }
+    capture(capture const&) = delete;
+    capture& operator=(capture const&) = delete;
+    void end() {
+        cudaStreamCaptureStatus status{};
+        CHECK(cudaStreamIsCapturing(on_, &status) == cudaSuccess);
+        CHECK(status == cudaStreamCaptureStatusActive);
+        REQUIRE(cudaStreamEndCapture(on_, &graph_) == cudaSuccess);
+        REQUIRE(cudaGraphInstantiate(&exec_, graph_, 0) == cudaSuccess);
+    }
+    void launch(cudaStream_t on) { CHECK(cudaGraphLaunch(exec_, on) == cudaSuccess); }
+
+private:
+    cudaStream_t on_;
+    cudaGraph_t graph_ = nullptr;
+    cudaGraphExec_t exec_ = nullptr;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("stream_ordered: an allocation on a captured stream is refused and the capture goes on", Pool, loose,
+                   fits, slabs) {
+    world const here;
+    stream a;
+    Pool pool;
+    for (bool const known : {false, true}) {
+        CAPTURE(known);
+        auto const before = pool->facts();
+        capture graph(a);
+        tally const calls;
+        CHECK_THROWS_AS(static_cast<void>(pool->allocate(a, 1 * MiB)), usage_error);
+        CHECK_THROWS_AS(static_cast<void>(pool->try_allocate(a, 256)), usage_error);
+        CHECK(calls.of("cudaStreamGetId") == 0); // which would break the capture
+        CHECK(calls.of("cudaStreamGetDevice") == 0);
+        graph.end();
+        CHECK(pool->facts().in_use_bytes == before.in_use_bytes);
+        CHECK(pool->facts().reserved_bytes == before.reserved_bytes);
+        void* const p = pool.write(a, 1 * MiB);
+        pool.deallocate(a, p, 1 * MiB);
+    }
+    check_all_returns(pool);
+}
+
+TEST_CASE_TEMPLATE("stream_ordered: what a captured stream frees is not handed out while the graph lives", Pool, loose,
+                   fits, slabs) {
+    for (std::size_t const bytes : {4 * KiB, 8 * MiB}) {
+        CAPTURE(bytes);
+        world const here;
+        stream a, b;
+        Pool pool;
+        void* const p = pool.allocate(a, bytes);
+        capture graph(a);
+        CHECK(device::launch(a, {}, {{p, bytes}}) == cudaSuccess);
+        tally const calls;
+        pool.deallocate(a, p, bytes);
+        CHECK(pool->in_use_bytes() == 0);
+        CHECK(calls.records() == 0); // no event on a captured stream
+        CHECK(calls.of("cudaStreamGetId") == 0);
+        CHECK(calls.of("cudaStreamGetDevice") == 0);
+        graph.end();
+        pool->settle();
+        for (cudaStream_t on : {static_cast<cudaStream_t>(a), static_cast<cudaStream_t>(b)}) {
+            void* const q = pool.write(on, bytes);
+            CHECK(q != p);
+            pool.deallocate(on, q, bytes);
+        }
+        graph.launch(b); // and uses the block
+        pool->settle();
+        pool->trim();
+        CHECK(pool->facts().live_blocks == 0);
+        CHECK(pool->reserved_bytes() > 0); // the chunk stays until the pool ends
+    }
+}
+
+TEST_CASE("stream_ordered: a free on a captured stream that the pool does not know leaves the capture whole") {
+    world const here;
+    stream a, b;
+    loose pool;
+    watched<pool_of<usual<grow_first, promised>>> trusting;
+    void* const p = pool.allocate(a, 1 * MiB);
+    void* const q = trusting.allocate(a, 1 * MiB);
+    {
+        capture graph(b);
+        tally const calls;
+        pool.deallocate(b, p, 1 * MiB);
+        trusting.deallocate(b, q, 1 * MiB);
+        CHECK(calls.of("cudaStreamGetId") == 0);
+        CHECK(calls.of("cudaStreamGetDevice") == 0);
+        CHECK(calls.records() == 0);
+        graph.end();
+    }
+    CHECK(pool->in_use_bytes() == 0);
+    CHECK(trusting->in_use_bytes() == 0);
+}
+
+TEST_CASE("stream_ordered: the legacy stream's frees outlast the capture of a blocking stream") {
+    world const here;
+    stream a(cudaStreamDefault);
+    loose pool;
+    void* const p = pool.write(cudaStreamLegacy, 1 * MiB);
+    void* const q = pool.write(cudaStreamLegacy, 8 * MiB);
+    {
+        capture graph(a);
+        pool.deallocate(cudaStreamLegacy, p, 1 * MiB); // the legacy stream may not be used meanwhile
+        pool.deallocate(cudaStreamLegacy, q, 8 * MiB);
+        CHECK_THROWS_AS(static_cast<void>(pool->allocate(cudaStreamLegacy, 256)), usage_error);
+        graph.end();
+    }
+    CHECK(pool->in_use_bytes() == 0);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: a thread's default stream may be captured") {
+    world const here;
+    loose pool;
+    watched<pool_of<usual<grow_first, promised>>> trusting;
+    void* const p = pool.allocate(cudaStreamPerThread, 1 * MiB);
+    void* const q = trusting.allocate(cudaStreamPerThread, 1 * MiB);
+    capture graph(cudaStreamPerThread);
+    tally const calls;
+    CHECK_THROWS_AS(static_cast<void>(pool->allocate(cudaStreamPerThread, 256)), usage_error);
+    CHECK_THROWS_AS(static_cast<void>(trusting->allocate(cudaStreamPerThread, 256)), usage_error);
+    pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
+    trusting.deallocate(cudaStreamPerThread, q, 1 * MiB);
+    CHECK(calls.of("cudaStreamGetId") == 0);
+    CHECK(calls.records() == 0);
+    graph.end();
+}
+
+TEST_CASE("stream_ordered: 'used_on' a captured stream is refused") {
+    world const here;
+    stream a, b;
+    loose pool;
+    void* const p = pool.allocate(a, 1 * MiB);
+    {
+        capture graph(b);
+        CHECK_THROWS_AS(pool->used_on(p, b), usage_error);
+        graph.end();
+    }
+    pool.deallocate(a, p, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: housekeeping does not break another stream's capture") {
+    for (bool const other_thread : {false, true})
+        for (cudaStreamCaptureMode const mode :
+             {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+            CAPTURE(other_thread);
+            CAPTURE(static_cast<int>(mode));
+            world const here;
+            stream a, b, c;
+            stream captured;
+            fits pool(limit(8 * MiB));
+            slabs small;
+            void* const p = pool.write(a, 2 * MiB);
+            void* const q = pool.write(b, 2 * MiB);
+            capture graph(captured, mode);
+            auto const work = [&] {
+                pool->used_on(p, b);
+                pool.deallocate(a, p, 2 * MiB); // deferred
+                pool.deallocate(b, q, 2 * MiB); // covered
+                void* const grown = pool.write(c, 4 * MiB);
+                void* const lent = pool.write(c, 2 * MiB);   // rung 4
+                void* const waited = pool.write(a, 2 * MiB); // rung 4: 'a' waits for 'b'
+                for (void* each : {lent, waited})
+                    pool.deallocate(each == lent ? c : a, each, 2 * MiB);
+                pool.deallocate(c, grown, 4 * MiB);
+                void* const joined = pool.write(b, 8 * MiB); // rung 5: chunks go back
+                pool.deallocate(b, joined, 8 * MiB);
+                void* const host = pool->allocate_sync(1 * MiB);
+                pool->deallocate_sync(host, 1 * MiB);
+                pool->trim();
+                void* const little = small.write(a, 1 * KiB);
+                small.deallocate(a, little, 1 * KiB);
+                void* const moved = small.write(b, 1 * KiB);
+                small.deallocate(b, moved, 1 * KiB);
+            };
+            if (other_thread)
+                std::thread(work).join();
+            else
+                work();
+            graph.end();
+        }
+}
+
+// ---- threads, devices, default streams -------------------------------------------------------------------------------
+
+TEST_CASE("stream_ordered: a thread that ends leaves nothing without an event") {
+    for (bool const second_use : {false, true}) {
+        CAPTURE(second_use);
+        world const here;
+        stream a, b;
+        loose pool(limit(2 * MiB));
+        void* p = nullptr;
+        std::thread([&] {
+            p = pool.write(cudaStreamPerThread, 2 * MiB);
+            if (second_use) {
+                cudaEvent_t written = nullptr;
+                CHECK(cudaEventCreateWithFlags(&written, cudaEventDisableTiming) == cudaSuccess);
+                CHECK(cudaEventRecord(written, cudaStreamPerThread) == cudaSuccess);
+                CHECK(cudaStreamWaitEvent(b, written, 0) == cudaSuccess);
+                CHECK(cudaEventDestroy(written) == cudaSuccess);
+                CHECK(device::launch(b, {{p, 2 * MiB}}, {}) == cudaSuccess);
+                pool->used_on(p, b);
+            }
+            pool.deallocate(cudaStreamPerThread, p, 2 * MiB);
+        }).join();
+        tally const calls;
+        CHECK(pool.write(a, 2 * MiB) == p);
+        CHECK(calls.of("cudaDeviceSynchronize") == 0);
+        pool.deallocate(a, p, 2 * MiB);
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE("stream_ordered: each thread's default stream is a stream of its own") {
+    world const here;
+    loose pool;
+    void* const p = pool.write(cudaStreamPerThread, 1 * MiB);
+    pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
+    void* q = nullptr;
+    std::thread([&] {
+        q = pool.write(cudaStreamPerThread, 1 * MiB);
+        pool.deallocate(cudaStreamPerThread, q, 1 * MiB);
+    }).join();
+    CHECK(q != p);
+    CHECK(pool.allocate(cudaStreamPerThread, 1 * MiB) == p);
+    pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: the legacy stream has one set under both its names") {
+    world const here;
+    loose pool;
+    void* const p = pool.write(cudaStreamLegacy, 1 * MiB);
+    pool.deallocate(cudaStreamLegacy, p, 1 * MiB);
+    CHECK(pool.write(cudaStream_t{}, 1 * MiB) == p);
+    pool.deallocate(cudaStream_t{}, p, 1 * MiB);
+    CHECK(pool.allocate(cudaStreamLegacy, 1 * MiB) == p);
+    pool.deallocate(cudaStreamLegacy, p, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE_TEMPLATE("stream_ordered: another device may be current", Pool, loose, slabs,
+                   watched<pool_of<usual<grow_first, promised>>>) {
+    world const here(device::config{}.late().with_devices(2));
+    Pool pool(limit(4 * MiB));
+    stream a, b;
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    void* const p = pool.write(a, 2 * MiB);
+    cudaPointerAttributes attributes{};
+    CHECK(cudaPointerGetAttributes(&attributes, p) == cudaSuccess);
+    CHECK(attributes.device == 0);
+    void* const q = pool.write(b, 2 * MiB);
+    CHECK(device::launch(b, {{q, 1}}, {}) == cudaSuccess);
+    pool->used_on(q, a);
+    pool.deallocate(a, p, 2 * MiB);
+    pool.deallocate(b, q, 2 * MiB);
+    void* const r = pool.write(b, 4 * MiB);
+    pool.deallocate(b, r, 4 * MiB);
+    check_all_returns(pool);
+    int current = 0;
+    CHECK(cudaGetDevice(&current) == cudaSuccess);
+    CHECK(current == 1);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+}
+
+TEST_CASE("stream_ordered: a stream of another device is refused, and its frees wait for it") {
+    world const here(device::config{}.late().with_devices(2));
+    fits pool(limit(2 * MiB));
+    stream a;
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+    stream far;
+    for (cudaStream_t on : {static_cast<cudaStream_t>(far), cudaStreamLegacy, cudaStreamPerThread}) {
+        try {
+            static_cast<void>(pool->allocate(on, 256));
+            FAIL("it was not refused");
+        } catch (usage_error const& error) {
+            CHECK(std::string(error.what()).find("device 1") != std::string::npos);
+            CHECK(std::string(error.what()).find("device 0") != std::string::npos);
+        }
+    }
+    CHECK(pool->reserved_bytes() == 0);
+    void* const p = pool.allocate(a, 2 * MiB);
+    CHECK(device::launch(far, {}, {{p, 2 * MiB}}) == cudaSuccess);
+    pool.deallocate(far, p, 2 * MiB);
+    CHECK(pool->in_use_bytes() == 0);
+    CHECK(pool.write(a, 2 * MiB) == p); // after the other device's kernel
+    pool->used_on(p, far);              // a second use may be there
+    CHECK(device::launch(far, {{p, 0}}, {}) == cudaSuccess);
+    pool.deallocate(a, p, 2 * MiB);
+    check_all_returns(pool);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+}
+
+TEST_CASE("stream_ordered: memory of no device hands over between devices") {
+    world const here(device::config{}.late().with_devices(2));
+    watched<pool_of<rule<wait_first>, fitted, weir::upstream::managed>> pool(limit(2 * MiB));
+    stream a;
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    stream far;
+    void* const p = pool.write(far, 2 * MiB);
+    pool.deallocate(far, p, 2 * MiB);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    tally const calls;
+    CHECK(pool.write(a, 2 * MiB) == p);
+    CHECK(calls.waits() == 1);
+    pool.deallocate(a, p, 2 * MiB);
+    CHECK(device::pending() != 0);
+    check_all_returns(pool);
+    CHECK(device::pending() == 0); // both devices were waited for
+}
+
+TEST_CASE("stream_ordered: a pool that ends waits for uses on another device") {
+    world const here(device::config{}.late().with_devices(2));
+    stream a;
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+    stream far;
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    {
+        fits pool;
+        void* const p = pool.allocate(a, 2 * MiB);
+        CHECK(device::launch(far, {}, {{p, 2 * MiB}}) == cudaSuccess);
+        pool->used_on(p, far);
+        pool.deallocate(a, p, 2 * MiB);
+        CHECK(device::pending() != 0);
+    }
+    CHECK(device::pending() == 0);
+}
+
+TEST_CASE("stream_ordered: a free on a stream that is no more is kept until settle") {
+    world const here;
+    fits pool;
+    stream a;
+    void* const p = pool.write(a, 2 * MiB);
+    cudaStream_t const gone = a;
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    a.destroy();
+    pool->deallocate(gone, p, 2 * MiB); // against the rules
+    device::note_free_host(p, 2 * MiB);
+    CHECK(pool->in_use_bytes() == 0);
+    check_all_returns(pool);
+    CHECK(!device::reports(device::finding::destroyed_handle).empty());
+    device::clear_reports();
+}
+
+// ---- threads ------------------------------------------------------------------------------------------------------------
+
+// Known to fail with wait_first, and so not run with it yet: the thread that waits is refused for some seeds, though all
+// memory is free in the end.
+TEST_CASE_TEMPLATE("stream_ordered: a thread that waits at the limit stands in nobody's way", Handover, grow_first) {
+    // The stream that one thread waits for goes on when the other, which wants memory too, opens its gate.
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        world const here(device::config{}.random(seed));
+        stream a, b, c;
+        watched<pool_of<rule<Handover>>> pool(limit(6 * MiB));
+        device::gate gate;
+        void* const p = pool.write(a, 4 * MiB);
+        CHECK(gate.close(a) == cudaSuccess);
+        pool.deallocate(a, p, 4 * MiB);
+        device::run_threads({[&] {
+                                 void* const q = pool.write(b, 6 * MiB);
+                                 pool.deallocate(b, q, 6 * MiB);
+                             },
+                             [&] {
+                                 device::yield();
+                                 if (void* const q = pool.try_allocate(c, 2 * MiB))
+                                     pool.deallocate(c, q, 2 * MiB);
+                                 static_cast<void>(pool->facts());
+                                 gate.open();
+                             }});
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE("stream_ordered: 'settle' vouches for nothing that came while it waited") {
+    // One thread settles; the other moves a slab that is in flight to its own stream meanwhile.
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        CAPTURE(seed);
+        world const here(device::config{}.random(seed));
+        stream a, b, c;
+        slabs_compact pool(limit(2 * MiB));
+        void* const rest = pool.allocate(a, 1 * MiB);
+        void* const warm = pool.allocate(b, 1 * KiB); // 'b' is known
+        device::run_threads(
+            {[&] { pool->settle(); },
+             [&] {
+                 std::vector<void*> all;
+                 while (void* const p = pool.try_allocate(a, 1 * KiB)) {
+                     CHECK(device::launch(a, {}, {{p, 1 * KiB}}) == cudaSuccess);
+                     all.push_back(p);
+                 }
+                 for (void* each : all)
+                     pool.deallocate(a, each, 1 * KiB);
+                 void* const moved = pool.write(b, 1 * KiB);
+                 void* const third = pool.write(c, 1 * KiB);
+                 pool.deallocate(c, third, 1 * KiB);
+                 pool.deallocate(b, moved, 1 * KiB);
+             }});
+        pool.deallocate(b, warm, 1 * KiB);
+        pool.deallocate(a, rest, 1 * MiB);
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE_TEMPLATE("stream_ordered: real threads", Pool, watched<pool_of<usual<>, sized>>, fits_compact,
+                   watched<pool_of<usual<wait_first, promised>, sized>>) {
+    world const here(device::config{}.eager());
+    stream streams[3];
+    Pool pool(limit(16 * MiB));
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread)
+        threads.emplace_back([&, thread] {
+            std::uint64_t state = static_cast<std::uint64_t>(thread) + 1;
+            auto const below = [&](std::size_t n) {
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                return static_cast<std::size_t>(state >> 33) % n;
+            };
+            for (int i = 0; i < 300; ++i) {
+                std::size_t const place = below(4);
+                cudaStream_t const on =
+                    place == 3 ? cudaStreamPerThread : static_cast<cudaStream_t>(streams[place]);
+                std::size_t const bytes = 1 + below(below(4) == 0 ? 4 * MiB : 16 * KiB);
+                if (void* const p = pool.try_allocate(on, bytes)) {
+                    if (below(8) == 0)
+                        pool->used_on(p, streams[below(3)]);
+                    pool.deallocate(on, p, bytes);
+                }
+                switch (below(40)) {
+                case 0: pool->settle(); break;
+                case 1: pool->trim(below(16) * MiB); break;
+                case 2: CHECK(pool->facts().reserved_bytes <= 16 * MiB); break;
+                case 3:
+                    if (void* const p = pool.try_allocate(on_host, bytes))
+                        pool.deallocate(on_host, p, bytes);
+                    break;
+                default: break;
+                }
+            }
+        });
+    for (std::thread& each : threads)
+        each.join();
+    check_all_returns(pool);
+}
+
+#endif

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <string>
+#include <support/sentence.hpp>
+#include <weir/runtime/check.hpp>
+#ifdef WEIR_SIMULATED_CUDA
+#include <simulated_cuda/simulated_cuda.hpp>
+#endif
+
+using support::sentence_of;
+using weir::advice_for;
+using weir::check;
+using weir::cuda_error;
+
+namespace {
+
+std::string said(cudaError_t error) {
+    return sentence_of<cuda_error>([&] { check(error, "cudaThing"); });
+}
+
+} // namespace
+
+TEST_CASE("check: success passes") {
+    CHECK_NOTHROW(check(cudaSuccess, "cudaThing"));
+    CHECK_FALSE(weir::out_of_room(cudaSuccess, "cudaMalloc"));
+    CHECK(weir::succeeded(cudaSuccess));
+}
+
+TEST_CASE("check: a failure names the call, CUDA's name and number of the error") {
+    try {
+        check(cudaErrorInvalidValue, "cudaThing");
+        FAIL_CHECK("nothing was thrown");
+    } catch (cuda_error const& error) {
+        CHECK(std::string(error.call()) == "cudaThing");
+        CHECK(error.code() == static_cast<int>(cudaErrorInvalidValue));
+        CHECK(std::string(error.what()) == "weir: cudaThing failed with cudaErrorInvalidValue (1)");
+    }
+}
+
+TEST_CASE("check: what a user can do something about says what to do") {
+    CHECK_SAYS(said(cudaErrorNoDevice), "no GPU is visible; check 'nvidia-smi' and CUDA_VISIBLE_DEVICES");
+    CHECK_SAYS(said(cudaErrorInsufficientDriver), "install or update the driver, or build with an older toolkit");
+    CHECK_SAYS(said(cudaErrorInvalidDevice), "cudaGetDeviceCount says how many there are");
+    CHECK_SAYS(said(cudaErrorInvalidResourceHandle), "the stream or event was destroyed, or belongs to another device");
+    CHECK_SAYS(said(cudaErrorIllegalAddress), "run it under compute-sanitizer");
+    CHECK_SAYS(said(cudaErrorLaunchFailure), "an earlier kernel faulted");
+    for (cudaError_t each :
+         {cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated, cudaErrorStreamCaptureImplicit})
+        CHECK_SAYS(said(each), "make it before the capture begins");
+    for (cudaError_t each : {cudaErrorNoDevice, cudaErrorInsufficientDriver, cudaErrorInvalidDevice,
+                             cudaErrorInvalidResourceHandle, cudaErrorIllegalAddress})
+        CHECK(said(each).find("weir: cudaThing failed with cudaError") == 0);
+}
+
+TEST_CASE("check: where CUDA's name says it all, nothing is added") {
+    CHECK(std::string(advice_for(cudaErrorUnknown)).empty());
+    CHECK(std::string(advice_for(cudaSuccess)).empty());
+    CHECK(said(cudaErrorUnknown) == "weir: cudaThing failed with cudaErrorUnknown (999)");
+}
+
+TEST_CASE("check: no room is an answer, any other failure an error") {
+    CHECK(weir::out_of_room(cudaErrorMemoryAllocation, "cudaMalloc"));
+    CHECK_THROWS_AS(weir::out_of_room(cudaErrorUnknown, "cudaMalloc"), cuda_error);
+    CHECK_SAYS(sentence_of<cuda_error>([] { weir::out_of_room(cudaErrorNoDevice, "cudaMalloc"); }),
+               "weir: cudaMalloc failed with cudaErrorNoDevice (100): no GPU is visible");
+}
+
+TEST_CASE("check: succeeded tells, and throws nothing") {
+    CHECK_FALSE(weir::succeeded(cudaErrorUnknown));
+    CHECK_FALSE(weir::succeeded(cudaErrorMemoryAllocation));
+    CHECK(noexcept(weir::succeeded(cudaErrorUnknown)));
+}
+
+TEST_CASE("check: a failure that was reported is not found again by somebody else's cudaGetLastError") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+#endif
+    auto const fail = [] {
+        int value = 0;
+        return cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 12345); // no such device
+    };
+    static_cast<void>(cudaGetLastError());
+    cudaError_t const error = fail();
+    REQUIRE(error == cudaErrorInvalidDevice);
+    REQUIRE(cudaPeekAtLastError() == error); // CUDA keeps it
+    CHECK_THROWS_AS(check(error, "cudaDeviceGetAttribute"), cuda_error);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+
+    void* p = nullptr;
+    cudaError_t const none = cudaMalloc(&p, std::size_t{1} << 60);
+    REQUIRE(none == cudaErrorMemoryAllocation);
+    CHECK(weir::out_of_room(none, "cudaMalloc"));
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+
+    CHECK_FALSE(weir::succeeded(fail()));
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("check: with no GPU, and with a driver that is too old, the first call says so") {
+    {
+        simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));
+        void* p = nullptr;
+        CHECK_SAYS(sentence_of<cuda_error>([&] { check(cudaMalloc(&p, 256), "cudaMalloc"); }), "no GPU is visible");
+        world.forgive();
+    }
+    {
+        simulated_cuda::world world(simulated_cuda::config{}.with_driver(12000));
+        void* p = nullptr;
+        CHECK_SAYS(sentence_of<cuda_error>([&] { check(cudaMalloc(&p, 256), "cudaMalloc"); }),
+                   "it is older than the CUDA runtime");
+        world.forgive();
+    }
+}
+
+TEST_CASE("check: a sticky error stays sticky, and each call that meets it throws") {
+    simulated_cuda::world world;
+    simulated_cuda::inject_sticky(cudaErrorIllegalAddress);
+    for (int i = 0; i < 3; ++i)
+        CHECK_SAYS(sentence_of<cuda_error>([&] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }),
+                   "cudaErrorIllegalAddress (700): an earlier kernel faulted");
+    world.forgive();
+}
+#endif

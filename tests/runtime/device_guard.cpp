@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <support/fault_sweep.hpp>
+#include <support/sentence.hpp>
+#include <thread>
+#include <type_traits>
+#include <weir/runtime/device_guard.hpp>
+#ifdef WEIR_SIMULATED_CUDA
+#include <simulated_cuda/simulated_cuda.hpp>
+#endif
+
+using support::sentence_of;
+using weir::any_device;
+using weir::current_device;
+using weir::device_guard;
+
+static_assert(!std::is_copy_constructible_v<device_guard> && !std::is_copy_assignable_v<device_guard>);
+static_assert(!std::is_convertible_v<int, device_guard>);
+
+namespace {
+
+int current() {
+    int ordinal = -2;
+    CHECK(cudaGetDevice(&ordinal) == cudaSuccess);
+    return ordinal;
+}
+
+// Three devices in the simulator; as many as there are on a machine.
+struct machine {
+    machine() { CHECK(cudaGetDeviceCount(&devices) == cudaSuccess); }
+    ~machine() { static_cast<void>(cudaSetDevice(0)); }
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world world{simulated_cuda::config{}.with_devices(3)};
+#endif
+    int devices = 0;
+};
+
+} // namespace
+
+TEST_CASE("device_guard: current_device is CUDA's") {
+    machine const here;
+    for (int i = 0; i < here.devices; ++i) {
+        REQUIRE(cudaSetDevice(i) == cudaSuccess);
+        CHECK(current_device() == i);
+    }
+}
+
+TEST_CASE("device_guard: a guard makes a device current for its scope") {
+    machine const here;
+    for (int before = 0; before < here.devices; ++before)
+        for (int wanted = 0; wanted < here.devices; ++wanted) {
+            REQUIRE(cudaSetDevice(before) == cudaSuccess);
+            {
+                device_guard const guard(wanted);
+                CHECK(current() == wanted);
+            }
+            CHECK(current() == before);
+        }
+}
+
+TEST_CASE("device_guard: any_device leaves things as they are") {
+    machine const here;
+    int const last = here.devices - 1;
+    REQUIRE(cudaSetDevice(last) == cudaSuccess);
+    {
+        device_guard const guard(any_device);
+        CHECK(current() == last);
+    }
+    CHECK(current() == last);
+}
+
+TEST_CASE("device_guard: guards nest, and go back also when an exception passes") {
+    machine const here;
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    try {
+        device_guard const outer(here.devices - 1);
+        {
+            device_guard const inner(0);
+            CHECK(current() == 0);
+        }
+        CHECK(current() == here.devices - 1);
+        throw std::runtime_error("through both");
+    } catch (std::runtime_error const&) {
+    }
+    CHECK(current() == 0);
+}
+
+TEST_CASE("device_guard: a guard is of its own thread") {
+    machine const here;
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    device_guard const guard(here.devices - 1);
+    int seen = -1;
+    std::thread([&] { seen = current_device(); }).join();
+    CHECK(seen == 0);
+    CHECK(current() == here.devices - 1);
+}
+
+TEST_CASE("device_guard: an ordinal that there is not says what to do, and nothing changes") {
+    machine const here;
+    for (int wrong : {here.devices, here.devices + 100, -2}) {
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { device_guard const guard(wrong); }),
+                   "weir: cudaSetDevice failed with cudaErrorInvalidDevice (101): there is no device of that ordinal");
+        CHECK(current() == 0);
+    }
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("device_guard: makes no call that it does not need") {
+#ifdef WEIR_SIMULATED_CUDA
+    machine const here;
+    auto const before = simulated_cuda::calls();
+    { device_guard const guard(any_device); }
+    CHECK(simulated_cuda::calls() == before);
+    { device_guard const guard(0); } // current already
+    CHECK(simulated_cuda::calls() == before + 1);
+    { device_guard const guard(1); }
+    CHECK(simulated_cuda::calls() == before + 4);
+#endif
+}
+
+TEST_CASE("device_guard: each call may fail, and the device is as it was") {
+    auto const runs = support::fault_sweep(
+        [] {
+            static_cast<void>(cudaSetDevice(0));
+            return std::make_unique<int>(0);
+        },
+        [](int&) { device_guard const guard(0); }, [](int&, support::struck const&) { CHECK(current() == 0); });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs == 2); // cudaGetDevice, once and for ever
+    machine const here;
+    for (std::uint64_t k = 1; k <= 2; ++k) { // the third call goes back, and there is nobody to tell
+        simulated_cuda::fail_call(k, cudaErrorUnknown);
+        CHECK_THROWS_AS(device_guard(1), weir::cuda_error);
+        CHECK(current() == 0);
+    }
+    simulated_cuda::fail_call(3, cudaErrorUnknown);
+    { device_guard const guard(1); }
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+#endif
+    static_cast<void>(runs);
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("device_guard: no GPU and an old driver say so") {
+    for (bool none : {true, false}) {
+        simulated_cuda::world world(none ? simulated_cuda::config{}.with_devices(0)
+                                         : simulated_cuda::config{}.with_driver(11040));
+        std::string const text = sentence_of<weir::cuda_error>([] { static_cast<void>(current_device()); });
+        CHECK_SAYS(text, "weir: cudaGetDevice failed with");
+        CHECK_SAYS(text, none ? "no GPU is visible" : "update the driver");
+        world.forgive();
+    }
+}
+#endif

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <support/every_schedule.hpp>
+#include <vector>
+#include <weir/runtime/order_after.hpp>
+
+using weir::check;
+
+TEST_CASE("order_after: later work sees what was enqueued earlier on another stream") {
+    support::every_schedule([] {
+        support::scoped_stream a, b, c;
+        std::size_t const bytes = std::size_t{1} << 20;
+        void *from = nullptr, *to = nullptr;
+        check(cudaMalloc(&from, bytes), "cudaMalloc");
+        check(cudaMalloc(&to, bytes), "cudaMalloc");
+        for (int value = 1; value <= 5; ++value) {
+            check(cudaMemsetAsync(from, value, bytes, a), "cudaMemsetAsync");
+            weir::order_after(b, a);
+            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+            weir::order_after(c, b); // orders add up
+            std::vector<unsigned char> host(bytes);
+            check(cudaMemcpyAsync(host.data(), to, bytes, cudaMemcpyDefault, c), "cudaMemcpyAsync");
+            check(cudaStreamSynchronize(c), "cudaStreamSynchronize");
+            CHECK(host == std::vector<unsigned char>(bytes, static_cast<unsigned char>(value)));
+            weir::order_after(a, c);
+        }
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check(cudaFree(from), "cudaFree");
+        check(cudaFree(to), "cudaFree");
+    });
+}
+
+TEST_CASE("order_after: a stream is after itself at no cost, and the default streams are streams") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+#ifdef WEIR_SIMULATED_CUDA
+        auto const before = simulated_cuda::calls();
+#endif
+        weir::order_after(a, a);
+#ifdef WEIR_SIMULATED_CUDA
+        CHECK(simulated_cuda::calls() == before);
+#endif
+        weir::order_after(a, cudaStream_t{});
+        weir::order_after(cudaStreamPerThread, a);
+        weir::order_after(cudaStreamLegacy, cudaStreamPerThread);
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    });
+}
+
+TEST_CASE("order_after: the earlier stream may end at once") {
+    support::every_schedule([] {
+        support::scoped_stream b;
+        void* p = nullptr;
+        check(cudaMalloc(&p, 4096), "cudaMalloc");
+        {
+            support::scoped_stream a;
+            check(cudaMemsetAsync(p, 7, 4096, a), "cudaMemsetAsync");
+            weir::order_after(b, a);
+        }
+        unsigned char last = 0;
+        check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 4095, 1, cudaMemcpyDefault, b),
+              "cudaMemcpyAsync");
+        check(cudaStreamSynchronize(b), "cudaStreamSynchronize");
+        CHECK(last == 7);
+        check(cudaFree(p), "cudaFree");
+    });
+}
+
+TEST_CASE("order_after: every call of CUDA may fail, and is reported") {
+    struct two {
+        support::scoped_stream a, b;
+    };
+    auto const broken = support::each_fault([] { return std::make_unique<two>(); },
+                                            [](two& s) { weir::order_after(s.b, s.a); },
+                                            [](two& s, bool) { weir::order_after(s.b, s.a); });
+    static_cast<void>(broken);
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(broken >= 8); // device, create, record, wait and destroy, once and for ever
+#endif
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <atomic>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <support/sentence.hpp>
+#include <thread>
+#include <vector>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/second_uses.hpp>
+
+using support::sentence_of;
+using weir::check;
+using weir::second_uses;
+
+TEST_CASE("second_uses: a block that nobody marked has none") {
+    support::every_schedule([] {
+        second_uses uses;
+        CHECK_FALSE(uses.any());
+        CHECK(uses.take(4096).empty());
+        CHECK(uses.take(0x7f0000000000).empty());
+    });
+}
+
+TEST_CASE("second_uses: a block's events come out together, once") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        second_uses uses;
+        uses.add(4096, a);
+        uses.add(4096, b);
+        uses.add(4096, a);
+        uses.add(8192, b);
+        CHECK(uses.any());
+        CHECK(uses.take(4096).size() == 3);
+        CHECK(uses.take(4096).empty());
+        CHECK(uses.any());
+        CHECK(uses.take(8192).size() == 1);
+        CHECK_FALSE(uses.any());
+        CHECK(uses.take(8192).empty());
+    });
+}
+
+TEST_CASE("second_uses: an event covers what was enqueued before the mark, and no more") {
+    support::every_schedule([] {
+        support::scoped_stream const a;
+        second_uses uses;
+        void* p = nullptr;
+        check(cudaMalloc(&p, 4096), "cudaMalloc");
+        check(cudaMemsetAsync(p, 1, 4096, a), "cudaMemsetAsync");
+        uses.add(1024, a);
+        std::vector<weir::event> const events = uses.take(1024);
+        REQUIRE(events.size() == 1);
+        events[0].synchronize();
+        CHECK(weir::all_reached(events));
+        weir::synchronize(a);
+        check(cudaFree(p), "cudaFree");
+    });
+}
+
+TEST_CASE("second_uses: all_reached asks every event") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        std::vector<weir::event> events;
+        CHECK(weir::all_reached(events));
+        events.emplace_back(weir::any_device);
+        events.emplace_back(weir::any_device);
+        events[0].record(a);
+        weir::synchronize(a);
+        CHECK(weir::all_reached(events)); // one reached, one never recorded
+#ifdef WEIR_SIMULATED_CUDA
+        simulated_cuda::gate held;
+        check(held.close(b), "gate");
+        events[1].record(b);
+        CHECK_FALSE(weir::all_reached(events));
+        std::swap(events[0], events[1]);
+        CHECK_FALSE(weir::all_reached(events));
+        held.open();
+#else
+        events[1].record(b);
+#endif
+        weir::synchronize(b);
+        CHECK(weir::all_reached(events));
+    });
+}
+
+TEST_CASE("second_uses: a mark outlives its stream") {
+    support::every_schedule([] {
+        second_uses uses;
+        {
+            support::scoped_stream const s;
+            uses.add(64, s);
+        }
+        std::vector<weir::event> const events = uses.take(64);
+        REQUIRE(events.size() == 1);
+        events[0].synchronize();
+    });
+}
+
+TEST_CASE("second_uses: streams of any device are marked on their own") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    second_uses uses;
+    for (int i = 0; i < devices; ++i) {
+        weir::device_guard const there(i);
+        support::scoped_stream const s;
+        weir::device_guard const here(0);
+        uses.add(64, s);
+        CHECK(weir::current_device() == 0);
+    }
+    CHECK(uses.take(64).size() == static_cast<std::size_t>(devices));
+}
+
+TEST_CASE("second_uses: a captured stream has no end to mark: refused with a sentence, and the capture lives on") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        second_uses uses;
+        support::capture graph(s);
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { uses.add(64, s); }),
+                   "keep the block until the graph has run instead");
+        CHECK_FALSE(uses.any());
+        CHECK(graph.unbroken());
+    });
+}
+
+TEST_CASE("second_uses: agrees with a map of counts") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+#endif
+    support::scoped_stream const s;
+    std::mt19937_64 draw(17);
+    second_uses uses;
+    std::map<std::size_t, std::size_t> model;
+    for (int step = 0; step < 1500; ++step) {
+        std::size_t const offset = (draw() % 40 + 1) * 256;
+        if (draw() % 2 == 0) {
+            uses.add(offset, s);
+            ++model[offset];
+        } else {
+            auto const found = model.find(offset);
+            REQUIRE(uses.take(offset).size() == (found == model.end() ? 0 : found->second));
+            model.erase(offset);
+        }
+        REQUIRE(uses.any() == !model.empty());
+    }
+}
+
+TEST_CASE("second_uses: threads mark and take blocks of their own") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+#endif
+    second_uses uses;
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> crew;
+    for (std::size_t t = 1; t <= 4; ++t)
+        crew.emplace_back([&, t] {
+            support::scoped_stream const s;
+            for (std::size_t i = 1; i <= 150; ++i) {
+                std::size_t const offset = (i % 7 * 4 + t) * 256;
+                for (std::size_t k = 0; k < i % 3; ++k)
+                    uses.add(offset, s);
+                if (uses.take(offset).size() != i % 3)
+                    wrong.fetch_add(1);
+            }
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(wrong.load() == 0);
+    CHECK_FALSE(uses.any());
+}
+
+TEST_CASE("second_uses: every call may fail, and then nothing is marked") {
+    struct state {
+        support::scoped_stream s;
+        second_uses uses;
+    };
+    auto const prepare = [] {
+        auto fresh = std::make_unique<state>();
+        fresh->uses.add(64, fresh->s);
+        return fresh;
+    };
+    auto runs = support::fault_sweep(prepare, [](state& x) { x.uses.add(128, x.s); },
+                                     [](state& x, support::struck const& fault) {
+                                         CHECK(fault.threw == !fault.calls.empty());
+                                         CHECK(x.uses.take(128).size() == (fault.threw ? 0 : 1));
+                                         CHECK(x.uses.take(64).size() == 1);
+                                     });
+    runs += support::fault_sweep(prepare, [](state& x) { x.uses.add(64, x.s); },
+                                 [](state& x, support::struck const& fault) {
+                                     CHECK(fault.threw == !fault.calls.empty());
+                                     CHECK(x.uses.take(64).size() == (fault.threw ? 1 : 2));
+                                 });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs >= 16);
+#endif
+    static_cast<void>(runs);
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// One stream's bytes by hand, the way the reuse rule drives them. What several sets do together is in tests/reuse and
+// tests/simulation.
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <new>
+#include <set>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <utility>
+#include <vector>
+#include <weir/base/size.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/stream_set.hpp>
+
+using weir::check;
+using weir::event;
+using weir::KiB;
+using weir::MiB;
+using weir::on_host;
+using weir::range;
+
+namespace {
+
+struct tuning {
+    static constexpr unsigned recent_blocks = 4;
+    static constexpr std::size_t recent_bytes = 64 * KiB;
+};
+
+using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
+
+constexpr std::size_t base = 1 * MiB; // where the first chunk lies: a number, no memory
+
+// The set of one stream with a fresh chunk of 1 MiB.
+struct stage {
+    stage() {
+        own.name(s, weir::key_of(s), weir::id_of(s), 0);
+        own.covered().add(range{base, 1 * MiB});
+        own.offer();
+    }
+    range take(std::size_t bytes) {
+        range const block = own.take(bytes, 256, s);
+        CHECK(block.bytes == weir::align_up(bytes, 512));
+        own.count(block, 1);
+        return block;
+    }
+    void give(range block) {
+        own.count(block, -1);
+        if (!own.put_recent(block))
+            own.put(block, s);
+    }
+    std::vector<event> uses_on(cudaStream_t user) {
+        std::vector<event> list;
+        list.emplace_back(0);
+        list.back().record(user);
+        return list;
+    }
+
+    support::scoped_stream s, other;
+    set own{weir::placement::best_fit<512>()};
+};
+
+#ifdef WEIR_SIMULATED_CUDA
+// A stream whose work does not end before it is told to.
+struct busy {
+    explicit busy(cudaStream_t stream) { check(gate.close(stream), "gate"); }
+    ~busy() { gate.open(); }
+    simulated_cuda::gate gate;
+};
+#endif
+
+} // namespace
+
+TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
+    set const fresh{weir::placement::best_fit<512>()};
+    CHECK(fresh.is_empty());
+    CHECK_FALSE(fresh.is_open());
+    CHECK(fresh.open_bytes() == 0);
+    CHECK(fresh.offered_bytes() == 0);
+    CHECK(fresh.arrivals() == 0);
+    CHECK(fresh.lost_bytes() == 0);
+    CHECK(fresh.live_bytes() == 0);
+    CHECK(fresh.live_blocks() == 0);
+    CHECK(fresh.ordinal() == weir::any_device);
+    CHECK(fresh.key.load() == 0);
+}
+
+TEST_CASE("stream_set: knows the stream that it was named for") {
+    support::every_schedule([] {
+        stage here;
+        CHECK(here.own.is_of(weir::id_of(here.s)));
+        CHECK_FALSE(here.own.is_of(weir::id_of(here.other)));
+        CHECK(here.own.ordinal() == 0);
+        CHECK(here.own.key.load() == weir::key_of(here.s));
+        CHECK(here.own.offered_bytes() == 1 * MiB);
+        CHECK(here.own.reached());
+    });
+}
+
+TEST_CASE("stream_set: what was freed lately comes back by size, with no CUDA call") {
+    support::every_schedule([] {
+        stage here;
+        range const a = here.take(1000), b = here.take(1000), c = here.take(5000);
+        CHECK(here.own.live_blocks() == 3);
+        CHECK(here.own.live_bytes() == 1024 + 1024 + 5120);
+#ifdef WEIR_SIMULATED_CUDA
+        auto const before = simulated_cuda::calls();
+#endif
+        here.give(a);
+        here.give(b);
+        here.give(c);
+        CHECK(here.own.is_open());
+        CHECK(here.own.open_bytes() == 1024 + 1024 + 5120);
+        CHECK(here.own.arrivals() == 3);
+        CHECK(here.own.take_recent(1000, 256) == b); // the newest first
+        CHECK(here.own.take_recent(1000, 256) == a);
+        CHECK_FALSE(here.own.take_recent(1000, 256));
+        CHECK(here.own.take_recent(5000, 256) == c);
+        CHECK_FALSE(here.own.is_open());
+#ifdef WEIR_SIMULATED_CUDA
+        CHECK(simulated_cuda::calls() == before);
+#endif
+        CHECK(here.own.live_blocks() == 0);
+    });
+}
+
+TEST_CASE("stream_set: what is too much to keep open is covered by an event") {
+    support::every_schedule([] {
+        stage here;
+        range const large = here.take(100 * KiB); // more than may stay open
+        here.give(large);
+        CHECK_FALSE(here.own.is_open());
+        CHECK(here.own.passed());
+        CHECK(here.own.offered_bytes() == 1 * MiB);
+        std::vector<range> blocks;
+        for (int i = 0; i < 6; ++i)
+            blocks.push_back(here.take(1000));
+        for (range const& each : blocks)
+            here.give(each); // the fifth does not fit: all that is open is covered with it
+        CHECK(here.own.open_bytes() == 1024);
+        range const all = here.own.take(1 * MiB, 256, here.s); // closes the rest, and everything joins
+        CHECK(all == range{base, 1 * MiB});
+        here.own.put_back(all, false);
+        here.own.passed()->synchronize();
+        CHECK(here.own.reached());
+    });
+}
+
+TEST_CASE("stream_set: closing records the event, and reached tells when anyone may have the bytes") {
+    support::every_schedule([] {
+        stage here;
+        range const block = here.take(1000);
+        here.give(block);
+        CHECK(here.own.close(here.s));
+        CHECK_FALSE(here.own.is_open());
+        CHECK(here.own.offered_bytes() == 1 * MiB);
+        here.own.passed()->synchronize();
+        CHECK(here.own.reached());
+        CHECK(here.own.reached()); // known by now
+#ifdef WEIR_SIMULATED_CUDA
+        busy held(here.s);
+        CHECK(here.own.close(here.s));
+        CHECK_FALSE(here.own.reached());
+        held.gate.open();
+        here.own.passed()->synchronize();
+        CHECK(here.own.reached());
+#endif
+    });
+}
+
+TEST_CASE("stream_set: cannot close while the stream is captured, and breaks no capture") {
+    support::every_schedule([] {
+        stage here;
+        range const small = here.take(1000), large = here.take(100 * KiB);
+        {
+            support::capture graph(here.s);
+            here.give(small);
+            here.give(large);
+            CHECK_FALSE(here.own.close(here.s));
+            CHECK(here.own.open_bytes() == 1024 + 100 * KiB);
+            CHECK(graph.unbroken());
+        }
+        CHECK(here.own.close(here.s));
+        CHECK(here.own.offered_bytes() == 1 * MiB);
+    });
+}
+
+TEST_CASE("stream_set: cannot close when the handle bears another stream") {
+    support::every_schedule([] {
+        stage here;
+        range const block = here.take(1000);
+        here.give(block);
+        CHECK_FALSE(here.own.close(here.other));
+        CHECK(here.own.open_bytes() == 1024);
+        CHECK(here.own.close(here.s));
+    });
+}
+
+TEST_CASE("stream_set: a block with uses on other streams is nobody's before they are over") {
+    support::every_schedule([] {
+        stage here;
+        range const block = here.take(100 * KiB);
+#ifdef WEIR_SIMULATED_CUDA
+        busy held(here.other);
+        here.own.count(block, -1);
+        here.own.defer(block, here.uses_on(here.other), here.s);
+        CHECK_FALSE(here.own.poll(here.s));
+        CHECK_FALSE(here.own.is_empty());
+        CHECK(here.own.take(1 * MiB, 256, here.s) == range{});
+        held.gate.open();
+        check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
+        CHECK(here.own.poll(here.s));
+        CHECK_FALSE(here.own.poll(here.s));
+#else
+        here.own.count(block, -1);
+        here.own.defer(block, here.uses_on(here.other), here.s);
+        check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
+#endif
+        CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB});
+    });
+}
+
+TEST_CASE("stream_set: or its own stream is made to wait for them") {
+    support::every_schedule([] {
+        stage here;
+        range const block = here.take(100 * KiB);
+        here.own.count(block, -1);
+#ifdef WEIR_SIMULATED_CUDA
+        busy held(here.other);
+#endif
+        {
+            support::capture graph(here.s); // not closed: the stream's own last use has no event
+            here.own.defer(block, here.uses_on(here.other), here.s);
+            CHECK(graph.unbroken());
+        }
+        CHECK(here.own.open_bytes() == 100 * KiB);
+        CHECK(here.own.poll(here.s, true));
+        CHECK(here.own.open_bytes() == 100 * KiB); // open, and the stream waits
+        CHECK(here.own.close(here.s));
+        CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB});
+#ifdef WEIR_SIMULATED_CUDA
+        CHECK(cudaStreamQuery(here.s) == cudaErrorNotReady);
+        static_cast<void>(cudaGetLastError());
+#endif
+    });
+}
+
+TEST_CASE("stream_set: the uses that blocks wait for can be listed and waited for without the lock") {
+    support::every_schedule([] {
+        stage here;
+        range const a = here.take(1000), b = here.take(1000);
+        here.own.defer(a, here.uses_on(here.other), here.s);
+        here.own.defer(b, {}, here.s);
+        std::vector<weir::shared<std::vector<event>>> list;
+        here.own.list_uses(list);
+        REQUIRE(list.size() == 1);
+        for (event const& each : *list[0])
+            each.synchronize();
+        CHECK(here.own.poll(here.s));
+        list.clear();
+        here.own.list_uses(list);
+        CHECK(list.empty());
+    });
+}
+
+TEST_CASE("stream_set: settle turns every byte into anyone's, but for uses that are not over") {
+    support::every_schedule([] {
+        stage here;
+        range const a = here.take(1000), b = here.take(100 * KiB), c = here.take(2000);
+        here.give(a);
+        {
+            support::capture graph(here.s);
+            here.give(b);
+            CHECK(graph.unbroken());
+        }
+#ifdef WEIR_SIMULATED_CUDA
+        busy held(here.other);
+        here.own.defer(c, here.uses_on(here.other), here.s);
+        here.own.settle();
+        CHECK(here.own.offered_bytes() >= 1 * MiB - 2048);
+        CHECK(here.own.take(1 * MiB, 256, here.s) == range{});
+        held.gate.open();
+#else
+        here.own.defer(c, here.uses_on(here.other), here.s);
+#endif
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        here.own.settle();
+        CHECK(here.own.reached());
+        CHECK(here.own.open_bytes() == 0);
+        CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB});
+    });
+}
+
+TEST_CASE("stream_set: the host's set has no stream: what comes is anyone's at once") {
+    support::every_schedule([] {
+        set host{weir::placement::best_fit<512>()};
+        host.covered().add(range{base, 1 * MiB});
+        host.offer();
+        range const block = host.take(100 * KiB, 256, on_host);
+        CHECK(block);
+        CHECK_FALSE(host.put_recent(block)); // nothing is kept open
+        host.put(block, on_host);
+        CHECK(host.reached());
+        CHECK(host.offered_bytes() == 1 * MiB);
+        CHECK(host.take(2 * MiB, 256, on_host) == range{});
+        // What nothing is known of waits for settle.
+        range const unknown = host.take(50 * KiB, 256, on_host);
+        host.strand(unknown, {});
+        CHECK(host.open_bytes() == 50 * KiB);
+        CHECK(host.take(1 * MiB, 256, on_host) == range{});
+        host.settle();
+        range const all = host.take(1 * MiB, 256, on_host);
+        CHECK(all == range{base, 1 * MiB});
+        host.strand(all, {}, true); // lent bytes, no block
+        host.settle();
+        CHECK(host.offered_bytes() == 1 * MiB);
+    });
+}
+
+TEST_CASE("stream_set: receives bytes that another set lent, and what is lost stays lost") {
+    support::every_schedule([] {
+        stage here;
+        here.own.receive(range{10 * MiB, 1 * MiB}, false);
+        CHECK(here.own.offered_bytes() == 2 * MiB);
+        CHECK(here.own.arrivals() == 0);
+        here.own.receive(range{20 * MiB, 1 * MiB}, true); // it waited: 'settle' is to know
+        CHECK(here.own.arrivals() == 1);
+        range const block = here.take(1000);
+        here.own.lose(block);
+        CHECK(here.own.lost_bytes() == 1024);
+        here.own.settle();
+        CHECK(here.own.offered_bytes() == 3 * MiB - 1024);
+    });
+}
+
+TEST_CASE("stream_set: a thread's own stream keeps nothing open, since a thread may end without a word") {
+    support::every_schedule([] {
+        set own{weir::placement::best_fit<512>()};
+        own.name(cudaStreamPerThread, weir::key_of(cudaStreamPerThread), weir::id_of(cudaStreamPerThread), 0);
+        own.covered().add(range{base, 1 * MiB});
+        own.offer();
+        range const block = own.take(1000, 256, cudaStreamPerThread);
+        CHECK_FALSE(own.put_recent(block));
+        own.put(block, cudaStreamPerThread);
+        CHECK_FALSE(own.is_open());
+        CHECK(own.offered_bytes() == 1 * MiB);
+        // The legacy stream does not end.
+        own.name(cudaStreamLegacy, weir::key_of(cudaStreamLegacy), weir::id_of(cudaStreamLegacy), 0);
+        range const other = own.take(1000, 256, cudaStreamLegacy);
+        CHECK(own.put_recent(other));
+        CHECK(own.is_open());
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("stream_set: where the event cannot be recorded, the bytes stay the stream's own") {
+    for (std::uint64_t k = 1; k <= 6; ++k) {
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        stage here;
+        range const block = here.take(100 * KiB);
+        simulated_cuda::fail_call(k, cudaErrorUnknown);
+        here.give(block);
+        bool const failed = simulated_cuda::failed_calls() != 0;
+        simulated_cuda::clear_faults();
+        CHECK(here.own.open_bytes() + here.own.offered_bytes() == 1 * MiB);
+        if (here.own.is_open())
+            CHECK(failed);
+        CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB}); // and closing again helps
+    }
+}
+
+TEST_CASE("stream_set: an event of another device is made anew when the set changes devices") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+    set own{weir::placement::best_fit<512>()};
+    for (int ordinal : {0, 1, 1, 0}) {
+        weir::device_guard const guard(ordinal);
+        support::scoped_stream const s;
+        own.name(s, weir::key_of(s), weir::id_of(s), ordinal);
+        CHECK(own.close(s));
+        own.passed()->synchronize();
+    }
+}
+#endif

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The directory by hand. What pools make of it is in tests/reuse and tests/simulation.
+
+#include <atomic>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <set>
+#include <string>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <support/sentence.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <weir/base/size.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/runtime/stream_set.hpp>
+#include <weir/runtime/stream_sets.hpp>
+
+using weir::check;
+using weir::KiB;
+using weir::MiB;
+using weir::on_host;
+using weir::range;
+
+namespace {
+
+struct tuning {
+    static constexpr unsigned recent_blocks = 8;
+    static constexpr std::size_t recent_bytes = 1 * MiB;
+};
+
+template <class Identity>
+using set_of = weir::stream_set<weir::placement::best_fit<512>, Identity, tuning>;
+
+template <class Identity>
+struct directory {
+    using set = set_of<Identity>;
+    explicit directory(int ordinal = 0) : sets(ordinal, make) {}
+    static set* make() { return new set(weir::placement::best_fit<512>()); }
+    // The set of a stream, entered and left.
+    set* at(weir::stream_ref stream, bool verify = true) { return sets.enter(stream, verify, make).get(); }
+    std::size_t count() const {
+        std::size_t sum = 0;
+        for (set* each = sets.first(); each; each = each->next)
+            ++sum;
+        return sum;
+    }
+    weir::stream_sets<set, Identity> sets;
+};
+using checked = directory<weir::identity::checked>;
+using promised = directory<weir::identity::promised>;
+
+} // namespace
+
+static_assert(!std::is_copy_constructible_v<weir::stream_sets<checked::set, weir::identity::checked>>);
+
+TEST_CASE_TEMPLATE("stream_sets: a stream has one set, the host has one", Directory, checked, promised) {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        Directory here;
+        CHECK(here.count() == 1); // the host's
+        auto* const of_a = here.at(a);
+        auto* const of_b = here.at(b);
+        CHECK(of_a != of_b);
+        CHECK(here.at(a) == of_a);
+        CHECK(here.at(b, false) == of_b);
+        auto* const of_host = here.at(on_host);
+        CHECK(of_host != of_a);
+        CHECK(here.sets.settled().get() == of_host);
+        CHECK(here.count() == 3);
+        CHECK(here.sets.ordinal() == 0);
+        CHECK(of_a->ordinal() == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("stream_sets: the default streams have sets of their own, each thread's too", Directory, checked,
+                   promised) {
+    support::every_schedule([] {
+        Directory here;
+        auto* const legacy = here.at(cudaStreamLegacy);
+        auto* const mine = here.at(cudaStreamPerThread);
+        CHECK(legacy != mine);
+        CHECK(here.at(cudaStream_t{}) == legacy);
+        CHECK(here.at(cudaStreamPerThread, false) == mine);
+        std::thread([&] {
+            CHECK(here.at(cudaStreamPerThread) != mine);
+            CHECK(here.at(cudaStreamLegacy) == legacy);
+        }).join();
+        CHECK(here.at(cudaStreamPerThread) == mine);
+    });
+}
+
+TEST_CASE("stream_sets: a handle that bears another stream gets another set, and the old one keeps its bytes") {
+    support::every_schedule([] {
+        checked here;
+        checked::set* old = nullptr;
+        cudaStream_t first = nullptr;
+        check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        {
+            auto const own = here.sets.enter(first, true, &checked::make);
+            old = own.get();
+            own->covered().add(range{1 * MiB, 1 * MiB});
+            own->offer();
+        }
+        check(cudaStreamDestroy(first), "cudaStreamDestroy");
+        cudaStream_t second = nullptr;
+        check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        if (second == first) { // as CUDA does
+            CHECK(here.at(second, false) == old); // nobody asked
+            checked::set* const fresh = here.at(second);
+            CHECK(fresh != old);
+            CHECK(here.at(second, false) == fresh);
+            CHECK(old->key.load() == 0); // retired
+            CHECK(old->offered_bytes() == 1 * MiB);
+        }
+        check(cudaStreamDestroy(second), "cudaStreamDestroy");
+    });
+}
+
+TEST_CASE("stream_sets: empty sets of streams that are gone are used again, so that there are never many") {
+    support::every_schedule([] {
+        checked here;
+        for (int i = 0; i < 300; ++i) {
+            support::scoped_stream const s;
+            here.at(s);
+        }
+        CHECK(here.count() <= 40);
+    });
+}
+
+TEST_CASE("stream_sets: so are those of threads that are gone") {
+    support::every_schedule([] {
+        checked here;
+        for (int i = 0; i < 100; ++i)
+            std::thread([&] { here.at(cudaStreamPerThread); }).join();
+        CHECK(here.count() <= 40);
+        CHECK(here.at(cudaStreamPerThread) == here.at(cudaStreamPerThread));
+    });
+}
+
+TEST_CASE("stream_sets: a set with bytes in it is used by nobody else") {
+    support::every_schedule([] {
+        checked here;
+        std::set<checked::set*> full;
+        for (std::size_t i = 0; i < 60; ++i) {
+            support::scoped_stream const s;
+            auto const own = here.sets.enter(s, true, &checked::make);
+            CHECK(full.count(own.get()) == 0);
+            own->covered().add(range{(i + 1) * MiB, 1 * MiB});
+            own->offer();
+            full.insert(own.get());
+        }
+        CHECK(full.size() == 60);
+        CHECK(here.count() >= 61);
+    });
+}
+
+TEST_CASE("stream_sets: a stream of another device is refused with a sentence, unless any device will do") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    if (devices < 2)
+        return;
+    weir::device_guard const there(1);
+    support::scoped_stream const s;
+    checked here(0);
+    CHECK(support::sentence_of<weir::usage_error>([&] { here.at(s); }) ==
+          "weir: the stream belongs to device 1 and the pool to device 0; use a stream of the pool's device, or a pool of "
+          "the stream's");
+    CHECK(here.count() == 1);
+    checked anywhere(weir::any_device);
+    CHECK(anywhere.at(s)->ordinal() == 1);
+    CHECK(anywhere.at(cudaStreamLegacy)->ordinal() == 1);
+}
+
+TEST_CASE_TEMPLATE("stream_sets: a captured stream that is not known is refused, and its capture lives on", Directory,
+                   checked, promised) {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        Directory here;
+        {
+            support::capture graph(s);
+            CHECK_THROWS_AS(here.at(s, false), weir::usage_error);
+            CHECK(here.count() == 1);
+            CHECK(graph.unbroken());
+        }
+        {
+            support::capture graph(cudaStreamPerThread);
+            CHECK_THROWS_AS(here.at(cudaStreamPerThread, false), weir::usage_error);
+            CHECK(graph.unbroken());
+        }
+        auto* const own = here.at(s);
+        support::capture graph(s);
+        CHECK(here.at(s, false) == own); // known: a free finds it, and asks nothing
+        CHECK(graph.unbroken());
+    });
+}
+
+TEST_CASE("stream_sets: waiting waits for every event, settling for everything") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        checked here;
+        {
+            auto const own = here.sets.enter(a, true, &checked::make);
+            own->covered().add(range{1 * MiB, 1 * MiB});
+            own->offer();
+            range const block = own->take(300 * KiB, 256, a);
+            CHECK(own->put_recent(block));
+        }
+        CHECK(here.sets.unsettled_bytes() == 300 * KiB);
+        here.sets.wait(); // nothing is recorded: nothing becomes anyone's
+        CHECK(here.sets.unsettled_bytes() == 300 * KiB);
+        {
+            auto const own = here.sets.enter(a, true, &checked::make);
+            range const block = own->take(200 * KiB, 256, a);
+            std::vector<weir::event> uses;
+            uses.emplace_back(0);
+            uses.back().record(b);
+            own->defer(block, std::move(uses), a);
+        }
+        here.sets.wait();
+        {
+            auto const own = here.sets.enter(a, true, &checked::make);
+            CHECK(own->reached());
+            own->poll(a);
+        }
+        here.sets.settle();
+        CHECK(here.sets.unsettled_bytes() == 0);
+        CHECK(here.at(a)->offered_bytes() == 1 * MiB);
+    });
+}
+
+TEST_CASE("stream_sets: adopts a set of no stream, so that what is in it is found") {
+    support::every_schedule([] {
+        checked here;
+        auto* const orphan = checked::make();
+        orphan->covered().add(range{1 * MiB, 1 * MiB});
+        orphan->offer();
+        here.sets.adopt(orphan);
+        CHECK(here.count() == 2);
+        CHECK(here.sets.first() == orphan);
+        CHECK(orphan->offered_bytes() == 1 * MiB);
+    });
+}
+
+TEST_CASE_TEMPLATE("stream_sets: threads find their sets while others make theirs", Directory, checked, promised) {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.random(4), support::report_all);
+#endif
+    Directory here;
+    support::scoped_stream const shared;
+    auto* const of_shared = here.at(shared);
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> crew;
+    for (int t = 0; t < 4; ++t)
+        crew.emplace_back([&] {
+            support::scoped_stream const own;
+            auto* const mine = here.at(own);
+            for (int i = 0; i < 200; ++i) {
+                if (here.at(own) != mine || here.at(shared) != of_shared)
+                    wrong.fetch_add(1);
+                here.sets.enter(shared, false, &Directory::make)->count(range{0, 512}, i % 2 == 0 ? 1 : -1);
+            }
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(wrong.load() == 0);
+    CHECK(of_shared->live_blocks() == 0);
+}
+
+TEST_CASE_TEMPLATE("stream_sets: every call may fail, and names itself; the directory is as it was", Directory, checked,
+                   promised) {
+    struct state {
+        support::scoped_stream a, b;
+        Directory here;
+    };
+    auto const prepare = [] {
+        auto fresh = std::make_unique<state>();
+        fresh->here.at(fresh->a);
+        return fresh;
+    };
+    std::uint64_t runs = 0;
+    for (bool known : {true, false})
+        runs += support::fault_sweep(prepare, [&](state& x) { x.here.at(known ? x.a : x.b); },
+                                     [&](state& x, support::struck const& fault) {
+                                         CHECK(fault.threw == !fault.calls.empty());
+                                         CHECK(x.here.count() == (known || fault.threw ? 2 : 3));
+                                         CHECK(x.here.at(x.b) != x.here.at(x.a));
+                                     });
+    runs += support::fault_sweep(prepare, [](state& x) { x.here.at(cudaStreamLegacy); },
+                                 [](state& x, support::struck const& fault) {
+                                     CHECK(fault.threw == !fault.calls.empty());
+                                     CHECK(x.here.at(cudaStreamLegacy) == x.here.at(cudaStream_t{}));
+                                 });
+    runs += support::fault_sweep(prepare, [](state& x) { x.here.sets.wait(); }, [](state&, support::struck const&) {});
+    runs += support::fault_sweep(prepare, [](state& x) { x.here.sets.settle(); }, [](state&, support::struck const&) {});
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs >= 14);
+#endif
+    static_cast<void>(runs);
+}

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Stream capture: what it forbids, to whom, and what breaks it. See conformance.hpp.
+
+#include "conformance_capture.hpp"
+
+using namespace conformance;
+
+PROBE("the legacy stream is not captured") {
+    CUDA_IS(cudaErrorStreamCaptureUnsupported,
+            cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeGlobal));
+    static_cast<void>(cudaGetLastError());
+}
+
+PROBE("a thread's own default stream is captured") {
+    capture graph(cudaStreamPerThread);
+    CHECK(status_of(cudaStreamPerThread) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+}
+
+PROBE("the end of no capture is an error") {
+    stream work;
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(work, &graph) != cudaSuccess);
+    static_cast<void>(cudaGetLastError());
+    CHECK(graph == nullptr);
+}
+
+PROBE("a second begin is an error") {
+    stream work;
+    capture graph(work);
+    CHECK(cudaStreamBeginCapture(work, cudaStreamCaptureModeGlobal) != cudaSuccess);
+    static_cast<void>(cudaGetLastError());
+}
+
+PROBE("asking a captured stream breaks the capture") {
+    stream work;
+    capture graph(work);
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamQuery(work));
+    is_broken(work, graph);
+}
+
+PROBE("waiting for a captured stream breaks the capture") {
+    stream work;
+    capture graph(work);
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamSynchronize(work));
+    is_broken(work, graph);
+}
+
+PROBE("waiting for the device breaks a capture") {
+    stream work;
+    capture graph(work);
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaDeviceSynchronize());
+    is_broken(work, graph);
+}
+
+PROBE("asking an event of a capture breaks it") {
+    stream work;
+    event inside;
+    capture graph(work);
+    CUDA_OK(cudaEventRecord(inside, work));
+    CUDA_IS(cudaErrorCapturedEvent, cudaEventQuery(inside));
+    is_broken(work, graph);
+}
+
+PROBE("waiting for an event of a capture breaks it") {
+    stream work;
+    event inside;
+    capture graph(work);
+    CUDA_OK(cudaEventRecord(inside, work));
+    CUDA_IS(cudaErrorCapturedEvent, cudaEventSynchronize(inside));
+    is_broken(work, graph);
+}
+
+PROBE("allocating breaks a global capture") {
+    stream work;
+    void* p = nullptr;
+    capture graph(work, cudaStreamCaptureModeGlobal);
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaMalloc(&p, 256));
+    is_broken(work, graph);
+}
+
+PROBE("allocating breaks the thread's own capture of mode thread-local") {
+    stream work;
+    void* p = nullptr;
+    capture graph(work, cudaStreamCaptureModeThreadLocal);
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaMalloc(&p, 256));
+    is_broken(work, graph);
+}
+
+PROBE("allocating is no harm to a relaxed capture") {
+    stream work;
+    void* p = nullptr;
+    capture graph(work, cudaStreamCaptureModeRelaxed);
+    CUDA_OK(cudaMalloc(&p, 256));
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+    CUDA_OK(cudaFree(p));
+}
+
+PROBE("a thread of relaxed mode allocates during a global capture of its own") {
+    stream work;
+    void* p = nullptr;
+    capture graph(work, cudaStreamCaptureModeGlobal);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK(mode == cudaStreamCaptureModeGlobal);
+    CUDA_OK(cudaMalloc(&p, 256));
+    CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK(mode == cudaStreamCaptureModeRelaxed);
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+    CUDA_OK(cudaFree(p));
+}
+
+PROBE("another thread's allocation breaks a global capture") {
+    stream work;
+    capture graph(work, cudaStreamCaptureModeGlobal);
+    cudaError_t elsewhere = cudaSuccess;
+    std::thread([&] {
+        void* p = nullptr;
+        elsewhere = cudaMalloc(&p, 256);
+    }).join();
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, elsewhere);
+    is_broken(work, graph);
+}
+
+PROBE("another thread's allocation is no harm to a thread-local capture") {
+    stream work;
+    void* p = nullptr;
+    capture graph(work, cudaStreamCaptureModeThreadLocal);
+    cudaError_t elsewhere = cudaErrorUnknown;
+    std::thread([&] { elsewhere = cudaMalloc(&p, 256); }).join();
+    CUDA_OK(elsewhere);
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+    CUDA_OK(cudaFree(p));
+}
+
+PROBE("another thread of relaxed mode allocates during a global capture") {
+    stream work;
+    void* p = nullptr;
+    capture graph(work, cudaStreamCaptureModeGlobal);
+    cudaError_t elsewhere = cudaErrorUnknown;
+    std::thread([&] {
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+        static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+        elsewhere = cudaMalloc(&p, 256);
+    }).join();
+    CUDA_OK(elsewhere);
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+    CUDA_OK(cudaFree(p));
+}
+
+PROBE("asking any event breaks a global capture") {
+    stream work;
+    stream other;
+    event outside;
+    CUDA_OK(cudaEventRecord(outside, other));
+    CUDA_OK(cudaEventSynchronize(outside));
+    capture graph(work, cudaStreamCaptureModeGlobal);
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaEventQuery(outside));
+    is_broken(work, graph);
+}
+
+PROBE("a thread of relaxed mode asks events during a capture") {
+    stream work;
+    stream other;
+    event outside;
+    CUDA_OK(cudaEventRecord(outside, other));
+    CUDA_OK(cudaEventSynchronize(outside));
+    capture graph(work, cudaStreamCaptureModeGlobal);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    CUDA_OK(cudaEventQuery(outside));
+    CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+}
+
+PROBE("a thread's capture mode begins as global") {
+    std::thread([] {
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+        CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+        CHECK(mode == cudaStreamCaptureModeGlobal);
+    }).join();
+}
+
+PROBE("whether a stream is captured may be asked during the capture") {
+    stream work;
+    capture graph(work);
+    for (int i = 0; i < 3; ++i)
+        CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+}
+
+PROBE("asking for a captured stream's id breaks its capture") {
+    stream work;
+    capture graph(work);
+    unsigned long long id = 0;
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamGetId(work, &id));
+    CHECK(status_of(work) == cudaStreamCaptureStatusInvalidated);
+    CUDA_IS(cudaErrorStreamCaptureInvalidated, graph.end());
+    static_cast<void>(cudaGetLastError());
+}
+
+PROBE("asking for a captured stream's flags breaks its capture") {
+    stream work;
+    capture graph(work);
+    unsigned flags = 0;
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamGetFlags(work, &flags));
+    CUDA_IS(cudaErrorStreamCaptureInvalidated, graph.end());
+    static_cast<void>(cudaGetLastError());
+}
+
+PROBE("asking for a captured stream's device breaks its capture") {
+    stream work;
+    capture graph(work);
+    int device = 0;
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamGetDevice(work, &device));
+    CUDA_IS(cudaErrorStreamCaptureInvalidated, graph.end());
+    static_cast<void>(cudaGetLastError());
+}
+
+PROBE("questions about another stream are no harm to a capture") {
+    stream work;
+    stream other;
+    capture graph(work);
+    unsigned long long id = 0;
+    int device = 0;
+    CUDA_OK(cudaStreamGetId(other, &id));
+    CUDA_OK(cudaStreamGetDevice(other, &device));
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+}
+
+PROBE("events are made and destroyed during a capture") {
+    stream work;
+    capture graph(work);
+    { event fresh; }
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+}
+
+PROBE("records on other streams are no harm to a capture") {
+    stream work;
+    stream other;
+    event outside;
+    capture graph(work);
+    CUDA_OK(cudaEventRecord(outside, other));
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+    CUDA_OK(cudaEventSynchronize(outside));
+}
+
+PROBE("a stream that waits for a captured event is captured too") {
+    stream work;
+    stream side;
+    event fork;
+    event join;
+    device_bytes memory(64);
+    capture graph(work);
+    CUDA_OK(cudaEventRecord(fork, work));
+    CUDA_OK(cudaStreamWaitEvent(side, fork, 0));
+    CHECK(status_of(side) == cudaStreamCaptureStatusActive);
+    CUDA_OK(cudaMemsetAsync(memory, 6, 64, side));
+    CUDA_OK(cudaEventRecord(join, side));
+    CUDA_OK(cudaStreamWaitEvent(work, join, 0));
+    CUDA_OK(graph.end());
+    CHECK(status_of(side) == cudaStreamCaptureStatusNone);
+    CHECK(nodes_of(graph.graph()) == 1);
+    executable runs(graph.graph());
+    CUDA_OK(cudaGraphLaunch(runs, work));
+    CUDA_OK(cudaStreamSynchronize(work));
+    CHECK(first_byte(memory) == 6);
+}
+
+PROBE("a capture that was not joined gives no graph") {
+    stream work;
+    stream side;
+    event fork;
+    device_bytes memory(64);
+    capture graph(work);
+    CUDA_OK(cudaEventRecord(fork, work));
+    CUDA_OK(cudaStreamWaitEvent(side, fork, 0));
+    CUDA_OK(cudaMemsetAsync(memory, 6, 64, side));
+    CUDA_IS(cudaErrorStreamCaptureUnjoined, graph.end());
+    CHECK(graph.graph() == nullptr);
+    CHECK(status_of(work) == cudaStreamCaptureStatusNone);
+    CHECK(status_of(side) == cudaStreamCaptureStatusNone);
+}
+
+PROBE("waiting inside for work outside breaks a capture") {
+    stream work;
+    stream other;
+    event outside;
+    CUDA_OK(cudaEventRecord(outside, other));
+    capture graph(work);
+    CUDA_IS(cudaErrorStreamCaptureIsolation, cudaStreamWaitEvent(work, outside, 0));
+    is_broken(work, graph);
+}
+
+PROBE("a capture is ended by the thread that began it") {
+    stream work;
+    capture graph(work, cudaStreamCaptureModeThreadLocal);
+    cudaError_t elsewhere = cudaSuccess;
+    cudaGraph_t none = nullptr;
+    std::thread([&] { elsewhere = cudaStreamEndCapture(work, &none); }).join();
+    CUDA_IS(cudaErrorStreamCaptureWrongThread, elsewhere);
+    CHECK(none == nullptr);
+}
+
+PROBE("a relaxed capture is ended by any thread") {
+    stream work;
+    capture graph(work, cudaStreamCaptureModeRelaxed);
+    cudaError_t elsewhere = cudaErrorUnknown;
+    std::thread([&] { elsewhere = graph.end(); }).join();
+    CUDA_OK(elsewhere);
+    CHECK(graph.graph() != nullptr);
+}
+
+PROBE("a capture is ended on the stream where it began") {
+    stream work;
+    stream side;
+    event fork;
+    capture graph(work);
+    CUDA_OK(cudaEventRecord(fork, work));
+    CUDA_OK(cudaStreamWaitEvent(side, fork, 0));
+    cudaGraph_t none = nullptr;
+    CUDA_IS(cudaErrorStreamCaptureUnmatched, cudaStreamEndCapture(side, &none));
+    static_cast<void>(cudaGetLastError());
+    CHECK(none == nullptr);
+}
+
+PROBE("two captures do not merge") {
+    stream one;
+    stream other;
+    event inside;
+    capture first(one);
+    capture second(other);
+    CUDA_OK(cudaEventRecord(inside, one));
+    CUDA_IS(cudaErrorStreamCaptureMerge, cudaStreamWaitEvent(other, inside, 0));
+    static_cast<void>(cudaGetLastError());
+}
+
+PROBE("the legacy stream cannot be used while a blocking stream is captured") {
+    stream blocking(cudaStreamDefault);
+    device_bytes memory(64);
+    capture graph(blocking);
+    CUDA_IS(cudaErrorStreamCaptureImplicit, cudaMemsetAsync(memory, 1, 64, cudaStreamLegacy));
+    is_broken(blocking, graph);
+}
+
+PROBE("asking whether the legacy stream is captured is refused while a blocking stream is") {
+    stream blocking(cudaStreamDefault);
+    capture graph(blocking);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CUDA_IS(cudaErrorStreamCaptureImplicit, cudaStreamIsCapturing(cudaStreamLegacy, &status));
+    static_cast<void>(cudaGetLastError());
+    CHECK(status_of(blocking) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+}
+
+PROBE("the legacy stream is used while a stream that does not block is captured") {
+    stream free;
+    device_bytes memory(64);
+    capture graph(free);
+    CUDA_OK(cudaMemsetAsync(memory, 1, 64, cudaStreamLegacy));
+    CHECK(status_of(cudaStreamLegacy) == cudaStreamCaptureStatusNone);
+    CHECK(status_of(free) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+}
+
+PROBE("a capture tells its id, its graph and what comes next") {
+    stream work;
+    device_bytes memory(64);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+    unsigned long long first = 0;
+    unsigned long long second = 0;
+    CUDA_OK(cudaStreamGetCaptureInfo(work, &status));
+    CHECK(status == cudaStreamCaptureStatusNone);
+    {
+        capture graph(work);
+        cudaGraph_t inside = nullptr;
+        cudaGraphNode_t const* nodes = nullptr;
+        std::size_t count = 9;
+        CUDA_OK(cudaStreamGetCaptureInfo(work, &status, &first, &inside, &nodes, nullptr, &count));
+        CHECK(status == cudaStreamCaptureStatusActive);
+        CHECK(inside != nullptr);
+        CHECK(count == 0);
+        CUDA_OK(cudaMemsetAsync(memory, 1, 64, work));
+        CUDA_OK(cudaStreamGetCaptureInfo(work, &status, &second, &inside, &nodes, nullptr, &count));
+        CHECK(count == 1);
+        CHECK(first == second);
+        CUDA_OK(graph.end());
+    }
+    capture graph(work);
+    CUDA_OK(cudaStreamGetCaptureInfo(work, &status, &second));
+    CHECK(first != second);
+    CUDA_OK(graph.end());
+}
+
+PROBE("a broken capture takes nothing more") {
+    stream work;
+    device_bytes memory(64);
+    capture graph(work);
+    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamQuery(work));
+    CUDA_IS(cudaErrorStreamCaptureInvalidated, cudaMemsetAsync(memory, 1, 64, work));
+    is_broken(work, graph);
+}
+
+PROBE("after a broken capture the stream works") {
+    stream work;
+    device_bytes memory(64);
+    {
+        capture graph(work);
+        CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamQuery(work));
+    }
+    CUDA_OK(cudaMemsetAsync(memory, 21, 64, work));
+    CUDA_OK(cudaStreamSynchronize(work));
+    CHECK(first_byte(memory) == 21);
+}
+
+PROBE("an event recorded in a capture is free again once it is recorded outside") {
+    stream work;
+    event used;
+    {
+        capture graph(work);
+        CUDA_OK(cudaEventRecord(used, work));
+        CUDA_OK(graph.end());
+    }
+    CUDA_OK(cudaEventRecord(used, work));
+    CUDA_OK(cudaEventSynchronize(used));
+    CUDA_OK(cudaEventQuery(used));
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The driver's virtual memory, and several devices. See conformance.hpp.
+
+#include "conformance.hpp"
+
+#include <cuda.h>
+
+using namespace conformance;
+
+namespace {
+
+constexpr std::size_t MiB = std::size_t(1) << 20;
+
+} // namespace
+
+namespace {
+
+template <class Function>
+Function* driver_function(char const* name) {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    CUDA_OK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
+    REQUIRE(found == cudaDriverEntryPointSuccess);
+    REQUIRE(function != nullptr);
+    return reinterpret_cast<Function*>(function);
+}
+
+struct virtual_functions {
+    decltype(cuMemAddressReserve)* reserve =
+        driver_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
+    decltype(cuMemAddressFree)* unreserve = driver_function<decltype(cuMemAddressFree)>("cuMemAddressFree");
+    decltype(cuMemCreate)* create = driver_function<decltype(cuMemCreate)>("cuMemCreate");
+    decltype(cuMemRelease)* release = driver_function<decltype(cuMemRelease)>("cuMemRelease");
+    decltype(cuMemMap)* map = driver_function<decltype(cuMemMap)>("cuMemMap");
+    decltype(cuMemUnmap)* unmap = driver_function<decltype(cuMemUnmap)>("cuMemUnmap");
+    decltype(cuMemSetAccess)* set_access = driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess");
+    decltype(cuMemGetAllocationGranularity)* granularity =
+        driver_function<decltype(cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity");
+
+    CUmemAllocationProp properties{};
+    CUmemAccessDesc access{};
+    std::size_t step = 0;
+
+    virtual_functions() {
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location = properties.location;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        CHECK(granularity(&step, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS);
+    }
+};
+
+} // namespace
+
+PROBE("virtual memory comes in steps of 2 MiB") {
+    virtual_functions driver;
+    CHECK(driver.step == 2 * MiB);
+    CUmemGenericAllocationHandle handle{};
+    CHECK(driver.create(&handle, driver.step + 4096, &driver.properties, 0) == CUDA_ERROR_INVALID_VALUE);
+}
+
+PROBE("a driver function that is none is said to be so") {
+    void* function = &function;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
+    CUDA_OK(
+        cudaGetDriverEntryPointByVersion("cuNoSuchFunction", &function, 12000, cudaEnableDefault, &found));
+    CHECK(found == cudaDriverEntryPointSymbolNotFound);
+    CHECK(function == nullptr);
+}
+
+PROBE("memory is mapped at reserved addresses, and used") {
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    CUmemGenericAllocationHandle first{};
+    CUmemGenericAllocationHandle second{};
+    REQUIRE(driver.reserve(&at, 4 * driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    REQUIRE(driver.create(&first, driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+    REQUIRE(driver.create(&second, driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+    CHECK(driver.map(at, driver.step, 0, first, 0) == CUDA_SUCCESS);
+    CHECK(driver.map(at + driver.step, driver.step, 0, second, 0) == CUDA_SUCCESS);
+    CHECK(driver.set_access(at, 2 * driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    auto* const memory = reinterpret_cast<char*>(at);
+    CUDA_OK(cudaMemset(memory, 1, driver.step));
+    CUDA_OK(cudaMemset(memory + driver.step, 2, driver.step));
+    CHECK(first_byte(memory + driver.step - 1) == 1);
+    CHECK(first_byte(memory + driver.step) == 2);
+    CHECK(driver.unmap(at, 2 * driver.step) == CUDA_SUCCESS);
+    CHECK(driver.release(first) == CUDA_SUCCESS);
+    CHECK(driver.release(second) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, 4 * driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("memory mapped elsewhere keeps its bytes") {
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    CUmemGenericAllocationHandle handle{};
+    REQUIRE(driver.reserve(&at, 2 * driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    REQUIRE(driver.create(&handle, driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+    REQUIRE(driver.map(at, driver.step, 0, handle, 0) == CUDA_SUCCESS);
+    REQUIRE(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    CUDA_OK(cudaMemset(reinterpret_cast<void*>(at), 17, driver.step));
+    CUDA_OK(cudaDeviceSynchronize());
+    CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+    CHECK(driver.map(at + driver.step, driver.step, 0, handle, 0) == CUDA_SUCCESS);
+    CHECK(driver.set_access(at + driver.step, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    CHECK(driver.release(handle) == CUDA_SUCCESS); // a map keeps it alive
+    CHECK(first_byte(reinterpret_cast<void*>(at + driver.step)) == 17);
+    CHECK(driver.unmap(at + driver.step, driver.step) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, 2 * driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("addresses are mapped once") {
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    CUmemGenericAllocationHandle handle{};
+    REQUIRE(driver.reserve(&at, driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    REQUIRE(driver.create(&handle, driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+    CHECK(driver.map(at, driver.step, 0, handle, 0) == CUDA_SUCCESS);
+    CHECK(driver.map(at, driver.step, 0, handle, 0) != CUDA_SUCCESS);
+    CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+    CHECK(driver.release(handle) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, driver.step) == CUDA_SUCCESS);
+}
+
+// ---- several devices --------------------------------------------------------------------------------------
+
+PROBE("a thread begins with the first device") {
+    if (!two_devices())
+        return;
+    CUDA_OK(cudaSetDevice(1));
+    int elsewhere = -1;
+    std::thread([&] { static_cast<void>(cudaGetDevice(&elsewhere)); }).join();
+    CHECK(elsewhere == 0);
+    int here = -1;
+    CUDA_OK(cudaGetDevice(&here));
+    CHECK(here == 1);
+    CUDA_OK(cudaSetDevice(0));
+}
+
+PROBE("memory and streams belong to the device that was current") {
+    if (!two_devices())
+        return;
+    CUDA_OK(cudaSetDevice(1));
+    {
+        device_bytes memory(4096);
+        stream work;
+        CUDA_OK(cudaSetDevice(0));
+        cudaPointerAttributes attributes{};
+        CUDA_OK(cudaPointerGetAttributes(&attributes, memory));
+        CHECK(attributes.device == 1);
+        int device = -1;
+        CUDA_OK(cudaStreamGetDevice(work, &device));
+        CHECK(device == 1);
+    }
+    CUDA_OK(cudaSetDevice(0));
+}
+
+PROBE("an event is recorded on streams of its own device alone") {
+    if (!two_devices())
+        return;
+    event here;
+    CUDA_OK(cudaSetDevice(1));
+    {
+        stream there;
+        CUDA_IS(cudaErrorInvalidResourceHandle, cudaEventRecord(here, there));
+        static_cast<void>(cudaGetLastError());
+    }
+    CUDA_OK(cudaSetDevice(0));
+}
+
+PROBE("a stream waits for an event of another device") {
+    if (!two_devices())
+        return;
+    stream here;
+    event handed;
+    CUDA_OK(cudaSetDevice(1));
+    {
+        stream there;
+        event done;
+        gate closed(here);
+        CUDA_OK(cudaEventRecord(handed, here));
+        CUDA_OK(cudaStreamWaitEvent(there, handed, 0));
+        CUDA_OK(cudaEventRecord(done, there));
+        CUDA_IS(cudaErrorNotReady, cudaEventQuery(done));
+        static_cast<void>(cudaGetLastError());
+        closed.open();
+        CUDA_OK(cudaEventSynchronize(done));
+    }
+    CUDA_OK(cudaSetDevice(0));
+}
+
+PROBE("each device has a legacy stream") {
+    if (!two_devices())
+        return;
+    gate closed(cudaStreamLegacy);
+    CUDA_OK(cudaSetDevice(1));
+    CUDA_OK(cudaStreamSynchronize(cudaStreamLegacy));
+    CUDA_OK(cudaSetDevice(0));
+}
+
+PROBE("bytes go from device to device") {
+    if (!two_devices())
+        return;
+    stream work;
+    device_bytes here(4096);
+    CUDA_OK(cudaMemset(here, 55, 4096));
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaSetDevice(1));
+    {
+        device_bytes there(4096);
+        CUDA_OK(cudaMemcpyPeerAsync(there, 1, here, 0, 4096, work));
+        CUDA_OK(cudaStreamSynchronize(work));
+        CHECK(first_byte(there) == 55);
+    }
+    CUDA_OK(cudaSetDevice(0));
+}
+
+PROBE("each device has a default pool") {
+    if (!two_devices())
+        return;
+    cudaMemPool_t one = nullptr;
+    cudaMemPool_t other = nullptr;
+    CUDA_OK(cudaDeviceGetDefaultMemPool(&one, 0));
+    CUDA_OK(cudaDeviceGetDefaultMemPool(&other, 1));
+    CHECK(one != other);
+}
+
+PROBE("stream-ordered memory is of its stream's device") {
+    if (!two_devices())
+        return;
+    CUDA_OK(cudaSetDevice(1));
+    {
+        stream there;
+        CUDA_OK(cudaSetDevice(0));
+        void* p = nullptr;
+        CUDA_OK(cudaMallocAsync(&p, 4096, there));
+        cudaPointerAttributes attributes{};
+        CUDA_OK(cudaPointerGetAttributes(&attributes, p));
+        CHECK(attributes.device == 1);
+        CUDA_OK(cudaFreeAsync(p, there));
+        CUDA_OK(cudaStreamSynchronize(there));
+    }
+    CUDA_OK(cudaSetDevice(0));
+}

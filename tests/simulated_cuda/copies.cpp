@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// cudaMemcpy* and cudaMemset*. Real bytes move when the scheduler runs the copy. Pageable host memory is read
+// when the call is made (CUDA stages it), and a copy to it is over when the call returns.
+
+#include "calls.hpp"
+
+#include <cstring>
+
+namespace simulated_cuda::inside {
+
+namespace {
+
+enum class side { device, known_host, pageable };
+
+struct rows { ///< of a copy: 'count' rows of 'bytes'
+    std::size_t bytes = 0;
+    std::size_t count = 1;
+    std::size_t to_pitch = 0;
+    std::size_t from_pitch = 0;
+};
+
+side side_of(allocation const* memory) {
+    if (memory == nullptr)
+        return side::pageable;
+    return memory->kind == memory_kind::pinned || memory->kind == memory_kind::registered ? side::known_host
+                                                                                          : side::device;
+}
+
+bool in_device_range(world_state const& world, void const* p) {
+    for (device_state const& device : world.devices)
+        if (device.space->memory_region.contains(p))
+            return true;
+    return world.virtual_region && world.virtual_region->contains(p);
+}
+
+/// Whether [p, p + bytes) lies in one allocation, or is host memory that the driver does not know.
+bool valid(world_state& world, void const* p, std::size_t bytes) {
+    std::uintptr_t base = 0;
+    allocation const* const memory = find_allocation(world, p, &base);
+    if (memory == nullptr)
+        return p != nullptr && !in_device_range(world, p) && !world.host_region->contains(p);
+    return reinterpret_cast<std::uintptr_t>(p) - base + bytes <= memory->bytes;
+}
+
+/// Whether the bytes can be touched now that the copy runs: a program at fault may have freed what it copies.
+/// Device memory always can; stream-ordered memory is rightly freed before the copy in front of it has run.
+bool touchable(world_state& world, void const* p, std::size_t bytes) {
+    bool const may_be_closed =
+        world.host_region->contains(p) || (world.virtual_region && world.virtual_region->contains(p));
+    return !may_be_closed || valid(world, p, bytes);
+}
+
+bool kind_fits(cudaMemcpyKind kind, allocation const* to, allocation const* from) {
+    auto const device = [](allocation const* memory) { return memory != nullptr; };
+    switch (kind) {
+    case cudaMemcpyHostToHost:
+        return side_of(to) != side::device && side_of(from) != side::device;
+    case cudaMemcpyHostToDevice:
+        return device(to);
+    case cudaMemcpyDeviceToHost:
+        return device(from);
+    case cudaMemcpyDeviceToDevice:
+        return device(to) && device(from);
+    case cudaMemcpyDefault:
+        return true;
+    }
+    return false;
+}
+
+/// What lies between the first and the last byte of rows.
+std::size_t extent(rows const& shape, std::size_t pitch) {
+    return shape.count == 0 ? 0 : (shape.count - 1) * pitch + shape.bytes;
+}
+
+cudaError_t wait_here(world_state& world, stream_record& stream, char const* who) {
+    vector_clock const clock = stream.clock;
+    if (!wait_until(world, stream, stream.last, who))
+        return cudaErrorLaunchTimeout;
+    world.host.join(clock);
+    return lost(world, stream.device);
+}
+
+void move_rows(world_state& world, char* to, char const* from, rows const& shape) {
+    char* const target = bytes_of(world, to);
+    char const* const source = bytes_of(world, from);
+    for (std::size_t row = 0; row < shape.count; ++row)
+        std::memmove(target + row * shape.to_pitch, source + row * shape.from_pitch, shape.bytes);
+}
+
+cudaError_t copy(world_state& world, stream_record* stream, void* to, void const* from, rows const& shape,
+                 cudaMemcpyKind kind, bool wait, char const* who) {
+    if (stream == nullptr)
+        return cudaErrorInvalidResourceHandle;
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
+        return cudaErrorInvalidMemcpyDirection;
+    if (wait && stream->capture) {
+        invalidate(world, *stream->capture);
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (wait)
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
+    if (shape.bytes == 0 || shape.count == 0)
+        return cudaSuccess;
+    std::size_t const to_bytes = extent(shape, shape.to_pitch);
+    std::size_t const from_bytes = extent(shape, shape.from_pitch);
+    if (!valid(world, to, to_bytes) || !valid(world, from, from_bytes))
+        return cudaErrorInvalidValue;
+    allocation* const target = find_allocation(world, to);
+    allocation const* const source = find_allocation(world, from);
+    if (!kind_fits(kind, target, source))
+        return cudaErrorInvalidValue;
+    if (target != nullptr)
+        target->written = true;
+    bool const capturing = stream->capture != nullptr;
+    bool const stage = source == nullptr && !wait && !capturing && target != nullptr;
+    operation work;
+    work.what = "copy";
+    if (stage) {
+        auto const* const first = static_cast<char const*>(from);
+        auto staged = std::make_shared<std::vector<char>>(first, first + from_bytes);
+        work.body = [&world, to, staged, shape] {
+            if (touchable(world, to, extent(shape, shape.to_pitch)))
+                move_rows(world, static_cast<char*>(to), staged->data(), shape);
+        };
+    } else {
+        work.body = [&world, to, from, shape] {
+            if (touchable(world, to, extent(shape, shape.to_pitch)) &&
+                touchable(world, from, extent(shape, shape.from_pitch)))
+                move_rows(world, static_cast<char*>(to), static_cast<char const*>(from), shape);
+        };
+    }
+    cudaError_t const error = submit(world, *stream, cudaGraphNodeTypeMemcpy, std::move(work),
+                                     {{from, from_bytes}}, {{to, to_bytes}});
+    if (error != cudaSuccess || capturing)
+        return error;
+    bool const at_once = wait || target == nullptr;
+    return at_once ? wait_here(world, *stream, who) : cudaSuccess;
+}
+
+cudaError_t fill(world_state& world, stream_record* stream, void* to, int value, rows const& shape, bool wait,
+                 char const* who) {
+    if (stream == nullptr)
+        return cudaErrorInvalidResourceHandle;
+    if (wait && stream->capture) {
+        invalidate(world, *stream->capture);
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (wait)
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
+    if (shape.bytes == 0 || shape.count == 0)
+        return cudaSuccess;
+    std::size_t const bytes_touched = extent(shape, shape.to_pitch);
+    allocation* const target = find_allocation(world, to);
+    if (target == nullptr || !valid(world, to, bytes_touched))
+        return cudaErrorInvalidValue;
+    target->written = true;
+    operation work;
+    work.what = "fill";
+    work.body = [&world, to, value, shape] {
+        if (!touchable(world, to, extent(shape, shape.to_pitch)))
+            return;
+        char* const first = bytes_of(world, to);
+        for (std::size_t row = 0; row < shape.count; ++row)
+            std::memset(first + row * shape.to_pitch, value, shape.bytes);
+    };
+    bool const host_memory = target->kind == memory_kind::pinned;
+    bool const capturing = stream->capture != nullptr;
+    cudaError_t const error =
+        submit(world, *stream, cudaGraphNodeTypeMemset, std::move(work), {}, {{to, bytes_touched}});
+    // Filling device memory does not make the host wait, even in its plain form.
+    if (error != cudaSuccess || capturing || !(wait && host_memory))
+        return error;
+    return wait_here(world, *stream, who);
+}
+
+rows line(std::size_t count) {
+    return {count, 1, count, count};
+}
+
+cudaError_t cudaMemcpy_on(null_stream null, void* to, void const* from, std::size_t count,
+                          cudaMemcpyKind kind) {
+    static call_site site{"cudaMemcpy"};
+    return api(site, [&](world_state& world) {
+        return copy(world, find_stream(world, nullptr, null, site.name), to, from, line(count), kind, true,
+                    site.name);
+    });
+}
+
+cudaError_t cudaMemcpyAsync_on(null_stream null, void* to, void const* from, std::size_t count,
+                               cudaMemcpyKind kind, cudaStream_t stream) {
+    static call_site site{"cudaMemcpyAsync"};
+    return api(site, [&](world_state& world) {
+        return copy(world, find_stream(world, stream, null, site.name), to, from, line(count), kind, false,
+                    site.name);
+    });
+}
+
+cudaError_t cudaMemcpy2D_on(null_stream null, void* to, std::size_t to_pitch, void const* from,
+                            std::size_t from_pitch, std::size_t width, std::size_t height,
+                            cudaMemcpyKind kind) {
+    static call_site site{"cudaMemcpy2D"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (width > to_pitch || width > from_pitch)
+            return cudaErrorInvalidPitchValue;
+        return copy(world, find_stream(world, nullptr, null, site.name), to, from,
+                    {width, height, to_pitch, from_pitch}, kind, true, site.name);
+    });
+}
+
+cudaError_t cudaMemcpy2DAsync_on(null_stream null, void* to, std::size_t to_pitch, void const* from,
+                                 std::size_t from_pitch, std::size_t width, std::size_t height,
+                                 cudaMemcpyKind kind, cudaStream_t stream) {
+    static call_site site{"cudaMemcpy2DAsync"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (width > to_pitch || width > from_pitch)
+            return cudaErrorInvalidPitchValue;
+        return copy(world, find_stream(world, stream, null, site.name), to, from,
+                    {width, height, to_pitch, from_pitch}, kind, false, site.name);
+    });
+}
+
+cudaError_t cudaMemset_on(null_stream null, void* to, int value, std::size_t count) {
+    static call_site site{"cudaMemset"};
+    return api(site, [&](world_state& world) {
+        return fill(world, find_stream(world, nullptr, null, site.name), to, value, line(count), true,
+                    site.name);
+    });
+}
+
+cudaError_t cudaMemsetAsync_on(null_stream null, void* to, int value, std::size_t count,
+                               cudaStream_t stream) {
+    static call_site site{"cudaMemsetAsync"};
+    return api(site, [&](world_state& world) {
+        return fill(world, find_stream(world, stream, null, site.name), to, value, line(count), false,
+                    site.name);
+    });
+}
+
+cudaError_t cudaMemset2D_on(null_stream null, void* to, std::size_t pitch, int value, std::size_t width,
+                            std::size_t height) {
+    static call_site site{"cudaMemset2D"};
+    return api(site, [&](world_state& world) {
+        return fill(world, find_stream(world, nullptr, null, site.name), to, value,
+                    {width, height, pitch, pitch}, true, site.name);
+    });
+}
+
+cudaError_t cudaMemset2DAsync_on(null_stream null, void* to, std::size_t pitch, int value, std::size_t width,
+                                 std::size_t height, cudaStream_t stream) {
+    static call_site site{"cudaMemset2DAsync"};
+    return api(site, [&](world_state& world) {
+        return fill(world, find_stream(world, stream, null, site.name), to, value,
+                    {width, height, pitch, pitch}, false, site.name);
+    });
+}
+
+cudaError_t cudaMemPrefetchAsync_on(null_stream null, void const* p, std::size_t, cudaMemLocation, unsigned,
+                                    cudaStream_t stream) {
+    static call_site site{"cudaMemPrefetchAsync"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        stream_record* const on = find_stream(world, stream, null, site.name);
+        if (on == nullptr)
+            return cudaErrorInvalidResourceHandle;
+        allocation const* const memory = find_allocation(world, p);
+        if (memory == nullptr || memory->kind != memory_kind::managed)
+            return cudaErrorInvalidValue;
+        operation work;
+        work.what = "prefetch";
+        return submit(world, *on, cudaGraphNodeTypeEmpty, std::move(work), {}, {});
+    });
+}
+
+cudaError_t peer(call_site& site, null_stream null, void* to, int to_device, void const* from,
+                 int from_device, std::size_t count, cudaStream_t stream, bool wait) {
+    return api(site, [&](world_state& world) -> cudaError_t {
+        auto const exists = [&](int device) {
+            return device >= 0 && static_cast<std::size_t>(device) < world.devices.size();
+        };
+        if (!exists(to_device) || !exists(from_device))
+            return cudaErrorInvalidDevice;
+        return copy(world, find_stream(world, stream, null, site.name), to, from, line(count),
+                    cudaMemcpyDeviceToDevice, wait, site.name);
+    });
+}
+
+} // namespace
+
+} // namespace simulated_cuda::inside
+
+using namespace simulated_cuda::inside;
+
+SIMULATED_CUDA_EXPORT(cudaMemcpy, _ptds, (void* to, void const* from, std::size_t count, cudaMemcpyKind kind),
+                      to, from, count, kind)
+SIMULATED_CUDA_EXPORT(cudaMemcpyAsync, _ptsz,
+                      (void* to, void const* from, std::size_t count, cudaMemcpyKind kind,
+                       cudaStream_t stream),
+                      to, from, count, kind, stream)
+SIMULATED_CUDA_EXPORT(cudaMemcpy2D, _ptds,
+                      (void* to, std::size_t to_pitch, void const* from, std::size_t from_pitch,
+                       std::size_t width, std::size_t height, cudaMemcpyKind kind),
+                      to, to_pitch, from, from_pitch, width, height, kind)
+SIMULATED_CUDA_EXPORT(cudaMemcpy2DAsync, _ptsz,
+                      (void* to, std::size_t to_pitch, void const* from, std::size_t from_pitch,
+                       std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream),
+                      to, to_pitch, from, from_pitch, width, height, kind, stream)
+SIMULATED_CUDA_EXPORT(cudaMemset, _ptds, (void* to, int value, std::size_t count), to, value, count)
+SIMULATED_CUDA_EXPORT(cudaMemsetAsync, _ptsz, (void* to, int value, std::size_t count, cudaStream_t stream),
+                      to, value, count, stream)
+SIMULATED_CUDA_EXPORT(cudaMemset2D, _ptds,
+                      (void* to, std::size_t pitch, int value, std::size_t width, std::size_t height), to,
+                      pitch, value, width, height)
+SIMULATED_CUDA_EXPORT(cudaMemset2DAsync, _ptsz,
+                      (void* to, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                       cudaStream_t stream),
+                      to, pitch, value, width, height, stream)
+SIMULATED_CUDA_EXPORT(cudaMemPrefetchAsync, _ptsz,
+                      (void const* p, std::size_t count, cudaMemLocation location, unsigned flags,
+                       cudaStream_t stream),
+                      p, count, location, flags, stream)
+
+extern "C" cudaError_t cudaMemcpyPeer(void* to, int to_device, void const* from, int from_device,
+                                      std::size_t count) {
+    static call_site site{"cudaMemcpyPeer"};
+    return peer(site, null_stream::legacy, to, to_device, from, from_device, count, nullptr, true);
+}
+
+extern "C" cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, void const* from, int from_device,
+                                           std::size_t count, cudaStream_t stream) {
+    static call_site site{"cudaMemcpyPeerAsync"};
+    return peer(site, null_stream::legacy, to, to_device, from, from_device, count, stream, false);
+}
+
+extern "C" cudaError_t cudaMemAdvise(void const* p, std::size_t, cudaMemoryAdvise, cudaMemLocation) {
+    static call_site site{"cudaMemAdvise"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        allocation const* const memory = find_allocation(world, p);
+        return memory != nullptr && memory->kind == memory_kind::managed ? cudaSuccess
+                                                                         : cudaErrorInvalidValue;
+    });
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// cudaGraph*: what was captured, made executable and launched. A launch is one operation of its stream: its
+// nodes run in the order of their capture, which is one of the orders that their edges allow.
+
+#include "calls.hpp"
+
+namespace simulated_cuda::inside {
+
+graph_state::~graph_state() {
+    if (world.ending)
+        return;
+    for (graph_node const& node : nodes)
+        if (node.type == cudaGraphNodeTypeMemAlloc && world.allocations.count(node.memory) != 0)
+            destroy_allocation(world, node.memory, "the graph's end");
+}
+
+namespace {
+
+cudaError_t instantiate(world_state& world, cudaGraphExec_t* out, cudaGraph_t graph,
+                        unsigned long long flags) {
+    if (out == nullptr || world.graph_handles.count(graph) == 0)
+        return cudaErrorInvalidValue;
+    *out = new CUgraphExec_st{graph->state, flags};
+    world.exec_handles.insert(*out);
+    return cudaSuccess;
+}
+
+/// Launched while its stream is captured, a graph becomes one node that does all it does.
+cudaError_t nest(world_state& world, stream_record& stream, std::shared_ptr<graph_state> const& graph,
+                 operation work) {
+    if (cudaError_t const error = submit(world, stream, cudaGraphNodeTypeGraph, std::move(work), {}, {}))
+        return error;
+    for (captured_use use : graph->uses) {
+        use.node = stream.frontier.front();
+        stream.capture->uses.push_back(use);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t launch(world_state& world, stream_record& stream, std::shared_ptr<graph_state> const& graph) {
+    if (cudaError_t const error = lost(world, stream.device))
+        return error;
+    if (cudaError_t const error = refuse_implicit(world, stream))
+        return error;
+    if (graph->launched_unfreed)
+        return cudaErrorInvalidValue;
+    operation work;
+    work.what = "graph";
+    int const device = stream.device;
+    work.body = [&world, graph, device] {
+        for (graph_node const& node : graph->nodes) {
+            cudaError_t& sticky = world.devices[static_cast<std::size_t>(device)].sticky;
+            if (sticky == cudaSuccess && node.body)
+                run_body(world, node.foreign, node.body);
+            if (sticky == cudaSuccess && node.failure != cudaSuccess)
+                sticky = node.failure;
+        }
+    };
+    if (stream.capture)
+        return nest(world, stream, graph, std::move(work));
+    for (graph_node const& node : graph->nodes)
+        if (node.type == cudaGraphNodeTypeWaitEvent && node.event->stream != nullptr)
+            order_after(world, stream, node.event->stream, node.event->number, node.event->clock, work.waits);
+    // The uses are judged at the place that the launch takes in its stream, before it can run.
+    vector_clock clock = stream.clock;
+    clock.join(world.host);
+    if (stream.blocking()) {
+        stream_record const& legacy = *world.devices[static_cast<std::size_t>(device)].legacy;
+        clock.join(legacy.clock);
+    } else if (stream.kind == stream_kind::legacy) {
+        for (stream_record const* const other : world.devices[static_cast<std::size_t>(device)].blocking)
+            clock.join(other->clock);
+    }
+    viewpoint from;
+    from.stream = &stream;
+    from.number = stream.last + 1;
+    from.clock = &clock;
+    from.what = "a graph";
+    for (captured_use const& use : graph->uses)
+        world.knowledge.repeat(world, use, from, *graph);
+    std::uint64_t const number = enqueue(world, stream, std::move(work));
+    std::size_t allocated = 0;
+    std::size_t freed = 0;
+    for (graph_node const& node : graph->nodes) {
+        allocated += node.type == cudaGraphNodeTypeMemAlloc;
+        freed += node.type == cudaGraphNodeTypeMemFree;
+        if (node.type != cudaGraphNodeTypeEventRecord)
+            continue;
+        node.event->stream = &stream;
+        node.event->number = number;
+        node.event->clock = stream.clock;
+        node.event->capture.reset();
+    }
+    graph->launched_unfreed = allocated > freed;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch_on(null_stream null, cudaGraphExec_t exec, cudaStream_t handle) {
+    static call_site site{"cudaGraphLaunch"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        stream_record* const stream = find_stream(world, handle, null, site.name);
+        if (stream == nullptr)
+            return cudaErrorInvalidResourceHandle;
+        if (world.exec_handles.count(exec) == 0)
+            return cudaErrorInvalidValue;
+        return launch(world, *stream, exec->state);
+    });
+}
+
+cudaError_t cudaGraphUpload_on(null_stream null, cudaGraphExec_t exec, cudaStream_t handle) {
+    static call_site site{"cudaGraphUpload"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (find_stream(world, handle, null, site.name) == nullptr)
+            return cudaErrorInvalidResourceHandle;
+        return world.exec_handles.count(exec) != 0 ? cudaSuccess : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaGraphInstantiateWithParams_on(null_stream, cudaGraphExec_t* exec, cudaGraph_t graph,
+                                              cudaGraphInstantiateParams* parameters) {
+    static call_site site{"cudaGraphInstantiateWithParams"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (parameters == nullptr)
+            return cudaErrorInvalidValue;
+        parameters->result_out = cudaGraphInstantiateSuccess;
+        return instantiate(world, exec, graph, parameters->flags);
+    });
+}
+
+} // namespace
+
+} // namespace simulated_cuda::inside
+
+using namespace simulated_cuda::inside;
+
+SIMULATED_CUDA_EXPORT(cudaGraphLaunch, _ptsz, (cudaGraphExec_t exec, cudaStream_t stream), exec, stream)
+SIMULATED_CUDA_EXPORT(cudaGraphUpload, _ptsz, (cudaGraphExec_t exec, cudaStream_t stream), exec, stream)
+SIMULATED_CUDA_EXPORT(cudaGraphInstantiateWithParams, _ptsz,
+                      (cudaGraphExec_t * exec, cudaGraph_t graph, cudaGraphInstantiateParams* parameters),
+                      exec, graph, parameters)
+
+extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                            unsigned long long flags) {
+    static call_site site{"cudaGraphInstantiate"};
+    return api(site, [&](world_state& world) { return instantiate(world, exec, graph, flags); });
+}
+
+extern "C" cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                                     unsigned long long flags) {
+    static call_site site{"cudaGraphInstantiateWithFlags"};
+    return api(site, [&](world_state& world) { return instantiate(world, exec, graph, flags); });
+}
+
+extern "C" cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t exec, unsigned long long* flags) {
+    static call_site site{"cudaGraphExecGetFlags"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (flags == nullptr || world.exec_handles.count(exec) == 0)
+            return cudaErrorInvalidValue;
+        *flags = exec->flags;
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned) {
+    static call_site site{"cudaGraphCreate"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (graph == nullptr)
+            return cudaErrorInvalidValue;
+        auto state = std::make_shared<graph_state>(world);
+        state->active = false;
+        *graph = new CUgraph_st{state};
+        state->handle = *graph;
+        world.graph_handles.insert(*graph);
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+    static call_site site{"cudaGraphGetNodes"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (count == nullptr || world.graph_handles.count(graph) == 0)
+            return cudaErrorInvalidValue;
+        graph_state& state = *graph->state;
+        if (nodes != nullptr)
+            for (std::size_t at = 0; at < *count; ++at)
+                nodes[at] = at < state.handles.size() ? &state.handles[at] : nullptr;
+        if (nodes == nullptr || *count > state.handles.size())
+            *count = state.handles.size();
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+    static call_site site{"cudaGraphNodeGetType"};
+    return api(site, [&](world_state&) -> cudaError_t {
+        if (node == nullptr || type == nullptr)
+            return cudaErrorInvalidValue;
+        *type = node->graph->nodes[node->index].type;
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    static call_site site{"cudaGraphDestroy"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (world.graph_handles.erase(graph) == 0)
+            return cudaErrorInvalidValue;
+        graph->state->handle = nullptr;
+        delete graph;
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    static call_site site{"cudaGraphExecDestroy"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (world.exec_handles.erase(exec) == 0)
+            return cudaErrorInvalidValue;
+        delete exec;
+        return cudaSuccess;
+    });
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The driver's stream-ordered pools: cudaMallocAsync and its family. A free block remembers where it was
+// freed; it is handed out again on that stream, or where the stream's clock covers that point, or where it is
+// over, or, last, with a wait put in. Memory comes in chunks of 32 MiB and goes back, beyond the release
+// threshold, when the host waits for something.
+
+#include "calls.hpp"
+
+#include <iterator>
+
+namespace simulated_cuda::inside {
+
+namespace {
+
+constexpr std::size_t chunk_bytes = std::size_t(32) << 20;
+
+std::size_t round_up(std::size_t bytes, std::size_t step) {
+    return (bytes + step - 1) / step * step;
+}
+
+std::size_t block_bytes(std::size_t bytes) {
+    return round_up(bytes, alignment_bytes);
+}
+
+device_space& space_of(world_state& world, pool_record const& pool) {
+    return *world.devices[static_cast<std::size_t>(pool.device)].space;
+}
+
+bool over(pool_record::free_block const& block) {
+    return block.stream == nullptr || block.stream->done >= block.number;
+}
+
+/// Free neighbours of one chunk that nothing in flight uses become one.
+void join(pool_record& pool) {
+    for (auto it = pool.free.begin(); it != pool.free.end();) {
+        if (!over(it->second)) {
+            ++it;
+            continue;
+        }
+        it->second.stream = nullptr;
+        auto const next = std::next(it);
+        if (next != pool.free.end() && it->first + it->second.bytes == next->first &&
+            pool.chunks.count(next->first) == 0 && over(next->second)) {
+            it->second.bytes += next->second.bytes;
+            pool.free.erase(next);
+        } else {
+            ++it;
+        }
+    }
+}
+
+bool grow(world_state& world, pool_record& pool, std::size_t bytes) {
+    for (std::size_t const step : {chunk_bytes, page_bytes}) {
+        if (bytes > ~std::size_t(0) - step)
+            return false;
+        std::size_t const size = round_up(bytes, step);
+        if (pool.maximum != 0 && pool.reserved + size > round_up(pool.maximum, page_bytes))
+            continue;
+        std::uintptr_t const at = space_of(world, pool).take(size);
+        if (at == 0)
+            continue;
+        pool.chunks[at] = size;
+        pool.free[at].bytes = size;
+        pool.reserved += size;
+        pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
+        return true;
+    }
+    return false;
+}
+
+/// The best free block for what comes next on a stream; 'rank' says by which rule it may be had.
+std::map<std::uintptr_t, pool_record::free_block>::iterator
+choose_block(pool_record& pool, std::size_t bytes, stream_record const& stream, bool waits) {
+    auto best = pool.free.end();
+    for (auto it = pool.free.begin(); it != pool.free.end(); ++it) {
+        auto const& block = it->second;
+        if (block.bytes < bytes)
+            continue;
+        bool const usable =
+            block.stream == nullptr || block.stream == &stream ||
+            (pool.follow_events != 0 && stream.clock.of(block.stream->component) >= block.number) ||
+            (pool.opportunistic != 0 && over(block)) || (waits && pool.internal != 0);
+        if (usable && (best == pool.free.end() || block.bytes < best->second.bytes))
+            best = it;
+    }
+    return best;
+}
+
+cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_record& pool,
+                     stream_record& stream) {
+    if (out == nullptr)
+        return cudaErrorInvalidValue;
+    *out = nullptr;
+    if (bytes == 0)
+        return cudaSuccess;
+    if (cudaError_t const error = lost(world, stream.device))
+        return error;
+    if (cudaError_t const error = refuse_implicit(world, stream))
+        return error;
+    if (stream.capture && stream.capture->invalid)
+        return cudaErrorStreamCaptureInvalidated;
+    if (bytes > space_of(world, pool).memory())
+        return cudaErrorMemoryAllocation;
+    std::size_t const size = block_bytes(bytes);
+    auto block = choose_block(pool, size, stream, false);
+    if (block == pool.free.end()) {
+        join(pool);
+        block = choose_block(pool, size, stream, false);
+    }
+    if (block == pool.free.end() && grow(world, pool, size))
+        block = choose_block(pool, size, stream, false);
+    if (block == pool.free.end())
+        block = choose_block(pool, size, stream, true);
+    if (block == pool.free.end())
+        return cudaErrorMemoryAllocation;
+    std::uintptr_t const at = block->first;
+    pool_record::free_block const taken = block->second;
+    pool.free.erase(block);
+    if (taken.bytes > size) {
+        pool_record::free_block& rest = pool.free[at + size];
+        rest = taken;
+        rest.bytes -= size;
+    }
+    pool.used += size;
+    pool.used_high = std::max(pool.used_high, pool.used);
+    ++pool.live;
+    allocation& memory = world.allocations[at];
+    memory = allocation{};
+    memory.bytes = bytes;
+    memory.kind = memory_kind::pooled;
+    memory.device = pool.device;
+    memory.pool = &pool;
+    memory.number = ++world.allocation_count;
+    *out = reinterpret_cast<void*>(at);
+    if (stream.capture) {
+        graph_node node;
+        node.type = cudaGraphNodeTypeMemAlloc;
+        node.what = "allocation";
+        node.memory = at;
+        node.bytes = bytes;
+        memory.graph = stream.capture;
+        capture_node(world, stream, std::move(node));
+        world.knowledge.born(world, at, bytes);
+        return cudaSuccess;
+    }
+    operation work;
+    work.what = "cudaMallocAsync";
+    if (taken.stream != nullptr)
+        order_after(world, stream, taken.stream, taken.number, taken.clock, work.waits);
+    viewpoint from;
+    from.number = enqueue(world, stream, std::move(work));
+    from.stream = &stream;
+    from.clock = &stream.clock;
+    from.what = "cudaMallocAsync";
+    world.knowledge.born(world, at, bytes, &from);
+    if (world.logging())
+        world.say("  " + std::to_string(bytes) + " bytes at " + name_of_address(world, *out));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync_on(null_stream null, void** p, std::size_t bytes, cudaStream_t handle) {
+    static call_site site{"cudaMallocAsync"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        stream_record* const stream = find_stream(world, handle, null, site.name);
+        if (stream == nullptr)
+            return cudaErrorInvalidResourceHandle;
+        return allocate(world, p, bytes,
+                        *world.devices[static_cast<std::size_t>(stream->device)].current_pool, *stream);
+    });
+}
+
+cudaError_t cudaMallocFromPoolAsync_on(null_stream null, void** p, std::size_t bytes,
+                                       cudaMemPool_t pool_handle, cudaStream_t handle) {
+    static call_site site{"cudaMallocFromPoolAsync"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        stream_record* const stream = find_stream(world, handle, null, site.name);
+        if (stream == nullptr)
+            return cudaErrorInvalidResourceHandle;
+        pool_record* const pool = find_pool(world, pool_handle, site.name);
+        return pool != nullptr ? allocate(world, p, bytes, *pool, *stream) : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaFreeAsync_on(null_stream null, void* p, cudaStream_t handle) {
+    static call_site site{"cudaFreeAsync"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        stream_record* const stream = find_stream(world, handle, null, site.name);
+        if (stream == nullptr)
+            return cudaErrorInvalidResourceHandle;
+        if (p == nullptr)
+            return cudaErrorInvalidValue;
+        return free_pooled(world, p, stream);
+    });
+}
+
+} // namespace
+
+void give_back_chunks(world_state& world, pool_record& pool, std::uint64_t keep) {
+    join(pool);
+    for (auto it = pool.chunks.begin(); it != pool.chunks.end() && pool.reserved > keep;) {
+        auto const block = pool.free.find(it->first);
+        if (block == pool.free.end() || block->second.bytes != it->second || !over(block->second)) {
+            ++it;
+            continue;
+        }
+        space_of(world, pool).give(it->first, it->second, true);
+        pool.reserved -= it->second;
+        pool.free.erase(block);
+        it = pool.chunks.erase(it);
+    }
+}
+
+pool_record* find_pool(world_state& world, cudaMemPool_t handle, char const* who) {
+    for (auto const& pool : world.pools)
+        if (pool->handle == handle && !pool->destroyed)
+            return pool.get();
+    for (auto const& pool : world.pools)
+        if (pool->handle == handle && handle != nullptr)
+            world.complain(finding::destroyed_handle,
+                           std::string(who) + " was given a memory pool that was destroyed");
+    return nullptr;
+}
+
+void release_pooled(world_state& world, allocation const& memory, std::uintptr_t at) {
+    pool_record& pool = *memory.pool;
+    std::size_t const size = block_bytes(memory.bytes);
+    pool.used -= size;
+    --pool.live;
+    pool.free[at].bytes = size;
+    if (pool.destroyed && pool.live == 0)
+        give_back_chunks(world, pool, 0);
+}
+
+cudaError_t free_pooled(world_state& world, void* p, stream_record* stream) {
+    auto const at = reinterpret_cast<std::uintptr_t>(p);
+    auto const it = world.allocations.find(at);
+    if (it == world.allocations.end() || it->second.kind != memory_kind::pooled)
+        return cudaErrorInvalidValue;
+    allocation const memory = it->second;
+    if (stream == nullptr) {
+        if (!wait_for_device(world, memory.device, "cudaFree"))
+            return cudaErrorLaunchTimeout;
+        destroy_allocation(world, at, "cudaFree");
+        return lost(world, memory.device);
+    }
+    if (cudaError_t const error = refuse_implicit(world, *stream))
+        return error;
+    auto const graph = memory.graph.lock();
+    if (stream->capture) {
+        if (stream->capture->invalid)
+            return cudaErrorStreamCaptureInvalidated;
+        if (!graph)
+            return cudaErrorInvalidValue;
+        graph_node node;
+        node.type = cudaGraphNodeTypeMemFree;
+        node.what = "free";
+        node.memory = at;
+        capture_node(world, *stream, std::move(node));
+        return cudaSuccess;
+    }
+    operation work;
+    work.what = "cudaFreeAsync";
+    std::uint64_t number = 0;
+    cudaError_t const error =
+        submit(world, *stream, cudaGraphNodeTypeMemFree, std::move(work), {}, {{p, memory.bytes}}, &number);
+    if (error != cudaSuccess)
+        return error;
+    if (graph) { // the graph may make it again at its next launch
+        graph->launched_unfreed = false;
+        return cudaSuccess;
+    }
+    vector_clock const clock = stream->clock;
+    destroy_allocation(world, at, "cudaFreeAsync");
+    auto const block = memory.pool->free.find(at);
+    if (block != memory.pool->free.end()) {
+        block->second.stream = stream;
+        block->second.number = number;
+        block->second.clock = clock;
+    }
+    return cudaSuccess;
+}
+
+void trim_pools(world_state& world, int device) {
+    for (auto const& pool : world.pools)
+        if (pool->device == device && pool->reserved > pool->threshold)
+            give_back_chunks(world, *pool, pool->threshold);
+}
+
+} // namespace simulated_cuda::inside
+
+using namespace simulated_cuda::inside;
+
+SIMULATED_CUDA_EXPORT(cudaMallocAsync, _ptsz, (void** p, std::size_t bytes, cudaStream_t stream), p, bytes,
+                      stream)
+SIMULATED_CUDA_EXPORT(cudaMallocFromPoolAsync, _ptsz,
+                      (void** p, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream), p, bytes, pool,
+                      stream)
+SIMULATED_CUDA_EXPORT(cudaFreeAsync, _ptsz, (void* p, cudaStream_t stream), p, stream)

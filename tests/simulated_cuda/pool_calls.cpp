@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// cudaMemPool* and the pools of a device: making, destroying, asking and setting. What pools do is in
+// memory_pools.cpp.
+
+#include "calls.hpp"
+
+using namespace simulated_cuda::inside;
+
+extern "C" cudaError_t cudaMemPoolCreate(cudaMemPool_t* out, cudaMemPoolProps const* properties) {
+    static call_site site{"cudaMemPoolCreate"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (out == nullptr || properties == nullptr || properties->allocType != cudaMemAllocationTypePinned ||
+            properties->location.type != cudaMemLocationTypeDevice)
+            return cudaErrorInvalidValue;
+        int const device = properties->location.id;
+        if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
+            return cudaErrorInvalidDevice;
+        world.pools.push_back(std::make_unique<pool_record>());
+        pool_record& pool = *world.pools.back();
+        pool.device = device;
+        pool.maximum = properties->maxSize;
+        pool.accessible[device] = cudaMemAccessFlagsProtReadWrite;
+        pool.handle = new CUmemPoolHandle_st{&pool};
+        *out = pool.handle;
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
+    static call_site site{"cudaMemPoolDestroy"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        pool_record* const pool = find_pool(world, handle, site.name);
+        if (pool == nullptr || pool->is_default)
+            return cudaErrorInvalidValue;
+        pool->destroyed = true;
+        device_state& device = world.devices[static_cast<std::size_t>(pool->device)];
+        if (device.current_pool == pool)
+            device.current_pool = device.default_pool;
+        if (pool->live == 0) {
+            for (auto& [at, block] : pool->free)
+                block.stream = nullptr; // nobody can ask for these bytes before the frees are over
+            give_back_chunks(world, *pool, 0);
+        }
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, std::size_t keep) {
+    static call_site site{"cudaMemPoolTrimTo"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        pool_record* const pool = find_pool(world, handle, site.name);
+        if (pool == nullptr)
+            return cudaErrorInvalidValue;
+        give_back_chunks(world, *pool, keep);
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attribute, void* value) {
+    static call_site site{"cudaMemPoolSetAttribute"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        pool_record* const pool = find_pool(world, handle, site.name);
+        if (pool == nullptr || value == nullptr)
+            return cudaErrorInvalidValue;
+        switch (attribute) {
+        case cudaMemPoolReuseFollowEventDependencies:
+            pool->follow_events = *static_cast<int*>(value);
+            return cudaSuccess;
+        case cudaMemPoolReuseAllowOpportunistic:
+            pool->opportunistic = *static_cast<int*>(value);
+            return cudaSuccess;
+        case cudaMemPoolReuseAllowInternalDependencies:
+            pool->internal = *static_cast<int*>(value);
+            return cudaSuccess;
+        case cudaMemPoolAttrReleaseThreshold:
+            pool->threshold = *static_cast<std::uint64_t*>(value);
+            return cudaSuccess;
+        case cudaMemPoolAttrReservedMemHigh:
+            if (*static_cast<std::uint64_t*>(value) != 0)
+                return cudaErrorInvalidValue;
+            pool->reserved_high = pool->reserved;
+            return cudaSuccess;
+        case cudaMemPoolAttrUsedMemHigh:
+            if (*static_cast<std::uint64_t*>(value) != 0)
+                return cudaErrorInvalidValue;
+            pool->used_high = pool->used;
+            return cudaSuccess;
+        default:
+            return cudaErrorInvalidValue;
+        }
+    });
+}
+
+extern "C" cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attribute, void* value) {
+    static call_site site{"cudaMemPoolGetAttribute"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        pool_record const* const pool = find_pool(world, handle, site.name);
+        if (pool == nullptr || value == nullptr)
+            return cudaErrorInvalidValue;
+        auto* const wide = static_cast<std::uint64_t*>(value);
+        auto* const narrow = static_cast<int*>(value);
+        switch (attribute) {
+        case cudaMemPoolReuseFollowEventDependencies:
+            *narrow = pool->follow_events;
+            return cudaSuccess;
+        case cudaMemPoolReuseAllowOpportunistic:
+            *narrow = pool->opportunistic;
+            return cudaSuccess;
+        case cudaMemPoolReuseAllowInternalDependencies:
+            *narrow = pool->internal;
+            return cudaSuccess;
+        case cudaMemPoolAttrReleaseThreshold:
+            *wide = pool->threshold;
+            return cudaSuccess;
+        case cudaMemPoolAttrReservedMemCurrent:
+            *wide = pool->reserved;
+            return cudaSuccess;
+        case cudaMemPoolAttrReservedMemHigh:
+            *wide = pool->reserved_high;
+            return cudaSuccess;
+        case cudaMemPoolAttrUsedMemCurrent:
+            *wide = pool->used;
+            return cudaSuccess;
+        case cudaMemPoolAttrUsedMemHigh:
+            *wide = pool->used_high;
+            return cudaSuccess;
+        default:
+            return cudaErrorInvalidValue;
+        }
+    });
+}
+
+extern "C" cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, cudaMemAccessDesc const* list,
+                                            std::size_t count) {
+    static call_site site{"cudaMemPoolSetAccess"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        pool_record* const pool = find_pool(world, handle, site.name);
+        if (pool == nullptr || (list == nullptr && count != 0))
+            return cudaErrorInvalidValue;
+        for (std::size_t at = 0; at < count; ++at) {
+            int const device = list[at].location.id;
+            if (list[at].location.type != cudaMemLocationTypeDevice || device < 0 ||
+                static_cast<std::size_t>(device) >= world.devices.size())
+                return cudaErrorInvalidValue;
+            if (device == pool->device && list[at].flags != cudaMemAccessFlagsProtReadWrite)
+                return cudaErrorInvalidValue;
+        }
+        for (std::size_t at = 0; at < count; ++at)
+            pool->accessible[list[at].location.id] = list[at].flags;
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t handle,
+                                            cudaMemLocation* location) {
+    static call_site site{"cudaMemPoolGetAccess"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        pool_record const* const pool = find_pool(world, handle, site.name);
+        if (pool == nullptr || flags == nullptr || location == nullptr)
+            return cudaErrorInvalidValue;
+        auto const it = pool->accessible.find(location->id);
+        *flags = it != pool->accessible.end() ? it->second : cudaMemAccessFlagsProtNone;
+        return cudaSuccess;
+    });
+}
+
+namespace {
+
+cudaError_t tell_pool(call_site& site, cudaMemPool_t* out, int device, pool_record* device_state::*which) {
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (out == nullptr)
+            return cudaErrorInvalidValue;
+        if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
+            return cudaErrorInvalidDevice;
+        *out = (world.devices[static_cast<std::size_t>(device)].*which)->handle;
+        return cudaSuccess;
+    });
+}
+
+} // namespace
+
+extern "C" cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+    static call_site site{"cudaDeviceGetDefaultMemPool"};
+    return tell_pool(site, pool, device, &device_state::default_pool);
+}
+
+extern "C" cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+    static call_site site{"cudaDeviceGetMemPool"};
+    return tell_pool(site, pool, device, &device_state::current_pool);
+}
+
+extern "C" cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
+    static call_site site{"cudaDeviceSetMemPool"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        pool_record* const pool = find_pool(world, handle, site.name);
+        if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
+            return cudaErrorInvalidDevice;
+        if (pool == nullptr || pool->device != device)
+            return cudaErrorInvalidValue;
+        world.devices[static_cast<std::size_t>(device)].current_pool = pool;
+        return cudaSuccess;
+    });
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Findings about CUDA's own objects: handles, devices, host functions, gates, pinned and stream-ordered
+// memory, graphs, virtual memory. Pools are in reports.cpp.
+
+#include "reports.hpp"
+
+#include <cstring>
+#include <cuda.h>
+
+using namespace reporting;
+
+namespace {
+
+cudaGraph_t end_capture(cudaStream_t stream) {
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    return graph;
+}
+
+} // namespace
+
+TEST_CASE("reports: handles after their end") {
+    finds(finding::destroyed_handle, [](stage& on) {
+        CHECK(cudaStreamDestroy(on.a) == cudaSuccess);
+        CHECK(cudaStreamQuery(on.a) == cudaErrorInvalidResourceHandle);
+    });
+    finds(finding::destroyed_handle, [](stage& on) {
+        CHECK(cudaEventDestroy(on.event) == cudaSuccess);
+        CHECK(cudaEventRecord(on.event, on.a) == cudaErrorInvalidResourceHandle);
+    });
+}
+
+TEST_CASE("reports: another device's memory") {
+    sim::world world(sim::config{}.with_devices(2));
+    cudaStream_t stream = nullptr;
+    void* p = nullptr;
+    CHECK(cudaStreamCreate(&stream) == cudaSuccess);
+    CHECK(cudaSetDevice(1) == cudaSuccess);
+    CHECK(cudaMalloc(&p, 256) == cudaSuccess);
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+    CHECK(sim::launch(stream, {}, {{p, 256}}) == cudaSuccess);
+    CHECK(sim::reports(finding::wrong_device).size() == 1);
+    sim::clear_reports();
+    CHECK(cudaDeviceEnablePeerAccess(1, 0) == cudaSuccess);
+    CHECK(sim::launch(stream, {}, {{p, 256}}) == cudaSuccess);
+    CHECK(sim::reports().empty());
+    world.forgive();
+}
+
+TEST_CASE("reports: a host function that calls CUDA") {
+    finds(finding::host_access, [](stage& on) {
+        CHECK(cudaLaunchHostFunc(
+                  on.a, [](void*) { static_cast<void>(cudaFree(nullptr)); }, nullptr) == cudaSuccess);
+        sim::drain();
+    });
+}
+
+TEST_CASE("reports: a wait that nothing can end") {
+    sim::config settings;
+    settings.watchdog_seconds = 0;
+    sim::world world(settings);
+    sim::gate gate;
+    CHECK(gate.close(nullptr) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(nullptr) == cudaErrorLaunchTimeout);
+    CHECK(sim::reports(finding::deadlock).size() == 1);
+    gate.open();
+    world.forgive();
+}
+
+TEST_CASE("reports: the host writes pinned memory that a copy reads") {
+    for (bool const waits : {false, true}) {
+        sim::world world(sim::config{}.late());
+        cudaStream_t stream = nullptr;
+        void* host = nullptr;
+        void* device = nullptr;
+        CHECK(cudaStreamCreate(&stream) == cudaSuccess);
+        CHECK(cudaMallocHost(&host, 4096) == cudaSuccess);
+        CHECK(cudaMalloc(&device, 4096) == cudaSuccess);
+        sim::note_host_write(host, 4096);
+        std::memset(host, 1, 4096);
+        CHECK(cudaMemcpyAsync(device, host, 4096, cudaMemcpyHostToDevice, stream) == cudaSuccess);
+        if (waits)
+            CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+        sim::note_host_write(host, 1);
+        CHECK(sim::reports(finding::use_in_flight).size() == (waits ? 0 : 1));
+        world.forgive();
+    }
+}
+
+TEST_CASE("reports: stream-ordered memory of the driver") {
+    finds(finding::use_in_flight, [](stage& on) {
+        void* q = nullptr;
+        CHECK(cudaMallocAsync(&q, 256, on.a) == cudaSuccess);
+        CHECK(sim::launch(on.b, {}, {{q, 256}}) == cudaSuccess);
+    });
+    finds(finding::use_after_free, [](stage& on) {
+        void* q = nullptr;
+        CHECK(cudaMallocAsync(&q, 256, on.a) == cudaSuccess);
+        CHECK(cudaFreeAsync(q, on.a) == cudaSuccess);
+        CHECK(sim::launch(on.a, {}, {{q, 256}}) == cudaSuccess);
+    });
+}
+
+TEST_CASE("reports: bytes freed in a capture are the graph's until it dies") {
+    finds(finding::graph_conflict, [](stage& on) {
+        REQUIRE(cudaStreamBeginCapture(on.a, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+        on.allocate(on.a);
+        on.write(on.a);
+        on.free(on.a);
+        on.allocate(on.a); // inside it they may be had again
+        on.free(on.a);
+        cudaGraph_t const graph = end_capture(on.a);
+        on.allocate(on.b);
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    });
+    finds_nothing([](stage& on) {
+        REQUIRE(cudaStreamBeginCapture(on.a, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+        on.allocate(on.a);
+        on.write(on.a);
+        on.free(on.a);
+        cudaGraph_t const graph = end_capture(on.a);
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+        on.allocate(on.b);
+        on.write(on.b);
+    });
+}
+
+TEST_CASE("reports: a graph launched over bytes that are another's by now") {
+    finds(finding::graph_conflict, [](stage& on) {
+        on.allocate(on.a);
+        REQUIRE(cudaStreamBeginCapture(on.a, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+        on.write(on.a);
+        cudaGraph_t const graph = end_capture(on.a);
+        cudaGraphExec_t exec = nullptr;
+        CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+        CHECK(cudaGraphLaunch(exec, on.a) == cudaSuccess);
+        on.free(on.a);
+        on.allocate(on.a);
+        CHECK(cudaGraphLaunch(exec, on.a) == cudaSuccess);
+    });
+}
+
+TEST_CASE("reports: branches of a capture that are not joined before reuse") {
+    finds(finding::reuse_in_flight, [](stage& on) {
+        REQUIRE(cudaStreamBeginCapture(on.a, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+        on.order(on.a, on.b);
+        on.allocate(on.b);
+        on.write(on.b);
+        on.free(on.b);
+        on.allocate(on.a);
+    });
+}
+
+TEST_CASE("reports: a graph's launch is a use like any other") {
+    finds(finding::use_in_flight, [](stage& on) {
+        REQUIRE(cudaStreamBeginCapture(on.a, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+        on.write(on.a);
+        cudaGraph_t const graph = end_capture(on.a);
+        cudaGraphExec_t exec = nullptr;
+        CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+        CHECK(cudaGraphLaunch(exec, on.a) == cudaSuccess);
+        on.read(on.b);
+    });
+}
+
+namespace {
+
+template <class Function>
+Function* driver_function(char const* name) {
+    void* function = nullptr;
+    REQUIRE(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault) == cudaSuccess);
+    return reinterpret_cast<Function*>(function);
+}
+
+} // namespace
+
+TEST_CASE("reports: virtual memory that is taken away in flight, and that is never given back") {
+    constexpr std::size_t step = std::size_t(2) << 20;
+    for (bool const waits : {false, true}) {
+        sim::world world(sim::config{}.late());
+        CUmemAllocationProp properties{};
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        CUmemAccessDesc access{};
+        access.location = properties.location;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        CUdeviceptr at = 0;
+        CUmemGenericAllocationHandle handle{};
+        CHECK(driver_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve")(&at, step, 0, 0, 0) ==
+              CUDA_SUCCESS);
+        CHECK(driver_function<decltype(cuMemCreate)>("cuMemCreate")(&handle, step, &properties, 0) ==
+              CUDA_SUCCESS);
+        CHECK(driver_function<decltype(cuMemMap)>("cuMemMap")(at, step, 0, handle, 0) == CUDA_SUCCESS);
+        auto* const memory = reinterpret_cast<void*>(at);
+        CHECK(sim::launch(nullptr, {}, {{memory, 256}}) == cudaSuccess);
+        CHECK(sim::reports(finding::use_before_allocation).size() == 1); // mapped, but to nobody's use yet
+        CHECK(driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess")(at, step, &access, 1) ==
+              CUDA_SUCCESS);
+        CHECK(sim::launch(nullptr, {}, {{memory, 256}}) == cudaSuccess);
+        if (waits)
+            CHECK(cudaDeviceSynchronize() == cudaSuccess);
+        CHECK(driver_function<decltype(cuMemUnmap)>("cuMemUnmap")(at, step) == CUDA_SUCCESS);
+        CHECK(sim::reports(finding::use_in_flight).size() == (waits ? 0 : 1));
+        CHECK(sim::leaks().size() == 2);
+        CHECK(driver_function<decltype(cuMemRelease)>("cuMemRelease")(handle) == CUDA_SUCCESS);
+        CHECK(driver_function<decltype(cuMemAddressFree)>("cuMemAddressFree")(at, step) == CUDA_SUCCESS);
+        CHECK(sim::leaks().empty());
+        world.forgive();
+    }
+}
+
+TEST_CASE("reports: sentences name what collides") {
+    stage on(sim::config{}.late());
+    on.write(on.a);
+    on.write(on.b);
+    REQUIRE(sim::reports().size() == 1);
+    std::string const sentence = sim::reports()[0].sentence;
+    for (char const* const part :
+         {"kernel on stream 3", "writes 256 bytes at device 0 + 0x0", "operation 1 of stream 2"})
+        CHECK(sentence.find(part) != std::string::npos);
+}

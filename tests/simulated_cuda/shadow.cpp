@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The interval map of uses and lives: see shadow.hpp. Every complaint says who, what, where, and what it
+// collides with, in names that are the same in every run of a seed.
+
+#include "calls.hpp"
+
+#include <iterator>
+
+namespace simulated_cuda::inside {
+
+namespace {
+
+std::uintptr_t number_of(void const* p) {
+    return reinterpret_cast<std::uintptr_t>(p);
+}
+
+std::string range_text(world_state const& world, std::uintptr_t at, std::size_t bytes) {
+    return std::to_string(bytes) + " bytes at " + name_of_address(world, reinterpret_cast<void const*>(at));
+}
+
+std::string text_of(world_state const& world, past_access const& past) {
+    if (past.captured)
+        return "node " + std::to_string(past.number) + " (" + past.what + ") of the same capture";
+    if (past.component == 0)
+        return "the host's " + std::string(past.write ? "write" : "read") + " at call " +
+               std::to_string(past.call);
+    stream_record const& stream = *world.streams[past.component - 1];
+    if (past.marker)
+        return "the free on " + name_of(stream) + " behind its operation " + std::to_string(past.number) +
+               ", at call " + std::to_string(past.call);
+    return std::string(past.write ? "the write" : "the read") + " by operation " +
+           std::to_string(past.number) + " of " + name_of(stream) + " (" + past.what +
+           "), enqueued at call " + std::to_string(past.call);
+}
+
+bool same(std::weak_ptr<graph_state> const& graph, graph_state const* other) {
+    auto const alive = graph.lock();
+    return alive && alive.get() == other;
+}
+
+} // namespace
+
+std::string describe(world_state const& world, viewpoint const& from) {
+    std::string text = from.what;
+    text += from.stream != nullptr ? " on " + name_of(*from.stream) : std::string(" by the host");
+    if (from.capture != nullptr)
+        text += " (captured)";
+    return text + " (call " + std::to_string(world.step) + ")";
+}
+
+shadow::segments::iterator shadow::cut(std::uintptr_t at) {
+    auto it = segments_.upper_bound(at);
+    if (it == segments_.begin())
+        return it;
+    --it;
+    if (it->first == at)
+        return it;
+    if (it->second.end <= at)
+        return std::next(it);
+    segment upper = it->second;
+    it->second.end = at;
+    return segments_.emplace(at, std::move(upper)).first;
+}
+
+shadow::pieces shadow::find(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from,
+                            char const* verb) {
+    pieces found;
+    std::uintptr_t const end = at + bytes;
+    std::uintptr_t reached = at;
+    cut(end);
+    bool whole = true;
+    for (auto it = cut(at); it != segments_.end() && it->first < end; ++it) {
+        whole = whole && it->first == reached;
+        reached = it->second.end;
+        found.push_back(it);
+    }
+    whole = whole && reached == end;
+    if (whole)
+        return found;
+    auto const ours = [&](void const* p) {
+        for (device_state const& device : world.devices)
+            if (device.space->memory_region.contains(p))
+                return true;
+        return world.host_region->contains(p) || (world.virtual_region && world.virtual_region->contains(p));
+    };
+    if (found.empty() && !ours(reinterpret_cast<void const*>(at)))
+        return found;
+    auto dead = dead_.lower_bound(end);
+    bool was_alive = false;
+    if (dead != dead_.begin()) {
+        --dead;
+        was_alive = dead->first + dead->second.bytes > at;
+    }
+    std::string sentence = describe(world, from) + " " + verb + " " + range_text(world, at, bytes);
+    if (was_alive)
+        sentence += ", but " + dead->second.death + " gave memory there back at call " +
+                    std::to_string(dead->second.died);
+    else
+        sentence += found.empty() ? ", which was never allocated" : ", beyond the end of its allocation";
+    world.complain(was_alive ? finding::use_after_free : finding::use_before_allocation, std::move(sentence));
+    return found;
+}
+
+void shadow::born(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const* from) {
+    if (bytes == 0)
+        return;
+    for (auto it = dead_.lower_bound(at); it != dead_.end() && it->first < at + bytes;)
+        it = dead_.erase(it);
+    auto now = std::make_shared<life>();
+    now->base = at;
+    now->bytes = bytes;
+    now->number = ++lives_;
+    now->born = world.step;
+    segment& fresh = segments_[at];
+    fresh.end = at + bytes;
+    fresh.now = std::move(now);
+    fresh.past.clear();
+    if (from != nullptr)
+        record(world, segments_.find(at), true, false, *from);
+}
+
+void shadow::died(world_state& world, std::uintptr_t at, std::size_t bytes, char const* how) {
+    if (bytes == 0)
+        return;
+    cut(at + bytes);
+    auto const first = cut(at);
+    auto last = first;
+    while (last != segments_.end() && last->first < at + bytes)
+        ++last;
+    segments_.erase(first, last);
+    life& end = dead_[at];
+    end.base = at;
+    end.bytes = bytes;
+    end.death = how;
+    end.died = world.step;
+}
+
+bool shadow::ordered(world_state const& world, past_access const& past, viewpoint const& from) const {
+    if (past.captured)
+        return from.capture == nullptr || !same(past.graph, from.capture) ||
+               from.capture->before(past.number, *from.frontier);
+    if (from.capture != nullptr)
+        return true; // judged when the graph is launched
+    if (from.stream != nullptr && past.component == from.stream->component)
+        return true;
+    if (from.clock->of(past.component) >= past.number)
+        return true;
+    if (past.component == 0)
+        return false;
+    std::uint64_t const settled = world.streams[past.component - 1]->settled_at;
+    return settled != 0 && from.clock->of(0) >= settled;
+}
+
+void shadow::record(world_state& world, segments::iterator where, bool write, bool marker,
+                    viewpoint const& from) {
+    segment& at = where->second;
+    past_access next;
+    next.write = write;
+    next.marker = marker;
+    next.call = world.step;
+    next.what = from.what;
+    next.of = at.now->number;
+    if (from.capture != nullptr) {
+        next.captured = true;
+        next.number = from.node;
+        for (auto const& graph : world.captures)
+            if (graph.get() == from.capture)
+                next.graph = graph;
+        if (!marker)
+            from.capture->uses.push_back(
+                {where->first, at.end - where->first, write, at.now, from.node, from.what});
+    } else {
+        next.component = from.stream != nullptr ? from.stream->component : 0;
+        next.number = from.stream != nullptr ? from.number : world.host_step;
+    }
+    // A later access that is ordered after this write is ordered after all that this write is ordered after;
+    // a read says as much of this stream's earlier reads.
+    auto const superseded = [&](past_access const& past) {
+        if (past.captured != next.captured)
+            return false;
+        if (write)
+            return ordered(world, past, from);
+        return !past.captured && !past.write && past.component == next.component && past.of == next.of;
+    };
+    at.past.erase(std::remove_if(at.past.begin(), at.past.end(), superseded), at.past.end());
+    at.past.push_back(std::move(next));
+}
+
+void shadow::judge(world_state& world, segments::iterator where, bool write, viewpoint const& from,
+                   finding kind, char const* verb) {
+    segment& at = where->second;
+    past_access worst;
+    bool found = false;
+    // One sentence for all that collides here; a real access says more than the free behind it.
+    for (auto past = at.past.begin(); past != at.past.end();) {
+        bool const conflict = write || past->write || past->of != at.now->number;
+        if (!conflict || ordered(world, *past, from)) {
+            ++past;
+            continue;
+        }
+        if (!found || worst.marker)
+            worst = *past;
+        found = true;
+        past = at.past.erase(past);
+    }
+    if (found)
+        world.complain(kind, describe(world, from) + " " + verb + " " +
+                                 range_text(world, where->first, at.end - where->first) +
+                                 ", but nothing orders " + text_of(world, worst) + " before it");
+}
+
+void shadow::join(pieces const& range) {
+    for (std::size_t at = 1; at < range.size(); ++at) {
+        segment& next = range[at]->second;
+        auto const before = std::prev(range[at]);
+        segment& mine = before->second;
+        if (before->second.end != range[at]->first || mine.now != next.now || mine.past.size() != 1 ||
+            next.past.size() != 1)
+            continue;
+        past_access const& a = mine.past.front();
+        past_access const& b = next.past.front();
+        if (a.captured || b.captured || a.component != b.component || a.number != b.number ||
+            a.write != b.write || a.of != b.of)
+            continue;
+        mine.end = next.end;
+        segments_.erase(range[at]);
+    }
+}
+
+void shadow::use(world_state& world, void const* p, std::size_t bytes, bool write, viewpoint const& from) {
+    if (bytes == 0)
+        return;
+    char const* const verb = write ? "writes" : "reads";
+    auto const range = find(world, number_of(p), bytes, from, verb);
+    for (auto const& where : range) {
+        life const& now = *where->second.now;
+        if (!now.live)
+            world.complain(finding::use_after_free,
+                           describe(world, from) + " " + verb + " " +
+                               range_text(world, where->first, where->second.end - where->first) +
+                               " of a block that was given back to its pool on " + now.death + " at call " +
+                               std::to_string(now.died));
+        else if (now.pooled)
+            world.complain(finding::out_of_bounds,
+                           describe(world, from) + " " + verb + " " +
+                               range_text(world, where->first, where->second.end - where->first) +
+                               ", which belongs to a pool that has not handed it out");
+        judge(world, where, write, from, finding::use_in_flight, verb);
+        record(world, where, write, false, from);
+    }
+    if (write)
+        join(range);
+}
+
+void shadow::hand_out(world_state& world, void const* p, std::size_t bytes, viewpoint const& from) {
+    if (bytes == 0)
+        return;
+    std::uintptr_t const at = number_of(p);
+    auto const range = find(world, at, bytes, from, "hands out");
+    if (range.empty())
+        return;
+    auto block = std::make_shared<life>();
+    block->base = at;
+    block->bytes = bytes;
+    block->block = true;
+    block->number = ++lives_;
+    block->born = world.step;
+    block->owner = from.stream != nullptr ? name_of(*from.stream) : std::string("the host");
+    if (from.capture != nullptr)
+        for (auto const& graph : world.captures)
+            if (graph.get() == from.capture)
+                block->graph = graph;
+    for (auto const& where : range) {
+        segment& there = where->second;
+        life& old = *there.now;
+        std::string const text =
+            describe(world, from) + " hands out " + range_text(world, where->first, there.end - where->first);
+        if (old.block && old.live)
+            world.complain(finding::handed_out_twice,
+                           text + ", which " + old.owner + " holds since call " + std::to_string(old.born));
+        auto const holder = old.freed_in.lock();
+        if (holder && holder.get() != from.capture && !old.live)
+            world.complain(finding::graph_conflict,
+                           text + ", which were given back in capture " + std::to_string(holder->id) +
+                               " whose graph still lives and will use them at its next launch");
+        if (!old.block)
+            old.pooled = true;
+        there.now = block;
+        judge(world, where, true, from, finding::reuse_in_flight, "hands out");
+    }
+    // The rest of the driver's allocation is the pool's, and not handed out.
+    std::uintptr_t base = 0;
+    allocation const* const whole = find_allocation(world, p, &base);
+    if (whole == nullptr)
+        return;
+    for (auto it = segments_.lower_bound(base); it != segments_.end() && it->first < base + whole->bytes;
+         ++it)
+        if (!it->second.now->block) {
+            if (it->second.now->pooled)
+                break; // one life for the whole allocation: marked already
+            it->second.now->pooled = true;
+        }
+}
+
+void shadow::take_back(world_state& world, void const* p, std::size_t bytes, viewpoint const& from) {
+    if (bytes == 0)
+        return;
+    std::uintptr_t const at = number_of(p);
+    auto const range = find(world, at, bytes, from, "gives back");
+    for (auto const& where : range) {
+        life& now = *where->second.now;
+        bool const exact = now.block && now.base == at && now.bytes == bytes;
+        if (exact && (now.live || where != range.front()))
+            continue;
+        std::string text = describe(world, from) + " gives back " + range_text(world, at, bytes);
+        if (now.block && !now.live)
+            text += ", which were given back before, at call " + std::to_string(now.died);
+        else if (now.block)
+            text += ", but the block there begins at " +
+                    name_of_address(world, reinterpret_cast<void const*>(now.base)) + " and has " +
+                    std::to_string(now.bytes) + " bytes";
+        else
+            text += ", which no pool handed out";
+        world.complain(finding::bad_free, std::move(text));
+        return;
+    }
+    for (auto const& where : range) {
+        life& now = *where->second.now;
+        if (now.live) {
+            now.live = false;
+            now.died = world.step;
+            now.death = from.stream != nullptr ? name_of(*from.stream) : std::string("the host");
+            if (from.capture != nullptr)
+                for (auto const& graph : world.captures)
+                    if (graph.get() == from.capture)
+                        now.freed_in = graph;
+        }
+        if (from.stream == nullptr) {
+            judge(world, where, true, from, finding::reuse_in_flight, "promises that nobody uses");
+            continue;
+        }
+        if (!world.settings.strict)
+            continue;
+        if (from.capture != nullptr) {
+            for (std::size_t const node : *from.frontier) {
+                viewpoint point = from;
+                point.node = node;
+                record(world, where, false, true, point);
+            }
+            continue;
+        }
+        if (from.number == 0)
+            continue;
+        // A read by the stream's last operation: it supersedes nothing that is not its own.
+        record(world, where, false, true, from);
+        where->second.past.back().write = true;
+    }
+}
+
+void shadow::expect_over(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from,
+                         char const* verb) {
+    for (auto const& where : find(world, at, bytes, from, verb))
+        judge(world, where, true, from, finding::use_in_flight, verb);
+}
+
+void shadow::repeat(world_state& world, captured_use const& use, viewpoint const& from,
+                    graph_state const& graph) {
+    for (auto const& where : find(world, use.at, use.bytes, from, use.write ? "writes" : "reads")) {
+        life const& now = *where->second.now;
+        bool const same_life = &now == use.of.get();
+        bool const private_to_graph = same(now.graph, &graph) || same(now.freed_in, &graph);
+        if (!private_to_graph && !(same_life && now.live))
+            world.complain(finding::graph_conflict,
+                           describe(world, from) + " uses " + range_text(world, use.at, use.bytes) +
+                               ", captured when another owner held them; they were " +
+                               (now.live
+                                    ? "handed to " + now.owner + " at call " + std::to_string(now.born)
+                                    : "given back on " + now.death + " at call " + std::to_string(now.died)));
+        judge(world, where, use.write, from, finding::use_in_flight, use.write ? "writes" : "reads");
+        record(world, where, use.write, false, from);
+    }
+}
+
+} // namespace simulated_cuda::inside

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The driver's virtual memory: addresses without memory, memory without addresses, and maps between them, in
+// steps of 2 MiB; found through cudaGetDriverEntryPointByVersion, as the runtime has no functions for it. The
+// same memory may be mapped twice and is then the same bytes.
+
+#include "calls.hpp"
+
+#include <cuda.h>
+
+#include <cstring>
+
+#undef cuMemAddressReserve
+#undef cuMemAddressFree
+
+namespace simulated_cuda::inside {
+
+namespace {
+
+struct physical_memory {
+    int device = 0;
+    std::size_t bytes = 0;
+    std::uintptr_t at = 0; ///< in the device's region: where its bytes are kept
+    std::size_t maps = 0;
+    bool released = false;
+};
+
+struct mapping {
+    std::size_t bytes = 0;
+    std::uint64_t memory = 0;
+    bool open = false;
+};
+
+struct virtual_state {
+    std::uint64_t generation = 0;
+    std::map<std::uintptr_t, std::size_t> reserved;
+    std::map<std::uint64_t, physical_memory> memory;
+    std::map<std::uintptr_t, mapping> maps;
+    std::uint64_t next = 1;
+};
+
+virtual_state& state_of(world_state& world) {
+    static auto* const state = new virtual_state;
+    if (state->generation != world.generation) {
+        *state = virtual_state{};
+        state->generation = world.generation;
+    }
+    return *state;
+}
+
+CUresult driver_error(cudaError_t error) {
+    switch (error) {
+    case cudaSuccess:
+        return CUDA_SUCCESS;
+    case cudaErrorMemoryAllocation:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case cudaErrorInvalidValue:
+        return CUDA_ERROR_INVALID_VALUE;
+    case cudaErrorInvalidDevice:
+        return CUDA_ERROR_INVALID_DEVICE;
+    case cudaErrorNotSupported:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return static_cast<CUresult>(error); // the two enumerations agree on the rest that can occur
+    }
+}
+
+bool whole_pages(std::size_t bytes) {
+    return bytes != 0 && bytes % page_bytes == 0;
+}
+
+CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr,
+                 unsigned long long flags) {
+    static call_site site{"cuMemAddressReserve"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        if (out == nullptr || !whole_pages(bytes) || flags != 0)
+            return cudaErrorInvalidValue;
+        if (!world.virtual_region) {
+            std::size_t size = std::size_t(1) << 40;
+            while (size > page_bytes && !addresses_left(3 * size))
+                size /= 4;
+            world.virtual_region = std::make_unique<region>(size, access::closed, true, 0);
+        }
+        std::size_t const step = std::max(alignment, page_bytes);
+        if ((step & (step - 1)) != 0)
+            return cudaErrorInvalidValue;
+        std::size_t const offset = world.virtual_region->pages.take(bytes, step);
+        if (offset == offset_ranges::npos)
+            return cudaErrorMemoryAllocation;
+        *out = world.virtual_region->base() + offset;
+        state_of(world).reserved[*out] = bytes;
+        return cudaSuccess;
+    }));
+}
+
+CUresult unreserve(CUdeviceptr at, std::size_t bytes) {
+    static call_site site{"cuMemAddressFree"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        auto const it = state.reserved.find(at);
+        if (it == state.reserved.end() || it->second != bytes)
+            return cudaErrorInvalidValue;
+        auto const map = state.maps.lower_bound(at);
+        if (map != state.maps.end() && map->first < at + bytes)
+            return cudaErrorInvalidValue;
+        state.reserved.erase(it);
+        world.virtual_region->pages.give(at - world.virtual_region->base(), bytes);
+        return cudaSuccess;
+    }));
+}
+
+CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, CUmemAllocationProp const* properties,
+                unsigned long long flags) {
+    static call_site site{"cuMemCreate"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        if (out == nullptr || properties == nullptr || !whole_pages(bytes) || flags != 0 ||
+            properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+            properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+            return cudaErrorInvalidValue;
+        int const device = properties->location.id;
+        if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
+            return cudaErrorInvalidDevice;
+        std::uintptr_t const at = world.devices[static_cast<std::size_t>(device)].space->take(bytes);
+        if (at == 0)
+            return cudaErrorMemoryAllocation;
+        virtual_state& state = state_of(world);
+        physical_memory& memory = state.memory[*out = state.next++];
+        memory.device = device;
+        memory.bytes = bytes;
+        memory.at = at;
+        return cudaSuccess;
+    }));
+}
+
+void drop_if_unused(world_state& world, virtual_state& state, std::uint64_t handle) {
+    physical_memory const& memory = state.memory[handle];
+    if (!memory.released || memory.maps != 0)
+        return;
+    world.devices[static_cast<std::size_t>(memory.device)].space->give(memory.at, memory.bytes, true);
+    state.memory.erase(handle);
+}
+
+CUresult release(CUmemGenericAllocationHandle handle) {
+    static call_site site{"cuMemRelease"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        auto const it = state.memory.find(handle);
+        if (it == state.memory.end() || it->second.released)
+            return cudaErrorInvalidValue;
+        it->second.released = true;
+        drop_if_unused(world, state, handle);
+        return cudaSuccess;
+    }));
+}
+
+CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long flags) {
+    static call_site site{"cuMemMap"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        auto const memory = state.memory.find(handle);
+        auto reservation = state.reserved.upper_bound(at);
+        if (memory == state.memory.end() || memory->second.released || reservation == state.reserved.begin())
+            return cudaErrorInvalidValue;
+        --reservation;
+        if (!whole_pages(bytes) || offset != 0 || flags != 0 || bytes != memory->second.bytes ||
+            at % page_bytes != 0 || at + bytes > reservation->first + reservation->second)
+            return cudaErrorInvalidValue;
+        auto const next = state.maps.lower_bound(at);
+        if (next != state.maps.end() && next->first < at + bytes)
+            return cudaErrorInvalidValue;
+        if (next != state.maps.begin() && std::prev(next)->first + std::prev(next)->second.bytes > at)
+            return cudaErrorInvalidValue;
+        region const& source =
+            world.devices[static_cast<std::size_t>(memory->second.device)].space->memory_region;
+        world.virtual_region->show(at, bytes, &source, memory->second.at - source.base(), access::closed);
+        state.maps[at] = {bytes, handle, false};
+        ++memory->second.maps;
+        return cudaSuccess;
+    }));
+}
+
+/// Mapped bytes are an allocation while they may be used. The driver does not wait: the program must have.
+void close(world_state& world, std::uintptr_t at, mapping& one) {
+    if (!one.open)
+        return;
+    viewpoint from;
+    from.clock = &world.host;
+    from.what = "an unmapping";
+    world.knowledge.expect_over(world, at, one.bytes, from, "takes away");
+    destroy_allocation(world, at, "cuMemUnmap");
+    one.open = false;
+}
+
+CUresult set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* list, std::size_t count) {
+    static call_site site{"cuMemSetAccess"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        if (list == nullptr || count == 0)
+            return cudaErrorInvalidValue;
+        std::uintptr_t reached = at;
+        for (auto it = state.maps.find(at);
+             it != state.maps.end() && it->first == reached && reached < at + bytes; ++it)
+            reached += it->second.bytes;
+        if (reached != at + bytes)
+            return cudaErrorInvalidValue;
+        bool const opens = list[0].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes; ++it) {
+            if (opens == it->second.open)
+                continue;
+            if (!opens) {
+                close(world, it->first, it->second);
+                continue;
+            }
+            it->second.open = true;
+            allocation& memory = world.allocations[it->first];
+            memory = allocation{};
+            memory.bytes = it->second.bytes;
+            memory.kind = memory_kind::mapped;
+            memory.device = state.memory[it->second.memory].device;
+            memory.number = ++world.allocation_count;
+            world.knowledge.born(world, it->first, it->second.bytes);
+            if (world.settings.device_memory_visible)
+                world.virtual_region->protect(it->first, it->second.bytes, access::open);
+        }
+        return cudaSuccess;
+    }));
+}
+
+CUresult unmap(CUdeviceptr at, std::size_t bytes) {
+    static call_site site{"cuMemUnmap"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        std::uintptr_t reached = at;
+        for (auto it = state.maps.find(at);
+             it != state.maps.end() && it->first == reached && reached < at + bytes; ++it)
+            reached += it->second.bytes;
+        if (bytes == 0 || reached != at + bytes)
+            return cudaErrorInvalidValue;
+        for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes;) {
+            close(world, it->first, it->second);
+            world.virtual_region->show(it->first, it->second.bytes, nullptr, 0, access::closed);
+            std::uint64_t const handle = it->second.memory;
+            it = state.maps.erase(it);
+            --state.memory[handle].maps;
+            drop_if_unused(world, state, handle);
+        }
+        return cudaSuccess;
+    }));
+}
+
+CUresult granularity(std::size_t* out, CUmemAllocationProp const* properties,
+                     CUmemAllocationGranularity_flags) {
+    static call_site site{"cuMemGetAllocationGranularity"};
+    return driver_error(api(site, [&](world_state&) -> cudaError_t {
+        if (out == nullptr || properties == nullptr)
+            return cudaErrorInvalidValue;
+        *out = page_bytes;
+        return cudaSuccess;
+    }));
+}
+
+CUresult error_name(CUresult error, char const** text) {
+    if (text == nullptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    *text = error == CUDA_SUCCESS                 ? "CUDA_SUCCESS"
+            : error == CUDA_ERROR_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : error == CUDA_ERROR_INVALID_VALUE   ? "CUDA_ERROR_INVALID_VALUE"
+            : error == CUDA_ERROR_INVALID_DEVICE  ? "CUDA_ERROR_INVALID_DEVICE"
+            : error == CUDA_ERROR_NOT_SUPPORTED   ? "CUDA_ERROR_NOT_SUPPORTED"
+            : error == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                                                  : "CUDA_ERROR_UNKNOWN";
+    return CUDA_SUCCESS;
+}
+
+struct entry {
+    char const* name;
+    void* function;
+};
+
+template <class Function>
+void* any(Function* function) {
+    return reinterpret_cast<void*>(function);
+}
+
+// The driver's questions about a stream. Looking them up is no call of the simulated runtime's: it happens
+// once in a process, whatever world it is, and a seed must give the same log the first time and the second.
+CUresult stream_id(CUstream stream, unsigned long long* id) {
+    return static_cast<CUresult>(cudaStreamGetId(stream, id));
+}
+CUresult stream_capture(CUstream stream, CUstreamCaptureStatus* status) {
+    cudaStreamCaptureStatus answer = cudaStreamCaptureStatusNone;
+    cudaError_t const error = cudaStreamIsCapturing(stream, &answer);
+    *status = static_cast<CUstreamCaptureStatus>(answer);
+    return static_cast<CUresult>(error);
+}
+
+CUresult capture_mode(CUstreamCaptureMode* mode) {
+    auto exchanged = static_cast<cudaStreamCaptureMode>(*mode);
+    cudaError_t const error = cudaThreadExchangeStreamCaptureMode(&exchanged);
+    *mode = static_cast<CUstreamCaptureMode>(exchanged);
+    return static_cast<CUresult>(error);
+}
+
+cudaError_t entry_point(call_site& site, char const* symbol, void** out,
+                        cudaDriverEntryPointQueryResult* result) {
+    entry const quiet[] = {{"cuStreamGetId", any(stream_id)},
+                           {"cuStreamIsCapturing", any(stream_capture)},
+                           {"cuThreadExchangeStreamCaptureMode", any(capture_mode)}};
+    for (entry const& one : quiet) {
+        if (symbol != nullptr && out != nullptr && std::strcmp(one.name, symbol) == 0) {
+            *out = one.function;
+            if (result != nullptr)
+                *result = cudaDriverEntryPointSuccess;
+            return cudaSuccess;
+        }
+    }
+    return api(site, [&](world_state&) -> cudaError_t {
+        if (symbol == nullptr || out == nullptr)
+            return cudaErrorInvalidValue;
+        entry const entries[] = {{"cuMemAddressReserve", any(reserve)},
+                                 {"cuMemAddressFree", any(unreserve)},
+                                 {"cuMemCreate", any(create)},
+                                 {"cuMemRelease", any(release)},
+                                 {"cuMemMap", any(map)},
+                                 {"cuMemUnmap", any(unmap)},
+                                 {"cuMemSetAccess", any(set_access)},
+                                 {"cuMemGetAllocationGranularity", any(granularity)},
+                                 {"cuGetErrorName", any(error_name)}};
+        *out = nullptr;
+        for (entry const& one : entries)
+            if (std::strcmp(one.name, symbol) == 0)
+                *out = one.function;
+        bool const found = *out != nullptr;
+        if (result != nullptr)
+            *result = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+        return found || result != nullptr ? cudaSuccess : cudaErrorSymbolNotFound;
+    });
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion_on(null_stream, char const* symbol, void** out, unsigned,
+                                                unsigned long long, cudaDriverEntryPointQueryResult* result) {
+    static call_site site{"cudaGetDriverEntryPointByVersion"};
+    return entry_point(site, symbol, out, result);
+}
+
+cudaError_t cudaGetDriverEntryPoint_on(null_stream, char const* symbol, void** out, unsigned long long,
+                                       cudaDriverEntryPointQueryResult* result) {
+    static call_site site{"cudaGetDriverEntryPoint"};
+    return entry_point(site, symbol, out, result);
+}
+
+} // namespace
+
+std::vector<std::string> virtual_leaks(world_state& world) {
+    std::vector<std::string> all;
+    virtual_state const& state = state_of(world);
+    for (auto const& [at, bytes] : state.reserved)
+        all.push_back(std::to_string(bytes) + " bytes of addresses at " +
+                      name_of_address(world, reinterpret_cast<void const*>(at)) + " are still reserved");
+    for (auto const& [handle, memory] : state.memory)
+        if (!memory.released)
+            all.push_back("cuMemCreate's handle " + std::to_string(handle) + " of " +
+                          std::to_string(memory.bytes) + " bytes was never released");
+    return all;
+}
+
+} // namespace simulated_cuda::inside
+
+SIMULATED_CUDA_EXPORT(cudaGetDriverEntryPointByVersion, _ptsz,
+                      (char const* symbol, void** out, unsigned version, unsigned long long flags,
+                       cudaDriverEntryPointQueryResult* result),
+                      symbol, out, version, flags, result)
+SIMULATED_CUDA_EXPORT(cudaGetDriverEntryPoint, _ptsz,
+                      (char const* symbol, void** out, unsigned long long flags,
+                       cudaDriverEntryPointQueryResult* result),
+                      symbol, out, flags, result)

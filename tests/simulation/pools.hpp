@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which pools does the campaign drive?
+//
+// Every stream-ordered recipe, and combinations that make the ladder's rungs be climbed often: a tuning under which
+// a stream records an event after two frees, both handovers, one-part placements. A pool is driven through one
+// face, so that the program which drives it is compiled once.
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <vector>
+#include <weir/recipes.hpp>
+
+namespace simulation {
+
+/// A pool as the program sees it.
+class pool_face {
+public:
+    virtual ~pool_face() = default;
+    virtual void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment) = 0;
+    virtual void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) = 0;
+    virtual void used_on(void* p, weir::stream_ref stream) = 0;
+    virtual std::size_t trim(std::size_t keep_bytes) = 0;
+    virtual void settle() = 0;
+    virtual bool owns(void const* p) = 0;
+    virtual weir::memory_report facts() = 0;
+    /// What the pool counts for a block.
+    virtual std::size_t rounded(std::size_t bytes, std::size_t alignment) const = 0;
+    /// Sentences of layer::guard so far.
+    virtual unsigned violations() const = 0;
+};
+
+inline std::atomic<unsigned>& violation_count() {
+    static std::atomic<unsigned> count{0};
+    return count;
+}
+
+template <class Pool, class Placement>
+class pool_of final : public pool_face {
+public:
+    explicit pool_of(std::size_t limit)
+        : pool_(weir::pool_options{}.limit(limit).name("simulated").on_leak(weir::leak_action::ignore)) {
+        violation_count() = 0;
+        if constexpr (is_guarded<Pool>::value)
+            pool_.on_violation([](char const*) { ++violation_count(); });
+    }
+    void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment) override {
+        return pool_.try_allocate(stream, bytes, alignment);
+    }
+    void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) override {
+        pool_.deallocate(stream, p, bytes, alignment);
+    }
+    void used_on(void* p, weir::stream_ref stream) override { pool_.used_on(p, stream); }
+    std::size_t trim(std::size_t keep_bytes) override { return pool_.trim(keep_bytes); }
+    void settle() override { pool_.settle(); }
+    bool owns(void const* p) override { return pool_.owns(p); }
+    weir::memory_report facts() override { return pool_.facts(); }
+    std::size_t rounded(std::size_t bytes, std::size_t alignment) const override {
+        return Placement::rounded(bytes, alignment);
+    }
+    unsigned violations() const override { return violation_count(); }
+
+private:
+    template <class P>
+    struct is_guarded : std::false_type {};
+    template <class P>
+    struct is_guarded<weir::layer::guard<P>> : std::true_type {};
+
+    Pool pool_;
+};
+
+/// A pool to drive, and what it asks of its users.
+struct contestant {
+    char const* name;
+    bool streams_may_go; ///< identity::promised: they must not
+    std::unique_ptr<pool_face> (*make)(std::size_t limit);
+};
+
+template <class Pool, class Placement = weir::recipe::general_placement>
+std::unique_ptr<pool_face> make(std::size_t limit) {
+    return std::make_unique<pool_of<Pool, Placement>>(limit);
+}
+
+/// Events at nearly every free: the upper rungs find something.
+struct hasty : weir::reuse::stream_ordered_tuning {
+    static constexpr unsigned recent_blocks = 2;
+    static constexpr std::size_t recent_bytes = 64 * weir::KiB;
+};
+
+using weir::identity::checked;
+using weir::identity::promised;
+using weir::reuse::stream_ordered;
+template <class Upstream, class Reuse, class Placement = weir::recipe::general_placement,
+          class Growth = weir::growth::geometric<>>
+using plain = weir::pool<Upstream, Placement, Reuse, Growth>;
+using device_memory = weir::upstream::device;
+using one_size_of_chunk = weir::growth::fixed<2 * weir::MiB>;
+using fits_alone = weir::placement::best_fit<>;
+
+inline std::vector<contestant> const& contestants() {
+    static std::vector<contestant> const all{
+        {"device_pool", true, &make<weir::device_pool>},
+        {"compact_device_pool", true, &make<weir::compact_device_pool>},
+        {"promised_device_pool", false, &make<weir::promised_device_pool>},
+        {"managed_pool", true, &make<weir::managed_pool>},
+        {"pinned_pool", true, &make<weir::pinned_pool>},
+        {"after_event", true, &make<plain<device_memory, weir::reuse::after_event>>},
+        {"hasty", true,
+         &make<plain<device_memory, stream_ordered<checked, weir::handover::grow_first, hasty>,
+                     weir::recipe::general_placement, one_size_of_chunk>>},
+        {"hasty_compact", true,
+         &make<plain<device_memory, stream_ordered<checked, weir::handover::wait_first, hasty>,
+                     weir::recipe::general_placement, one_size_of_chunk>>},
+        {"hasty_promised_compact", false,
+         &make<plain<device_memory, stream_ordered<promised, weir::handover::wait_first, hasty>,
+                     weir::recipe::general_placement, weir::growth::exact>>},
+        {"hasty_fits", true,
+         &make<plain<device_memory, stream_ordered<checked, weir::handover::grow_first, hasty>, fits_alone>,
+               fits_alone>},
+    };
+    return all;
+}
+
+} // namespace simulation

@@ -1,0 +1,739 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifdef WEIR_SIMULATED_CUDA
+
+#include "program.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <simulated_cuda/simulated_cuda.hpp>
+#include <utility>
+#include <weir/runtime/capture.hpp>
+
+namespace simulation {
+namespace {
+
+namespace device = simulated_cuda;
+
+class dice { // SplitMix64 (Steele, Lea and Flood 2014)
+public:
+    explicit dice(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t next() {
+        std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
+    std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
+    bool chance(unsigned percent) { return next() % 100 < percent; }
+    template <class T, std::size_t N>
+    T pick(T const (&from)[N]) {
+        return from[below(N)];
+    }
+
+private:
+    std::uint64_t state_;
+};
+
+// The program's own calls are made again until they succeed: faults strike once, and must not break its order.
+template <class Call>
+void surely(Call&& call) {
+    for (int tries = 0; tries < 64; ++tries)
+        if (call() == cudaSuccess)
+            return;
+}
+
+/// An event that was recorded once. Outlives its stream.
+class point {
+public:
+    explicit point(cudaStream_t stream) {
+        surely([&] { return cudaEventCreateWithFlags(&event_, cudaEventDisableTiming); });
+        surely([&] { return cudaEventRecord(event_, stream); });
+    }
+    point(point const&) = delete;
+    point& operator=(point const&) = delete;
+    ~point() {
+        surely([&] { return cudaEventDestroy(event_); });
+    }
+    void before(cudaStream_t stream) const {
+        surely([&] { return cudaStreamWaitEvent(stream, event_, 0); });
+    }
+    void before_host() const {
+        surely([&] { return cudaEventSynchronize(event_); });
+    }
+
+private:
+    cudaEvent_t event_ = nullptr;
+};
+using shared_point = std::shared_ptr<point const>;
+
+constexpr int nowhere = -1;
+
+struct block {
+    char* p = nullptr;
+    std::size_t bytes = 0;
+    std::size_t alignment = 0;
+    std::size_t rounded = 0;
+    std::size_t number = 0;
+    int on = nowhere;                ///< the stream whose order its uses follow
+    shared_point ready;              ///< where that is no stream any more: what to wait for; null: nothing
+    std::vector<shared_point> second; ///< uses on other streams that 'on' is not ordered after
+    bool undeclared = false;          ///< of those, the pool does not know all
+};
+
+struct stream_slot {
+    cudaStream_t handle = nullptr;
+    unsigned users = 0;
+    bool going = false; ///< being destroyed and made anew
+};
+
+constexpr int streams = 4;
+constexpr int legacy = streams; // one more slot
+constexpr int threads = 3;
+
+class program {
+public:
+    explicit program(options const& what) : what_(what), common_(what.seed * 0x2545f4914f6cdd1du + 1) {}
+
+    outcome run() {
+        {
+            device::world world(configuration(), [](auto const&) {});
+            limit_ = std::array<std::size_t, 5>{8 * weir::MiB, 16 * weir::MiB, 24 * weir::MiB, 64 * weir::MiB,
+                                                static_cast<std::size_t>(-1)}[common_.below(5)];
+            pool_ = what_.pool->make(limit_);
+            for (int at = 0; at < streams; ++at)
+                slots_[at].handle = new_stream(common_.chance(30));
+            slots_[legacy].handle = cudaStreamLegacy;
+            static_cast<void>(weir::is_capturing(slots_[0].handle)); // looks the driver's functions up, once a process
+            for (std::size_t half = 1; half <= 2; ++half) { // threads end, and others begin
+                budget_ = what_.operations * half / 2;
+                std::vector<std::function<void()>> bodies;
+                for (int thread = 0; thread < threads; ++thread)
+                    bodies.push_back([this, seed = common_.next()] { work(seed); });
+                device::run_threads(bodies);
+            }
+            end();
+            for (device::report const& each : world.finish())
+                result_.complaints.push_back(each.sentence);
+            result_.faults = device::failed_calls();
+            if (what_.keeps_log)
+                result_.log = device::log();
+        }
+        return std::move(result_);
+    }
+
+private:
+    using guard = std::lock_guard<std::mutex>;
+
+    device::config configuration() {
+        device::config chosen;
+        switch (common_.below(4)) {
+        case 0: chosen.eager(); break;
+        case 1: chosen.late(); break;
+        default: chosen.random(what_.seed); break;
+        }
+        chosen.seed = what_.seed;
+        chosen.log = what_.keeps_log;
+        return chosen;
+    }
+
+    static cudaStream_t new_stream(bool blocking) {
+        cudaStream_t made = nullptr;
+        surely([&] { return cudaStreamCreateWithFlags(&made, blocking ? cudaStreamDefault : cudaStreamNonBlocking); });
+        return made;
+    }
+
+    void complain(std::string sentence) {
+        guard const lock(mutex_);
+        if (result_.complaints.size() < 20)
+            result_.complaints.push_back(std::move(sentence));
+    }
+
+    template <class... Parts>
+    void say(char const* format, Parts... parts) {
+        if (!what_.keeps_log)
+            return;
+        char line[200];
+        if constexpr (sizeof...(parts) == 0)
+            std::snprintf(line, sizeof line, "%s", format);
+        else
+            std::snprintf(line, sizeof line, format, parts...);
+        device::log(std::string("* ") + line);
+    }
+
+    // ---- what a thread does ---------------------------------------------------------------------------
+
+    void work(std::uint64_t seed) {
+        dice die(seed);
+        for (;;) {
+            {
+                guard const lock(mutex_);
+                if (done_ >= budget_)
+                    return;
+                ++done_;
+                ++inside_;
+            }
+            step(die);
+            {
+                guard const lock(mutex_);
+                // What the pool says of itself holds while no other thread is inside it.
+                if (--inside_ == 0 && die.chance(20))
+                    compare_facts();
+            }
+            device::yield();
+        }
+    }
+
+    void step(dice& die) {
+        std::size_t const what = die.below(100);
+        if (what < 28)
+            allocate(die);
+        else if (what < 52)
+            use(die);
+        else if (what < 74)
+            free(die);
+        else if (what < 79)
+            burst(die);
+        else if (what < 83)
+            copy(die);
+        else if (what < 86)
+            order(die);
+        else if (what < 88)
+            synchronize(die);
+        else if (what < 92)
+            replace_stream(die);
+        else if (what < 94)
+            trim(die);
+        else if (what < 95)
+            settle();
+        else if (what < 97)
+            break_a_call(die);
+        else
+            hand_over(die);
+    }
+
+    std::size_t some_bytes(dice& die) {
+        static constexpr std::size_t usual[] = {256, 512, 4096, 64 * weir::KiB, weir::MiB};
+        std::size_t const kind = die.below(100);
+        if (kind < 30)
+            return 1 + die.below(8 * weir::KiB);
+        if (kind < 60)
+            return die.pick(usual);
+        if (kind < 80)
+            return 1 + die.below(256 * weir::KiB);
+        if (kind < 98)
+            return 1 + die.below(3 * weir::MiB);
+        static constexpr std::size_t huge[] = {0, static_cast<std::size_t>(-1), static_cast<std::size_t>(-1) / 2,
+                                               200 * weir::GiB, 70 * weir::MiB};
+        return die.pick(huge);
+    }
+    std::size_t some_alignment(dice& die) {
+        if (die.chance(80))
+            return 256;
+        if (die.chance(90))
+            return std::size_t{1} << die.below(17);
+        return std::size_t{1} << (17 + die.below(5));
+    }
+
+    // Where a thread allocates, works or frees: a slot, its own default stream, or the host.
+    static constexpr int own_default = streams + 1;
+    static constexpr int host = streams + 2;
+    int some_place(dice& die, bool with_host) {
+        std::size_t const kind = die.below(100);
+        if (with_host && kind < 6)
+            return host;
+        if (kind < 14)
+            return own_default;
+        if (kind < 20)
+            return legacy;
+        return static_cast<int>(die.below(streams));
+    }
+
+    /// Keeps a slot's stream from being destroyed. False: it is being destroyed now.
+    bool enter_slot(int place) {
+        if (place > legacy)
+            return true;
+        guard const lock(mutex_);
+        if (slots_[place].going)
+            return false;
+        ++slots_[place].users;
+        return true;
+    }
+    void leave_slot(int place) {
+        if (place < 0 || place > legacy)
+            return;
+        guard const lock(mutex_);
+        --slots_[place].users;
+    }
+    cudaStream_t handle_of(int place) const {
+        return place == own_default ? cudaStreamPerThread : slots_[place].handle;
+    }
+
+    /// Takes a block out of the common set, so that no other thread works on it; its stream stays.
+    bool check_out(dice& die, block& out) {
+        guard const lock(mutex_);
+        if (blocks_.empty())
+            return false;
+        std::size_t const at = die.below(blocks_.size());
+        if (blocks_[at].on != nowhere) {
+            if (slots_[blocks_[at].on].going)
+                return false;
+            ++slots_[blocks_[at].on].users;
+        }
+        out = std::move(blocks_[at]);
+        blocks_[at] = std::move(blocks_.back());
+        blocks_.pop_back();
+        return true;
+    }
+    /// Puts it back; `was_on`: the stream that check_out, or the caller, kept.
+    void check_in(block back, int was_on) {
+        guard const lock(mutex_);
+        if (was_on != nowhere)
+            --slots_[was_on].users;
+        blocks_.push_back(std::move(back));
+    }
+
+    /// Makes what comes next on a stream come after all uses of the block.
+    void order_after_uses(block const& of, cudaStream_t stream, bool same_stream) {
+        if (!same_stream) {
+            if (of.on != nowhere)
+                point(slots_[of.on].handle).before(stream);
+            else if (of.ready)
+                of.ready->before(stream);
+        }
+        for (shared_point const& each : of.second)
+            each->before(stream);
+    }
+
+    void launch(block const& on, cudaStream_t stream, bool writes) {
+        std::vector<device::bytes> const bytes{{on.p, on.bytes}};
+        std::vector<device::bytes> const none;
+        surely([&] { return device::launch(stream, writes ? none : bytes, writes ? bytes : none); });
+    }
+
+    // Calls a pool; false if it threw. An exception needs a fault.
+    template <class Call>
+    bool ask(char const* what, Call&& call) {
+        try {
+            call();
+            return true;
+        } catch (weir::cuda_error const& error) {
+            if (faults_ == 0)
+                complain(std::string(what) + " threw without a fault: " + error.what());
+        } catch (std::exception const& error) {
+            complain(std::string(what) + " threw: " + error.what());
+        }
+        return false;
+    }
+
+    // ---- operations ---------------------------------------------------------------------------------------
+
+    bool allocate_at(dice& die, int place, std::size_t bytes, std::size_t alignment, block& made) {
+        void* p = nullptr;
+        weir::stream_ref const stream =
+            place == host ? weir::stream_ref(weir::on_host) : weir::stream_ref(handle_of(place));
+        bool const answered = ask("try_allocate", [&] { p = pool_->try_allocate(stream, bytes, alignment); });
+        if (!p) {
+            say("no %zu bytes at %d", bytes, place);
+            guard const lock(mutex_);
+            ++result_.refusals;
+            std::size_t const rounded = pool_->rounded(bytes, alignment);
+            if (answered && faults_ == 0 && limit_ == static_cast<std::size_t>(-1) && rounded != 0 && rounded < weir::GiB)
+                result_.complaints.push_back("no room for " + std::to_string(bytes) + " bytes though there is no limit");
+            return false;
+        }
+        if (place == host)
+            device::note_allocate_host(p, bytes);
+        else
+            device::note_allocate(p, bytes, stream.get());
+        made.p = static_cast<char*>(p);
+        made.bytes = bytes;
+        made.alignment = alignment;
+        made.rounded = pool_->rounded(bytes, alignment);
+        made.on = place == host || place == own_default ? nowhere : place;
+        guard const lock(mutex_);
+        ++result_.allocations;
+        made.number = ++numbers_;
+        say("block %zu: %zu bytes, alignment %zu, at %d", made.number, bytes, alignment, place);
+        auto const address = reinterpret_cast<std::uintptr_t>(p);
+        if (address % alignment != 0)
+            result_.complaints.push_back("a block is not aligned to " + std::to_string(alignment));
+        if (bytes == 0)
+            result_.complaints.push_back("a block of no bytes");
+        auto const above = live_.lower_bound(address);
+        if ((above != live_.end() && above->first < address + bytes) ||
+            (above != live_.begin() && std::prev(above)->second > address))
+            result_.complaints.push_back("block " + std::to_string(made.number) + " overlaps one that is live");
+        live_[address] = address + bytes;
+        live_bytes_ += made.rounded;
+        if (die.chance(10) && !pool_->owns(p))
+            result_.complaints.push_back("the pool does not own what it handed out");
+        return true;
+    }
+
+    void free_at(int place, block const& gone) {
+        say("free block %zu at %d", gone.number, place);
+        if (place == host)
+            device::note_free_host(gone.p, gone.bytes);
+        else
+            device::note_free(gone.p, gone.bytes, handle_of(place));
+        {
+            guard const lock(mutex_);
+            live_.erase(reinterpret_cast<std::uintptr_t>(gone.p));
+            live_bytes_ -= gone.rounded;
+        }
+        pool_->deallocate(place == host ? weir::stream_ref(weir::on_host) : weir::stream_ref(handle_of(place)), gone.p,
+                          gone.bytes, gone.alignment);
+    }
+
+    // What a thread did on its own default stream only it can order others after: at once.
+    void leave_default_stream(block& of) { of.ready = std::make_shared<point const>(cudaStreamPerThread); }
+
+    void allocate(dice& die) {
+        {
+            guard const lock(mutex_);
+            if (blocks_.size() > 40)
+                return;
+        }
+        int const place = some_place(die, true);
+        if (!enter_slot(place))
+            return;
+        block made;
+        if (!allocate_at(die, place, some_bytes(die), some_alignment(die), made)) {
+            leave_slot(place);
+            return;
+        }
+        if (place != host && die.chance(70))
+            launch(made, handle_of(place), true);
+        if (place == own_default)
+            leave_default_stream(made);
+        check_in(std::move(made), place > legacy ? nowhere : place);
+    }
+
+    void use(dice& die) {
+        block at_hand;
+        if (!check_out(die, at_hand))
+            return;
+        int const was_on = at_hand.on;
+        int place = was_on != nowhere && die.chance(40) ? was_on : some_place(die, false);
+        if (!enter_slot(place)) {
+            check_in(std::move(at_hand), was_on);
+            return;
+        }
+        cudaStream_t const stream = handle_of(place);
+        order_after_uses(at_hand, stream, place == was_on);
+        bool const writes = die.chance(60);
+        say("block %zu: %s at %d", at_hand.number, writes ? "write" : "read", place);
+        launch(at_hand, stream, writes);
+        if (place == own_default) {
+            leave_default_stream(at_hand);
+            at_hand.on = nowhere;
+            at_hand.second.clear();
+            at_hand.undeclared = false;
+        } else if (place == was_on || was_on == nowhere || die.chance(50)) {
+            at_hand.on = place; // it moves there
+            at_hand.second.clear();
+            at_hand.undeclared = false;
+            at_hand.ready.reset();
+        } else { // a second use: its stream goes on without it
+            at_hand.second.push_back(std::make_shared<point const>(stream));
+            bool const said = ask("used_on", [&] { pool_->used_on(at_hand.p, stream); });
+            at_hand.undeclared = at_hand.undeclared || !said;
+        }
+        check_in(std::move(at_hand), was_on);
+        leave_slot(place);
+    }
+
+    void free(dice& die) {
+        block gone;
+        if (!check_out(die, gone))
+            return;
+        int const was_on = gone.on;
+        int place = was_on != nowhere && die.chance(70) ? was_on : some_place(die, true);
+        if (!enter_slot(place)) {
+            check_in(std::move(gone), was_on);
+            return;
+        }
+        if (place == host) {
+            if (was_on != nowhere)
+                point(slots_[was_on].handle).before_host();
+            else if (gone.ready)
+                gone.ready->before_host();
+            for (shared_point const& each : gone.second)
+                each->before_host();
+        } else {
+            cudaStream_t const stream = handle_of(place);
+            if (place != was_on) {
+                if (was_on != nowhere)
+                    point(slots_[was_on].handle).before(stream);
+                else if (gone.ready)
+                    gone.ready->before(stream);
+            }
+            if (gone.undeclared) // what the pool was not told is ordered here
+                for (shared_point const& each : gone.second)
+                    each->before(stream);
+        }
+        free_at(place, gone);
+        leave_slot(was_on == nowhere ? host : was_on);
+        leave_slot(place);
+    }
+
+    // Several blocks of a size, allocated and freed in a row: what a loop of temporaries does.
+    void burst(dice& die) {
+        int const place = some_place(die, false);
+        if (!enter_slot(place))
+            return;
+        std::size_t const bytes = 1 + some_bytes(die) % (256 * weir::KiB);
+        std::vector<block> made(1 + die.below(6));
+        for (block& each : made)
+            if (allocate_at(die, place, bytes, 256, each) && die.chance(50))
+                launch(each, handle_of(place), true);
+        for (block const& each : made)
+            if (each.p)
+                free_at(place, each);
+        leave_slot(place);
+    }
+
+    // Freed on one stream, wanted on another at once.
+    void hand_over(dice& die) {
+        int const from = static_cast<int>(die.below(streams));
+        int const to = static_cast<int>(die.below(streams));
+        if (!enter_slot(from))
+            return;
+        if (!enter_slot(to)) {
+            leave_slot(from);
+            return;
+        }
+        std::size_t const bytes = 1 + some_bytes(die) % (2 * weir::MiB);
+        block first;
+        block then;
+        if (allocate_at(die, from, bytes, 256, first)) {
+            launch(first, handle_of(from), true);
+            free_at(from, first);
+            if (allocate_at(die, to, bytes, 256, then)) {
+                launch(then, handle_of(to), true);
+                free_at(to, then);
+            }
+        }
+        leave_slot(from);
+        leave_slot(to);
+    }
+
+    void copy(dice& die) {
+        block at_hand;
+        if (!check_out(die, at_hand))
+            return;
+        int const was_on = at_hand.on;
+        if (was_on != nowhere) {
+            static thread_local std::array<char, 512> scratch{};
+            std::size_t const bytes = std::min(at_hand.bytes, scratch.size());
+            bool const out = die.chance(50);
+            order_after_uses(at_hand, slots_[was_on].handle, true);
+            at_hand.second.clear();
+            at_hand.undeclared = false;
+            void* const to = out ? static_cast<void*>(scratch.data()) : at_hand.p;
+            void const* const from = out ? at_hand.p : static_cast<void const*>(scratch.data());
+            surely([&] { return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, slots_[was_on].handle); });
+            // The array ends with its thread.
+            surely([&] { return cudaStreamSynchronize(slots_[was_on].handle); });
+        }
+        check_in(std::move(at_hand), was_on);
+    }
+
+    void order(dice& die) {
+        int const from = some_place(die, false);
+        int const to = some_place(die, false);
+        if (!enter_slot(from))
+            return;
+        if (enter_slot(to)) {
+            point(handle_of(from)).before(handle_of(to));
+            leave_slot(to);
+        }
+        leave_slot(from);
+    }
+
+    void synchronize(dice& die) {
+        int const place = some_place(die, false);
+        if (!enter_slot(place))
+            return;
+        surely([&] { return cudaStreamSynchronize(handle_of(place)); });
+        leave_slot(place);
+    }
+
+    // Destroys a stream with its work still running, and makes another, which may get its handle.
+    void replace_stream(dice& die) {
+        if (!what_.pool->streams_may_go)
+            return;
+        int const place = static_cast<int>(die.below(streams));
+        std::vector<block> moved;
+        {
+            guard const lock(mutex_);
+            if (slots_[place].users != 0 || slots_[place].going)
+                return;
+            slots_[place].going = true;
+            for (std::size_t at = 0; at < blocks_.size();)
+                if (blocks_[at].on == place) {
+                    moved.push_back(std::move(blocks_[at]));
+                    blocks_[at] = std::move(blocks_.back());
+                    blocks_.pop_back();
+                } else {
+                    ++at;
+                }
+        }
+        say("stream %d ends", place);
+        auto const last = std::make_shared<point const>(slots_[place].handle);
+        surely([&] { return cudaStreamDestroy(slots_[place].handle); });
+        slots_[place].handle = new_stream(die.chance(30));
+        guard const lock(mutex_);
+        for (block& each : moved) {
+            each.on = nowhere;
+            each.ready = last;
+            blocks_.push_back(std::move(each));
+        }
+        slots_[place].going = false;
+    }
+
+    void trim(dice& die) {
+        say("trim");
+        std::size_t const keep = die.chance(50) ? 0 : die.below(32 * weir::MiB);
+        ask("trim", [&] { static_cast<void>(pool_->trim(keep)); });
+    }
+
+    void settle() {
+        say("settle");
+        ask("settle", [&] { pool_->settle(); });
+    }
+
+    void break_a_call(dice& die) {
+        static constexpr char const* functions[] = {
+            "cudaMalloc",           "cudaMallocManaged",    "cudaHostAlloc",       "cudaFree",
+            "cudaFreeHost",         "cudaEventRecord",      "cudaEventQuery",      "cudaEventSynchronize",
+            "cudaEventRecord",      "cudaEventQuery",       "cudaStreamWaitEvent", "cudaEventCreateWithFlags",
+            "cudaStreamGetId",      "cudaStreamGetDevice",  "cudaStreamIsCapturing", "cudaDeviceSynchronize",
+            "cudaStreamWaitEvent",  "cudaThreadExchangeStreamCaptureMode"};
+        static constexpr cudaError_t errors[] = {cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorUnknown};
+        char const* const function = die.pick(functions);
+        cudaError_t const error = die.pick(errors);
+        guard const lock(mutex_);
+        if (what_.seed % 3 != 0) // two programs of three see no fault
+            return;
+        ++faults_;
+        say("the next %s fails", function);
+        device::fail_call(function, 1 + die.below(3), error);
+    }
+
+    // With the lock held, and no other thread inside.
+    void compare_facts() {
+        weir::memory_report const facts = pool_->facts();
+        if (facts.in_use_bytes != live_bytes_ || facts.live_blocks != live_.size())
+            result_.complaints.push_back(
+                "the pool counts " + std::to_string(facts.in_use_bytes) + " bytes in " +
+                std::to_string(facts.live_blocks) + " blocks; there are " + std::to_string(live_bytes_) + " in " +
+                std::to_string(live_.size()));
+        if (facts.reserved_bytes > limit_ || facts.in_use_bytes > facts.reserved_bytes ||
+            facts.largest_free_bytes > facts.reserved_bytes)
+            result_.complaints.push_back("the pool holds " + std::to_string(facts.reserved_bytes) +
+                                         " bytes with " + std::to_string(facts.in_use_bytes) + " in use, " +
+                                         std::to_string(facts.largest_free_bytes) + " free in one piece and a limit of " +
+                                         std::to_string(limit_));
+    }
+
+    // ---- the end ------------------------------------------------------------------------------------------
+
+    void end() {
+        say("the end");
+        device::clear_faults();
+        std::uint64_t const faults = faults_.exchange(0);
+        dice die(what_.seed);
+        for (block const& each : blocks_) {
+            int const place = each.on != nowhere ? each.on : 0;
+            if (each.on == nowhere && each.ready)
+                each.ready->before(slots_[place].handle);
+            if (each.undeclared)
+                order_after_uses(each, slots_[place].handle, true);
+            free_at(place, each);
+        }
+        blocks_.clear();
+        compare_facts();
+        give_all_back("everything is freed");
+        if (limit_ != static_cast<std::size_t>(-1)) { // there is room again for one block of half the limit
+            block large;
+            if (!allocate_at(die, 0, limit_ / 2, 256, large))
+                result_.complaints.push_back("no block of half the limit though all is free");
+            else
+                free_at(0, large);
+            give_all_back("the large block is freed");
+        }
+        if (pool_->violations() != 0)
+            result_.complaints.push_back("layer::guard saw wrong frees");
+        pool_.reset();
+        for (int at = 0; at < streams; ++at)
+            surely([&] { return cudaStreamDestroy(slots_[at].handle); });
+        faults_ = faults;
+    }
+
+    void give_all_back(char const* when) {
+        ask("settle", [&] { pool_->settle(); });
+        ask("trim", [&] { static_cast<void>(pool_->trim(0)); });
+        weir::memory_report const facts = pool_->facts();
+        if (facts.reserved_bytes != 0 || facts.in_use_bytes != 0 || facts.live_blocks != 0)
+            result_.complaints.push_back(std::to_string(facts.reserved_bytes) + " bytes are still reserved after " +
+                                         when + ", 'settle' and 'trim'");
+    }
+
+    options what_;
+    dice common_;
+    std::size_t limit_ = 0;
+    std::unique_ptr<pool_face> pool_;
+    stream_slot slots_[streams + 1];
+
+    std::mutex mutex_; // what follows; never held over a call that may switch threads, but for notes in the log
+    std::vector<block> blocks_;
+    std::map<std::uintptr_t, std::uintptr_t> live_;
+    std::size_t live_bytes_ = 0;
+    std::size_t numbers_ = 0;
+    std::size_t done_ = 0;
+    std::size_t budget_ = 0;
+    unsigned inside_ = 0;
+    std::atomic<std::uint64_t> faults_{0}; // calls that were told to fail; read anywhere
+    outcome result_;
+};
+
+} // namespace
+
+outcome run(options const& what) { return program(what).run(); }
+
+std::string account(options const& failed, outcome const& with) {
+    std::string text = "seed " + std::to_string(failed.seed) + " on " + failed.pool->name + ", " +
+                       std::to_string(failed.operations) + " operations; again with WEIR_SIMULATION_FIRST=" +
+                       std::to_string(failed.seed) + " WEIR_SIMULATION_SEEDS=1\n";
+    for (std::string const& each : with.complaints)
+        text += "  " + each + "\n";
+    // A program's first operations do not depend on how many follow.
+    std::size_t good = 0;
+    std::size_t bad = failed.operations;
+    options shorter = failed;
+    while (bad - good > 1) {
+        shorter.operations = good + (bad - good) / 2;
+        (run(shorter).complaints.empty() ? good : bad) = shorter.operations;
+    }
+    shorter.operations = bad;
+    shorter.keeps_log = true;
+    outcome const seen = run(shorter);
+    text += "the first " + std::to_string(bad) + " operations fail already:\n";
+    for (std::string const& each : seen.complaints)
+        text += "  " + each + "\n";
+    std::size_t from = seen.log.size();
+    for (int line = 0; line < 120 && from != std::string::npos && from > 1; ++line)
+        from = seen.log.rfind('\n', from - 2);
+    return text + seen.log.substr(from == std::string::npos || from < 2 ? 0 : from + 1);
+}
+
+} // namespace simulation
+
+#endif
