@@ -916,9 +916,7 @@ TEST_CASE("stream_ordered: a free on a stream that is no more is kept until sett
 
 // ---- threads ------------------------------------------------------------------------------------------------------------
 
-// Known to fail with wait_first, and so not run with it yet: the thread that waits is refused for some seeds, though all
-// memory is free in the end.
-TEST_CASE_TEMPLATE("stream_ordered: a thread that waits at the limit stands in nobody's way", Handover, grow_first) {
+TEST_CASE_TEMPLATE("stream_ordered: a thread that waits at the limit stands in nobody's way", Handover, grow_first, wait_first) {
     // The stream that one thread waits for goes on when the other, which wants memory too, opens its gate.
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         CAPTURE(seed);

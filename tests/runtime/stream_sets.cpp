@@ -214,7 +214,7 @@ TEST_CASE("stream_sets: waiting waits for every event, settling for everything")
             CHECK(own->put_recent(block));
         }
         CHECK(here.sets.unsettled_bytes() == 300 * KiB);
-        here.sets.wait(); // nothing is recorded: nothing becomes anyone's
+        CHECK(!here.sets.wait()); // nothing is recorded: nothing becomes anyone's
         CHECK(here.sets.unsettled_bytes() == 300 * KiB);
         {
             auto const own = here.sets.enter(a, true, &checked::make);
@@ -225,6 +225,7 @@ TEST_CASE("stream_sets: waiting waits for every event, settling for everything")
             own->defer(block, std::move(uses), a);
         }
         here.sets.wait();
+        CHECK(!here.sets.wait()); // all is over by then
         {
             auto const own = here.sets.enter(a, true, &checked::make);
             CHECK(own->reached());

@@ -190,6 +190,7 @@ public:
     }
 
 private:
+    static constexpr int most_waits = 16; // for one allocation
     static constexpr bool gathers = contracts::holds<contracts::gathers, rule, stream_ref>;
     static constexpr bool releases_wait = contracts::holds<contracts::release_waits, Upstream>;
     using growth_lock = std::conditional_t<thread_safe, std::mutex, no_lock>;
@@ -230,17 +231,28 @@ private:
         if constexpr (contracts::holds<contracts::borrows, rule, stream_ref>) {
             if (range const block = rule_.borrow(bytes, alignment, stream))
                 return block;
-            if constexpr (gathers) {
-                rule_.wait();
-                if (range const block = search(bytes, alignment, stream))
-                    return block;
-                if (rule_.unsettled_bytes() == 0)
-                    return range{};
-                rule_.settle();
-            }
-            return search(bytes, alignment, stream);
+            if constexpr (gathers)
+                return await(bytes, alignment, stream);
+            else
+                return search(bytes, alignment, stream);
         }
         return range{};
+    }
+
+    // The last rung. What other threads free meanwhile may be in flight again, so one wait may not be enough; but where
+    // they take whatever comes free, nobody waits for ever.
+    range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        for (int waits = 0; waits < most_waits; ++waits) {
+            bool const waited = rule_.wait();
+            if (range const block = search(bytes, alignment, stream))
+                return block;
+            if (waited)
+                continue;
+            if (rule_.unsettled_bytes() == 0)
+                return range{}; // all that is free is within reach
+            rule_.settle();
+        }
+        return search(bytes, alignment, stream);
     }
 
     // What needs no wait. One thread at a time: the others find what this one got.

@@ -143,8 +143,8 @@ struct stream_ordered {
             delete pot;
         }
 
-        /// Rung 5: blocks until every event recorded so far has been reached. Throws cuda_error.
-        void wait() { sets_.wait(); }
+        /// Rung 5: blocks until every event recorded so far has been reached; whether any had not been. Throws cuda_error.
+        bool wait() { return sets_.wait(); }
 
         /// Blocks until all work on the streams' devices is done; then anyone may have everything freed before the
         /// call, but for streams on which another thread frees meanwhile. Throws cuda_error, also while a graph is

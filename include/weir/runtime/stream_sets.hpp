@@ -104,9 +104,11 @@ public:
         }
     }
 
-    /// Blocks until every event that is known of now has been reached. Throws cuda_error, std::bad_alloc.
-    void wait() {
+    /// Blocks until every event that is known of now has been reached; whether any had not been. Throws cuda_error,
+    /// std::bad_alloc.
+    bool wait() {
         capture_mode_guard const relaxed;
+        bool any = false;
         for (Set* each = first(); each; each = each->next) {
             use_lists uses;
             shared<event> const passed = [&] {
@@ -115,9 +117,10 @@ public:
                 return own->passed();
             }();
             if (passed)
-                passed->synchronize();
-            wait_for(uses);
+                any |= wait_for(*passed);
+            any |= wait_for(uses);
         }
+        return any;
     }
 
     /// Blocks until all work on the devices of the sets is done, and settles those sets to which nothing came
@@ -207,10 +210,19 @@ public:
 private:
     using use_lists = std::vector<shared<std::vector<event>>>;
 
-    static void wait_for(use_lists const& uses) {
+    // Whether there was anything to wait for.
+    static bool wait_for(event const& passed) {
+        if (passed.reached())
+            return false;
+        passed.synchronize();
+        return true;
+    }
+    static bool wait_for(use_lists const& uses) {
+        bool any = false;
         for (shared<std::vector<event>> const& list : uses)
             for (event const& each : *list)
-                each.synchronize();
+                any |= wait_for(each);
+        return any;
     }
 
     // The set of `stream` where the one at hand (null: none) is not its: retired and perhaps used again meanwhile, or
