@@ -47,9 +47,9 @@ def programs(preset, folders):
 def settings(preset):
     """The environment of a test program."""
     env = dict(os.environ)
-    env.setdefault("ASAN_OPTIONS", "detect_stack_use_after_return=1:strict_string_checks=1")
+    env.setdefault("ASAN_OPTIONS", "detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
-    env.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
+    env.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1")
     return env
 
 

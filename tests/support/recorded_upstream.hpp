@@ -54,7 +54,12 @@ public:
         if (bytes > ledger_->room_bytes || ledger_->live_bytes() > ledger_->room_bytes - bytes)
             return nullptr;
         void* const chunk = ::operator new (bytes, std::align_val_t{alignment});
-        ledger_->live[chunk] = bytes;
+        try {
+            ledger_->live[chunk] = bytes;
+        } catch (...) { // the host has no memory for the test's own books
+            ::operator delete (chunk, std::align_val_t{alignment});
+            throw;
+        }
         return chunk;
     }
 

@@ -14,7 +14,7 @@
 // invariant: a bit is set exactly where a list is not empty; a node's class is that of its granules.
 // order: none; an object belongs to one lock.
 // cost: every member O(1); 17 KiB, which come with the first range.
-// not for: telling ranges above 4 Mi granules apart: the last class holds them all.
+// not for: telling ranges above 8 Mi granules apart: the last class holds them all.
 
 #include <weir/base/size.hpp>
 
