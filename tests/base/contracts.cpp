@@ -29,6 +29,9 @@ struct placement {
     static constexpr std::size_t needs(std::size_t bytes, std::size_t, std::size_t) { return bytes; }
     std::size_t free_bytes() const;
 };
+struct growth {
+    static std::size_t next(std::size_t needed_bytes, std::size_t) { return needed_bytes; }
+};
 struct rule {
     static constexpr bool thread_safe = true;
     static constexpr bool orders_streams = true;
@@ -129,6 +132,18 @@ static_assert(contracts::require_placement<placement>() && contracts::require_pl
 static_assert(contracts::require_rule<rule, placement>());
 static_assert(contracts::require_reuse<rule::over<placement>, on_host_t>());
 static_assert(contracts::require_pool<pool, on_host_t>() && contracts::require_layered<whole_pool, on_host_t>());
+
+TEST_CASE("contracts: what keeps every clause is let in, asked at run time too") {
+    bool (*const clauses[])() = {&contracts::require_upstream<upstream>,
+                                 &contracts::require_placement<placement>,
+                                 &contracts::require_rule<rule, placement>,
+                                 &contracts::require_reuse<rule::over<placement>, on_host_t>,
+                                 &contracts::require_growth<growth>,
+                                 &contracts::require_pool<pool, on_host_t>,
+                                 &contracts::require_layered<whole_pool, on_host_t>};
+    for (auto const clause : clauses)
+        CHECK(clause());
+}
 
 TEST_CASE("contracts: a clause holds for what it names and for nothing less") {
     CHECK(contracts::holds<contracts::acquires, upstream>);

@@ -49,6 +49,18 @@ TEST_CASE("slab_classes: a slab is a power of two with 16 to 64 blocks and littl
     }
 }
 
+TEST_CASE("slab_classes: the table that the compiler makes is the one that a program makes") {
+    using classes = weir::slab_classes<256>;
+    classes::table_type const table; // made at run time
+    for (unsigned in = 0; in < classes::count; ++in) {
+        CHECK(table.block_bytes[in] == classes::block_bytes_of(in));
+        CHECK(table.slab_bytes[in] == classes::slab_bytes_of(in));
+        CHECK(table.all_blocks[in] == classes::all_blocks(in));
+        CHECK(table.tail_bytes[in] == classes::tail_bytes(in));
+        CHECK((classes::slab_bytes(in) / 256 * table.reciprocal[in] >> 32) == classes::slab_bytes(in) / classes::block_bytes(in));
+    }
+}
+
 TEST_CASE_TEMPLATE("slab_classes: the reciprocal finds every block of every slab", Unit,
                    std::integral_constant<std::size_t, 16>, std::integral_constant<std::size_t, 256>,
                    std::integral_constant<std::size_t, 65536>) {

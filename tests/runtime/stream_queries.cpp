@@ -6,6 +6,9 @@
 #include <support/every_schedule.hpp>
 #include <thread>
 #include <weir/runtime/stream_queries.hpp>
+#ifdef WEIR_SIMULATED_CUDA
+#include <simulated_cuda/simulated_cuda.hpp>
+#endif
 
 using weir::query_capture;
 using weir::query_id;
@@ -102,3 +105,26 @@ TEST_CASE("stream_queries: where the driver wants a context the runtime is asked
     CHECK_FALSE(weir::detail::wants_context(cudaErrorStreamCaptureUnsupported));
     CHECK_FALSE(weir::detail::wants_context(cudaErrorInvalidResourceHandle));
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("stream_queries: a function that the driver does not tell is none, and no error is left behind") {
+    simulated_cuda::world const here;
+    for (char const* function : {"cudaGetDriverEntryPointByVersion", "cudaGetDriverEntryPoint"})
+        simulated_cuda::fail_call(function, 1, cudaErrorInvalidValue, simulated_cuda::lasting::for_ever);
+    int (*none)(cudaStream_t) = nullptr;
+    weir::detail::stream_queries::find("cuNoSuchFunction", none);
+    CHECK(simulated_cuda::failed_calls() == 1);
+    CHECK((none == nullptr));
+    CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+TEST_CASE("stream_queries: a thread's capture mode is exchanged by the runtime where the driver wants a context") {
+    simulated_cuda::world const here;
+    simulated_cuda::fail_call("cudaThreadExchangeStreamCaptureMode", 1, cudaErrorDeviceUninitialized);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    CHECK(weir::exchange_capture_mode(&mode) == cudaSuccess);
+    CHECK(mode == cudaStreamCaptureModeGlobal);
+    CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+    CHECK(mode == cudaStreamCaptureModeRelaxed);
+}
+#endif

@@ -62,9 +62,7 @@ struct slab_classes {
         return static_cast<unsigned>(bytes / UnitBytes * table.reciprocal[in] >> 32);
     }
 
-private:
-    static constexpr unsigned fewest_blocks = 16; // with fewer, the tail of a slab would waste more
-
+    /// What the members above look up. The compiler makes the one that they share.
     struct table_type {
         std::size_t block_bytes[count] = {};
         std::size_t slab_bytes[count] = {};
@@ -82,6 +80,9 @@ private:
             }
         }
     };
+
+private:
+    static constexpr unsigned fewest_blocks = 16; // with fewer, the tail of a slab would waste more
     static constexpr table_type table{};
 };
 

@@ -38,7 +38,6 @@ public:
     };
 
     record& operator[](index_type s) noexcept { return records_[s]; }
-    record const& operator[](index_type s) const noexcept { return records_[s]; }
 
     /// Makes room for 'more' records.
     void reserve(std::size_t more) {

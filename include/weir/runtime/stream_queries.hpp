@@ -39,7 +39,7 @@ struct stream_queries {
         find("cuThreadExchangeStreamCaptureMode", exchange_mode);
     }
 
-private:
+    // Leaves `function` as it is, and no error behind, where the driver has none of that name.
     template <class Function>
     static void find(char const* name, Function& function) noexcept {
         void* found = nullptr;
