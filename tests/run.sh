@@ -5,7 +5,7 @@
 #
 # usage: sh tests/run.sh [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
 #   --all    every stage (the default); on the simulated device
-#   --ci     without clang++, the sanitizers, the coverage, headers and examples, which are run by hand
+#   --ci     without the plain build of clang++, which builds the sanitizers' programs all the same
 #   --quick  the checks, and all tests under g++
 #   --gpu    all tests on the GPU of this machine
 #   --only   the named stages;  --list names them

@@ -100,6 +100,9 @@ cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_rec
         return error;
     if (stream.capture && stream.capture->invalid)
         return cudaErrorStreamCaptureInvalidated;
+    if (!stream.capture)
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
     if (bytes > space_of(world, pool).memory())
         return cudaErrorMemoryAllocation;
     std::size_t const size = block_bytes(bytes);
@@ -259,6 +262,8 @@ cudaError_t free_pooled(world_state& world, void* p, stream_record* stream) {
         capture_node(world, *stream, std::move(node));
         return cudaSuccess;
     }
+    if (cudaError_t const error = unsafe_call(world))
+        return error;
     operation work;
     work.what = "cudaFreeAsync";
     std::uint64_t number = 0;

@@ -10,6 +10,8 @@ using namespace simulated_cuda::inside;
 extern "C" cudaError_t cudaMemPoolCreate(cudaMemPool_t* out, cudaMemPoolProps const* properties) {
     static call_site site{"cudaMemPoolCreate"};
     return api(site, [&](world_state& world) -> cudaError_t {
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
         if (out == nullptr || properties == nullptr || properties->allocType != cudaMemAllocationTypePinned ||
             properties->location.type != cudaMemLocationTypeDevice)
             return cudaErrorInvalidValue;
@@ -30,6 +32,8 @@ extern "C" cudaError_t cudaMemPoolCreate(cudaMemPool_t* out, cudaMemPoolProps co
 extern "C" cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
     static call_site site{"cudaMemPoolDestroy"};
     return api(site, [&](world_state& world) -> cudaError_t {
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
         pool_record* const pool = find_pool(world, handle, site.name);
         if (pool == nullptr || pool->is_default)
             return cudaErrorInvalidValue;
@@ -49,6 +53,8 @@ extern "C" cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
 extern "C" cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, std::size_t keep) {
     static call_site site{"cudaMemPoolTrimTo"};
     return api(site, [&](world_state& world) -> cudaError_t {
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
         pool_record* const pool = find_pool(world, handle, site.name);
         if (pool == nullptr)
             return cudaErrorInvalidValue;
@@ -60,6 +66,8 @@ extern "C" cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, std::size_t keep)
 extern "C" cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attribute, void* value) {
     static call_site site{"cudaMemPoolSetAttribute"};
     return api(site, [&](world_state& world) -> cudaError_t {
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
         pool_record* const pool = find_pool(world, handle, site.name);
         if (pool == nullptr || value == nullptr)
             return cudaErrorInvalidValue;
@@ -95,6 +103,8 @@ extern "C" cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPool
 extern "C" cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attribute, void* value) {
     static call_site site{"cudaMemPoolGetAttribute"};
     return api(site, [&](world_state& world) -> cudaError_t {
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
         pool_record const* const pool = find_pool(world, handle, site.name);
         if (pool == nullptr || value == nullptr)
             return cudaErrorInvalidValue;

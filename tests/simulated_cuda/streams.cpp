@@ -38,6 +38,8 @@ cudaError_t cudaStreamQuery_on(null_stream null, cudaStream_t handle) {
             return cudaErrorInvalidResourceHandle;
         if (cudaError_t const error = refuse_captured(world, *stream))
             return error;
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
         if (stream->done < stream->last) {
             note_fruitless_query(world);
             if (stream->done < stream->last)
@@ -55,6 +57,8 @@ cudaError_t cudaStreamSynchronize_on(null_stream null, cudaStream_t handle) {
         if (stream == nullptr)
             return cudaErrorInvalidResourceHandle;
         if (cudaError_t const error = refuse_captured(world, *stream))
+            return error;
+        if (cudaError_t const error = unsafe_call(world))
             return error;
         // On the legacy stream the wait is an operation like any other: blocking streams come before it.
         if (stream->kind == stream_kind::legacy) {
