@@ -8,7 +8,7 @@ Each tests/bugs/NAME.bug is an exact-text edit of a header, and the tests that m
 
     # Why: the invariant, and what the bug would do to a user.
     tests: placement/best_fit.cpp pool/pool.cpp      (files under tests/, compiled against the broken header)
-    cases: best_fit: *                               (optional: only these test cases, to be quick)
+    cases: best_fit: *,pool: grows*                  (optional: only these test cases, to be quick)
     edit: include/weir/placement/best_fit.hpp
     <<<<
     text, which must occur exactly once in the file
@@ -16,9 +16,10 @@ Each tests/bugs/NAME.bug is an exact-text edit of a header, and the tests that m
     the text instead
     >>>>
 
-Red is a test program that fails, crashes or does not end in time. A bug whose text is no longer there, or that
-does not compile, fails this script: it must be planted anew. The tests run on the simulated device; that they
-are green without the bug is the business of the stage that runs them all ('gcc', whose library this one links).
+Red is a test program that fails, crashes or does not end in time. A bug whose text is no longer there, that does
+not compile, or one of whose filters matches no test case, fails this script: it must be planted anew. The tests
+run on the simulated device; that they are green without the bug is the business of the stage that runs them all
+('gcc', whose library this one links).
 """
 
 import os
@@ -64,12 +65,20 @@ def plant(bug, place):
     return ""
 
 
+def unmatched(program, filters):
+    """The filters that match no test case of the program: what runs nothing is green, and says nothing."""
+    def count(one):
+        listed = run([program, "--count", "--no-colors", f"--test-case={one}"], timeout=TIME_LIMIT).output
+        return re.search(r"current filters: (\d+)$", listed, flags=re.M)
+    return [one for one in filters if (found := count(one)) and found[1] == "0"]
+
+
 def judge(path):
     """(name, complaint): empty if the bug was caught."""
     name = f"bugs: {path.stem}"
     bug = path.read_text()
     tests = re.findall(r"^tests:\s*(.+)$", bug, flags=re.M)
-    cases = re.findall(r"^cases:\s*(.+)$", bug, flags=re.M)
+    cases = [one for row in re.findall(r"^cases:\s*(.+)$", bug, flags=re.M) for one in row.split(",")]
     if not tests:
         return name, "no line 'tests: ...'"
     place = BUILD / "bugs" / path.stem
@@ -93,6 +102,8 @@ def judge(path):
     done = run(["g++", "-o", place / "red", *objects, *libraries(), "-pthread", "-ldl"], timeout=120)
     if done.code != 0:
         return name, f"does not link:\n{head(done.output)}"
+    if stale := unmatched(place / "red", cases):
+        return name, f"no test case matches {' or '.join(repr(one) for one in stale)} in {' '.join(tests)}"
     done = run([place / "red", "--minimal", *([f"--test-case={','.join(cases)}"] if cases else [])], timeout=TIME_LIMIT, cwd=ROOT,
                env={**os.environ, "WEIR_QUICK": "1"})
     (place / "output").write_text(done.output)

@@ -260,19 +260,25 @@ TEST_CASE_TEMPLATE("reuse contract: chunks stay apart", Contestant, WEIR_EVERY_R
         memory const whole(4 * MiB);
         range const low{static_cast<range>(whole).offset, 2 * MiB};
         range const high{low.end(), 2 * MiB};
-        watched<Contestant> rule;
-        rule->add(low, a);
-        rule->add(high, b);
-        CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
-        CHECK_FALSE(rule.borrow(4 * MiB, 256, b));
-        range const block = rule.take(1 * MiB, 256, a);
-        REQUIRE(block);
-        CHECK((low.contains(block) || high.contains(block)));
-        CHECK(rule.remove(low.contains(block) ? high : low));
-        CHECK_FALSE(rule.remove(low.contains(block) ? low : high));
-        rule.give(block, a);
-        rule->settle();
-        CHECK(rule.remove(low.contains(block) ? low : high));
+        for (bool const one_stream : {false, true}) { // whose bytes would join at once
+            CAPTURE(one_stream);
+            watched<Contestant> rule;
+            rule->add(low, a);
+            rule->add(high, one_stream ? a : b);
+            CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
+            CHECK_FALSE(rule.borrow(4 * MiB, 256, b));
+            if constexpr (weir::contracts::holds<weir::contracts::gathers, typename Contestant::over, stream_ref>)
+                rule->gather(a); // nor where all lie in one placement
+            CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
+            range const block = rule.take(1 * MiB, 256, a);
+            REQUIRE(block);
+            CHECK((low.contains(block) || high.contains(block)));
+            CHECK(rule.remove(low.contains(block) ? high : low));
+            CHECK_FALSE(rule.remove(low.contains(block) ? low : high));
+            rule.give(block, a);
+            rule->settle();
+            CHECK(rule.remove(low.contains(block) ? low : high));
+        }
     });
 }
 

@@ -229,6 +229,9 @@ TEST_CASE("after_event: a stream of another device has events of its own") {
     stream a;
     on_device pool(pool_options{}.limit(2 * MiB));
     void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    CHECK(pool.write(a, 2 * MiB) == p); // and the event of that free is there for another
     CHECK(cudaStreamSynchronize(a) == cudaSuccess);
     REQUIRE(cudaSetDevice(1) == cudaSuccess);
     REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);

@@ -1117,8 +1117,10 @@ TEST_CASE("stream_ordered: a stock that finds another stream's set where it came
             CHECK(!pool.try_allocate(each, 4 * MiB));
         device::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
         device::run_threads({[&] {
-                                 void* const p = pool.write(b, 1 * KiB);
-                                 pool.deallocate(b, p, 1 * KiB);
+                                 if (void* const p = pool.try_allocate(b, 1 * KiB)) {
+                                     CHECK(device::launch(b, {}, {{p, 1 * KiB}}) == cudaSuccess);
+                                     pool.deallocate(b, p, 1 * KiB);
+                                 }
                              },
                              [&] {
                                  CHECK(!pool.try_allocate(fresh, 4 * MiB));
