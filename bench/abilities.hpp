@@ -19,6 +19,15 @@ inline constexpr unsigned bulk = 4;
 inline constexpr unsigned millions = 8;
 /// The memory is device memory.
 inline constexpr unsigned on_device = 16;
+/// A block may be freed while work on its stream is in flight.
+inline constexpr unsigned in_flight = 32;
+/// Streams may be destroyed while the pool lives, and their handles come again.
+inline constexpr unsigned come_and_go = 64;
+/// Dozens of pools fit beside one another.
+inline constexpr unsigned side_by_side = 128;
+/// What a pool for any program is able to do.
+inline constexpr unsigned everything =
+    many_threads | any_stream | bulk | millions | on_device | in_flight | come_and_go | side_by_side;
 
 /// A pool's type as a value.
 template <class Pool>

@@ -26,15 +26,6 @@ namespace {
 
 constexpr std::size_t blocks_a_batch = 64;
 
-void enqueue_work(void* p, std::size_t bytes, cudaStream_t stream) {
-    weir::check(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");
-}
-
-double mebibytes_since(std::size_t taken_before) {
-    std::size_t const now = device_bytes_taken();
-    return now > taken_before ? static_cast<double>(now - taken_before) / (1 << 20) : 0;
-}
-
 struct producer_consumer {
     static constexpr std::size_t bytes = 64 << 10;
 

@@ -10,7 +10,8 @@
 //
 // invariant: what is timed is the host: a stream is drained between batches, outside of the time.
 // order:     pool and streams are new in every repetition; the body warms them up before the clock starts.
-// cost:      a body runs for 'time_budget' (20 ms; a smoke run: one batch) plus what it sets up.
+// cost:      a body runs for 'time_budget' (20 ms; a smoke run: one batch) plus what it sets up. A pool that has
+//            had 'share' of a question (3 s) is asked no more: fewer of its repetitions are reported.
 // not for:   time on the device.
 
 #include "pools.hpp"
@@ -24,7 +25,9 @@
 #include <cstring>
 #include <exception>
 #include <malloc.h>
+#include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +65,27 @@ inline bool is_out_of_time() {
     static char const* const set = std::getenv("WEIR_BENCH_DEADLINE");
     return set && clock::now() - start > std::chrono::seconds(std::atoll(set));
 }
+
+/// How long one pool may keep one question busy, all repetitions together: WEIR_BENCH_SHARE seconds, by default 3.
+inline std::chrono::nanoseconds share() {
+    static std::chrono::nanoseconds const share = [] {
+        char const* const set = std::getenv("WEIR_BENCH_SHARE");
+        return std::chrono::seconds(set ? std::atoll(set) : 3);
+    }();
+    return share;
+}
+
+/// Ends a body that takes longer than three shares: its loops of many calls ask now and then.
+class patience {
+public:
+    void check() const {
+        if (clock::now() - start_ > 3 * share())
+            throw std::runtime_error("gave up: too slow for this question");
+    }
+
+private:
+    clock::time_point start_ = clock::now();
+};
 
 /// A count that a smoke run makes smaller.
 inline std::size_t count(std::size_t full, std::size_t smoke) {
@@ -134,6 +158,17 @@ inline std::size_t device_bytes_taken() {
     return total - free;
 }
 
+/// MiB of the current device that went since `taken_before`.
+inline double mebibytes_since(std::size_t taken_before) {
+    std::size_t const now = device_bytes_taken();
+    return now > taken_before ? static_cast<double>(now - taken_before) / (1 << 20) : 0;
+}
+
+/// Something that writes the bytes, on the stream.
+inline void enqueue_work(void* p, std::size_t bytes, cudaStream_t stream) {
+    weir::check(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");
+}
+
 /// Runs batch() until the time budget is spent and returns nanoseconds an operation. Drains 'stream' between
 /// batches, outside of the time: a host that runs far ahead of its device measures CUDA's back pressure.
 template <class Batch>
@@ -157,18 +192,23 @@ void ask(std::string const& question, unsigned needs, Body const& body) {
         using Pool = typename decltype(tag)::type;
         if ((Pool::able & needs) != needs)
             return;
-        auto const run = [body, tag](benchmark::State& state) {
+        auto const spent = std::make_shared<std::chrono::nanoseconds>(0);
+        auto const run = [body, tag, spent](benchmark::State& state) {
             for (auto _ : state) {
-                if (is_out_of_time()) {
-                    state.SkipWithError("WEIR_BENCH_DEADLINE has passed");
+                if (is_out_of_time() || *spent > share()) {
+                    state.SkipWithError(*spent > share() ? "WEIR_BENCH_SHARE is spent"
+                                                         : "WEIR_BENCH_DEADLINE has passed");
                     break;
                 }
+                clock::time_point const start = clock::now();
                 try {
                     state.SetIterationTime(body(tag, state) * 1e-9);
                 } catch (std::exception const& error) {
+                    *spent += clock::now() - start;
                     state.SkipWithError(error.what());
                     break;
                 }
+                *spent += clock::now() - start;
             }
         };
         auto* const registered = benchmark::RegisterBenchmark((question + "/" + Pool::name).c_str(), run);
@@ -181,8 +221,13 @@ void pairs();
 void random_sizes();
 void fragmented();
 void threads();
+void shapes();
 void handover();
+void kernels();
+void streams();
 void growth();
 void live_blocks();
+void side_by_side_pools();
+void traces();
 
 } // namespace weir_bench

@@ -8,7 +8,8 @@
 //
 // Every pool is warmed up, and then only its next pairs are instrumented, in a dump of their own that is
 // named after the pool. CUDA's functions are the simulator's here: instructions.py counts their calls and
-// leaves their instructions out. The bare loop is a row of its own and is taken off all others.
+// leaves their instructions out. The bare loop is a row of its own and is taken off all others. The program says
+// what compiled it: counts of one compiler say nothing about those of another.
 
 #include <cstddef>
 #include <cstdio>
@@ -93,6 +94,11 @@ int main() {
     if (!RUNNING_ON_VALGRIND)
         std::puts("weir-instructions: nothing is counted: run 'sh bench/instructions.sh' on this program, "
                   "built where valgrind/callgrind.h is (Debian: valgrind)");
+#ifdef __clang__
+    std::puts("compiler: clang++ " __clang_version__);
+#else
+    std::puts("compiler: g++ " __VERSION__);
+#endif
     simulated_cuda::config machine;
     machine.memory_bytes = 4 * weir::GiB; // valgrind refuses the reservation of a large one
     machine.pinned_bytes = weir::GiB;

@@ -6,7 +6,8 @@
 #     sh bench/instructions.sh PROGRAM --check FILE    and fail if a pool grew over 3 % heavier than FILE says
 #     sh bench/instructions.sh PROGRAM --write FILE    and write FILE
 #
-# The committed figures, bench/results/instructions.csv, are of Debian 12's g++ 12, -O2 -DNDEBUG.
+# FILE says which compiler its counts are of, and may hold those of several: only the same one's are compared.
+# The committed figures are bench/results/instructions.csv, of -O2 -DNDEBUG.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,4 +24,4 @@ valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$dumps/dump" 
     echo "instructions.sh: '$program' failed under valgrind" >&2
     exit 1
 }
-python3 "$here/instructions.py" "$@" "$dumps"/dump.*
+python3 "$here/instructions.py" --compiler "$(sed -n 's/^compiler: //p' "$dumps/log")" "$@" "$dumps"/dump.*

@@ -7,11 +7,13 @@
 //
 // The counter host_B_per_block says what malloc handed out for them, when they had been allocated or when
 // they had been replaced, whichever is more, over the blocks: bookkeeping on the host, also of CUDA where it
-// uses malloc.
+// uses malloc. host_B_half_freed is the same when a random half of them has been freed, over those that live:
+// what is free has to be written down too. The counter destroy_ms is what the pool's destructor took, when they had all been freed again.
 
 #include "harness.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace weir_bench {
 
@@ -25,10 +27,15 @@ struct replacement_among {
         std::vector<std::size_t> const sizes = log_uniform(live, 512, 4 << 10, 6);
         std::vector<block> blocks(live);
         own_stream const stream;
-        Pool pool;
+        std::optional<Pool> pool;
+        pool.emplace();
+        patience const patience;
         std::size_t const heap_before = host_heap_bytes();
-        for (std::size_t i = 0; i < live; ++i)
-            blocks[i] = block{pool.allocate(stream, sizes[i]), sizes[i]};
+        for (std::size_t i = 0; i < live; ++i) {
+            blocks[i] = block{pool->allocate(stream, sizes[i]), sizes[i]};
+            if (i % 1024 == 0)
+                patience.check();
+        }
         std::size_t heap_most = std::max(heap_before, host_heap_bytes());
         std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64(7));
         std::size_t next = 0;
@@ -36,8 +43,8 @@ struct replacement_among {
         auto const batch = [&] {
             for (std::size_t i = 0; i < steps_a_batch; ++i) {
                 block& victim = blocks[next];
-                pool.deallocate(stream, victim.p, victim.bytes);
-                victim.p = pool.allocate(stream, victim.bytes);
+                pool->deallocate(stream, victim.p, victim.bytes);
+                victim.p = pool->allocate(stream, victim.bytes);
                 next = next + 1 == live ? 0 : next + 1;
             }
         };
@@ -47,9 +54,22 @@ struct replacement_among {
         heap_most = std::max(heap_most, host_heap_bytes());
         state.counters["host_B_per_block"] =
             static_cast<double>(heap_most - heap_before) / static_cast<double>(live);
-        for (block const& left : blocks)
-            pool.deallocate(stream, left.p, left.bytes);
+        std::size_t heap_at_half = heap_before;
+        for (std::size_t i = 0; i < live; ++i) {
+            if (i == live / 2)
+                heap_at_half = host_heap_bytes();
+            pool->deallocate(stream, blocks[i].p, blocks[i].bytes);
+            if (i % 1024 == 0)
+                patience.check();
+        }
         stream.drain();
+        state.counters["host_B_half_freed"] =
+            static_cast<double>(std::max(heap_at_half, heap_before) - heap_before) /
+            static_cast<double>(live / 2);
+        clock::time_point const ending = clock::now();
+        pool.reset();
+        state.counters["destroy_ms"] =
+            std::chrono::duration<double, std::milli>(clock::now() - ending).count();
         return each;
     }
 };

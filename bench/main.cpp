@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Build: target 'weir-bench', of main.cpp, the seven questions (pairs, random_sizes, fragmented, threads,
-// handover, growth, live_blocks) and peers/*.cpp: C++17, -O2 -DNDEBUG always, include path of weir, CCCL's
-// headers for peers/*.cpp, Google Benchmark (no benchmark_main), threads, the CUDA runtime, static. Target
-// 'weir-bench-simulated': the same with WEIR_BENCH_SIMULATED defined and the simulated device in place of the
-// runtime; the tests run it and expect exit code 0.
+// Build: target 'weir-bench', of main.cpp, the questions (all other *.cpp but instructions.cpp), the replay
+// example's trace.cpp, busy_kernel.cu and peers/*.cpp: C++17, -O2 -DNDEBUG always, include path of weir, CCCL's
+// headers for peers/*.cpp, Google Benchmark (no benchmark_main), zlib, threads, the CUDA runtime, static. Target
+// 'weir-bench-simulated': the same, without busy_kernel.cu, with WEIR_BENCH_SIMULATED defined and the simulated
+// device in place of the runtime; the tests run it and expect exit code 0.
 //
 // One program asks all questions of all pools; bench/run.sh runs it and prints the table. Environment:
 //
 //     WEIR_BENCH_SMOKE=1      small counts, no times: only shows that nothing fails (simulated: unless 0)
 //     WEIR_BENCH_MS=20        milliseconds that a repetition measures
+//     WEIR_BENCH_SHARE=3      seconds after which a pool is not asked the same question again
 //     WEIR_BENCH_DEADLINE=n   after n seconds, what is left is skipped and not cut off
+//     WEIR_BENCH_TRACES=path  the folder of the traces that are replayed
 
 #include "harness.hpp"
 
 #include <cstdio>
 #include <fstream>
+#include <set>
 #include <type_traits>
 
 #ifdef WEIR_BENCH_SIMULATED
@@ -52,6 +55,8 @@ public:
     void ReportRuns(std::vector<Run> const& reported) override {
         for (Run const& run : reported) {
             ++runs;
+            std::string const name = run.benchmark_name();
+            questions.insert(name.substr(0, name.find('/')));
             failures += run.error_occurred ? 1 : 0;
             if (run.error_occurred && is_smoke())
                 std::printf("failed: %s: %s\n", run.benchmark_name().c_str(), run.error_message.c_str());
@@ -61,6 +66,7 @@ public:
     }
     std::size_t runs = 0;
     std::size_t failures = 0;
+    std::set<std::string> questions;
 };
 
 // What the simulated device has to say at the end; true if it is content.
@@ -115,9 +121,14 @@ int main(int argc, char** argv) {
     random_sizes();
     fragmented();
     threads();
+    shapes();
     handover();
+    kernels();
+    streams();
     growth();
     live_blocks();
+    side_by_side_pools();
+    traces();
 
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv))
@@ -128,7 +139,8 @@ int main(int argc, char** argv) {
     bool const content = is_device_content();
     if (!is_smoke())
         return content ? 0 : 1;
-    std::printf("bench smoke: %zu benches ran, %zu failed; times of a smoke run mean nothing\n",
-                reporter.runs, reporter.failures);
+    std::printf(
+        "bench smoke: %zu benches of %zu questions ran, %zu failed; times of a smoke run mean nothing\n",
+        reporter.runs, reporter.questions.size(), reporter.failures);
     return content && reporter.failures == 0 && reporter.runs != 0 ? 0 : 1;
 }

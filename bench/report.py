@@ -5,7 +5,7 @@
     report.py [--text] [--csv FILE] [--markdown FILE] [--svg FILE] [--title TEXT] RUN.json...
 
 Every file is Google Benchmark's JSON of weir-bench; names are question/case/pool. A figure is the median over
-the repetitions, with the least and the greatest. --text prints a compact table: median and, in per cent of it,
+the repetitions, with the least and the greatest; of a slow pool there are fewer. --text prints a compact table: median and, in per cent of it,
 how far the repetitions lie apart. Standard library only.
 """
 import argparse
@@ -21,12 +21,22 @@ QUESTIONS = {
     "random_sizes": "Random sizes 1 KiB to 1 MiB, random lifetimes: ns a call",
     "fragmented": "Pair after 32,768 blocks of which every second was freed: ns a pair",
     "threads": "Threads, pairs of 4 KiB: wall ns over all pairs",
+    "shapes": "The shapes of larson, xmalloc-test, sh6bench and mstress, 8 threads: wall ns over all calls",
     "handover": "Memory that changes streams: wall ns a block",
-    "growth": "First 2 GiB in blocks of 2 MiB, and the end of the pool: ns a block",
+    "kernels": "8 kernels on each of 8 streams, with a temporary buffer each: wall ns",
+    "streams": "10,000 streams that come and go: ns a call",
+    "growth": "The first block, the first 2 GiB in blocks of 2 MiB, and the end of the pool: ns a block",
     "live_blocks": "Replacing one of many live blocks of 512 B to 4 KiB: ns a call",
+    "side_by_side": "Pairs of 4 KiB on 64 pools in turn: ns a pair",
+    "traces": "Traces of real programs at full speed: ns a call",
 }
 PEER = "cudaMallocAsync"  # what no pool of weir's may be slower than; its driver_pool is the same thing
-COUNTERS = ("device_MiB", "host_B_per_block")
+COUNTERS = {  # and what stands behind the figure
+    "device_MiB": "MiB of device memory", "host_B_per_block": "host B a block", "host_B_half_freed": "with half freed",
+    "host_B_per_stream": "host B a stream", "host_KiB_per_pool": "host KiB a pool", "destroy_ms": "ms to destroy",
+    "percent_over_bare": "% over no allocation", "percent_slower": "% slower than early", "cold_ns": "ns cold",
+    "Mcalls_per_s": "million a second"}
+SHARE = "WEIR_BENCH_SHARE is spent"  # what the harness says of a repetition that it left out
 
 
 class Figure:
@@ -61,7 +71,8 @@ def read(paths):
         question, case, pool = entry["name"].split("/")[:3]
         figure = figures.setdefault(question, {}).setdefault(case, {}).setdefault(pool, Figure())
         if entry.get("error_occurred"):
-            figure.error = entry.get("error_message", "failed")
+            if entry.get("error_message") != SHARE:
+                figure.error = entry.get("error_message", "failed")
             continue
         figure.times.append(entry["real_time"])
         for counter in COUNTERS:
@@ -110,7 +121,7 @@ def text(figures, context, out):
                 cell = f"{number(figure.median)} ~{spread:.0f}%"
                 for counter in COUNTERS:
                     if counter in figure.counters:
-                        cell += f" {number(statistics.median(figure.counters[counter]))} {counter.split('_')[1]}"
+                        cell += f", {number(statistics.median(figure.counters[counter]))} {COUNTERS[counter]}"
                 cells.append(cell)
             table.append(cells)
         widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
@@ -182,8 +193,7 @@ def markdown(figures, context, title, picture, path):
                     cell = f"{number(figure.median)} ({number(min(figure.times))} to {number(max(figure.times))})"
                     for counter in COUNTERS:
                         if counter in figure.counters:
-                            unit = counter.replace("_", " ").replace(" per ", " a ")
-                            cell += f"; {number(statistics.median(figure.counters[counter]))} {unit}"
+                            cell += f"; {number(statistics.median(figure.counters[counter]))} {COUNTERS[counter]}"
                     cells.append(cell)
                 print(f"| `{pool}` | " + " | ".join(cells) + " |", file=out)
         for question, case, pool, figure in rows(figures):

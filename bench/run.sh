@@ -7,9 +7,11 @@
 #
 # FOLDER gets table.txt, results.csv, report.md, report.svg and raw.tar.gz (Google Benchmark's JSON and logs).
 # A question runs in a process of its own, all its pools interleaved, so that one that crashes leaves the others'
-# figures whole. A question has a deadline (under four minutes in all): what exceeds it is skipped and reported.
+# figures whole. A pool that has had three seconds of a case is not asked again: its median is over fewer repetitions.
+# A question has a deadline (under six minutes in all): what exceeds it is skipped and reported.
 #
-# WEIR_BENCH_REPETITIONS (7), WEIR_BENCH_MS (20), WEIR_BENCH_QUESTIONS (all), WEIR_COMMIT (asked of git).
+# WEIR_BENCH_REPETITIONS (7), WEIR_BENCH_MS (20), WEIR_BENCH_SHARE (3), WEIR_BENCH_QUESTIONS (all; 'question' or
+# 'question:seconds'), WEIR_BENCH_TRACES (a folder; the example's), WEIR_COMMIT (asked of git).
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,6 +20,7 @@ if [ "${1:-}" = --smoke ]; then
     WEIR_BENCH_SMOKE=1 exec "$program"
 fi
 
+export WEIR_BENCH_TRACES="${WEIR_BENCH_TRACES:-$here/../examples/data}"
 program=${1:-$here/../build/gpu-release/bench/weir-bench}
 out=${2:-bench-out}
 if [ ! -x "$program" ]; then
@@ -32,7 +35,8 @@ commit=${WEIR_COMMIT:-$(git -C "$here" describe --always --dirty 2>/dev/null || 
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
 
 # question:seconds after which the rest of it is skipped
-for each in ${WEIR_BENCH_QUESTIONS:-pairs:25 random_sizes:30 fragmented:50 threads:25 handover:20 growth:30 live_blocks:50}; do
+for each in ${WEIR_BENCH_QUESTIONS:-pairs:25 random_sizes:25 fragmented:40 threads:20 shapes:35 handover:15 kernels:12 \
+    streams:25 growth:25 live_blocks:55 side_by_side:15 traces:55}; do
     question=${each%%:*}
     seconds=${each#*:}
     [ "$seconds" = "$each" ] && seconds=60

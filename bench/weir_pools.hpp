@@ -37,29 +37,29 @@ using device_placement = weir::recipe::general_placement;
 
 struct device_pool : plain<weir::device_pool> {
     static constexpr char const* name = "weir::device_pool";
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions | on_device;
+    static constexpr unsigned able = everything;
 };
 
 struct promised_device_pool : plain<weir::promised_device_pool> {
     static constexpr char const* name = "weir::promised_device_pool";
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions | on_device;
+    static constexpr unsigned able = everything & ~come_and_go;
 };
 
 struct watched_pool : plain<weir::layer::limit<weir::layer::statistics<weir::device_pool>>> {
     watched_pool() : plain(256 * weir::GiB) {}
     static constexpr char const* name = "weir::limit<statistics>";
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions | on_device;
+    static constexpr unsigned able = everything;
 };
 
 struct after_event_pool
     : plain<weir::pool<weir::upstream::device, device_placement, weir::reuse::after_event>> {
     static constexpr char const* name = "weir::after_event";
-    static constexpr unsigned able = many_threads | any_stream | bulk | on_device;
+    static constexpr unsigned able = everything & ~millions;
 };
 
 struct immediate_pool : plain<weir::pool<weir::upstream::device, device_placement, weir::reuse::immediate>> {
     static constexpr char const* name = "weir::immediate";
-    static constexpr unsigned able = bulk | millions | on_device;
+    static constexpr unsigned able = bulk | millions | on_device | side_by_side;
 };
 
 struct immediate_pinned_pool
@@ -70,7 +70,7 @@ struct immediate_pinned_pool
 
 struct driver_pool : plain<weir::driver_pool> {
     static constexpr char const* name = "weir::driver_pool";
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions | on_device;
+    static constexpr unsigned able = everything;
 };
 
 using weir_pools = pool_list<device_pool, promised_device_pool, watched_pool, after_event_pool,

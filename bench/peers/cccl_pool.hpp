@@ -19,7 +19,7 @@ namespace weir_bench {
 class cccl_pool {
 public:
     static constexpr char const* name = "cuda::device_memory_pool";
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions | on_device;
+    static constexpr unsigned able = everything;
 
     cccl_pool();
     ~cccl_pool();

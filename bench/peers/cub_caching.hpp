@@ -5,7 +5,8 @@
 //
 // Powers of two from 256 bytes to 1 GiB, nothing given back: its default bins end at 2 MiB and its default
 // cache at 6 MiB, past which it calls cudaMalloc each time. A block is always freed on the stream that it was
-// allocated on: it cannot be handed over. Every block comes from a cudaMalloc of its own.
+// allocated on: it cannot be handed over. Every block comes from a cudaMalloc of its own. Streams are told apart
+// by their handles: a new stream of an old handle is given bytes that the old one still uses.
 
 #include "../abilities.hpp"
 
@@ -18,7 +19,7 @@ namespace weir_bench {
 class cub_caching {
 public:
     static constexpr char const* name = "cub::CachingDeviceAllocator";
-    static constexpr unsigned able = many_threads | bulk | on_device;
+    static constexpr unsigned able = many_threads | bulk | on_device | in_flight | side_by_side;
 
     cub_caching();
     ~cub_caching();

@@ -25,9 +25,9 @@ class harness {
 public:
     static constexpr char const* name = "(harness)";
 #ifdef WEIR_BENCH_SIMULATED // which sees that two streams write the same bytes unordered
-    static constexpr unsigned able = many_threads | bulk | millions;
+    static constexpr unsigned able = many_threads | bulk | millions | side_by_side;
 #else
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions;
+    static constexpr unsigned able = many_threads | any_stream | bulk | millions | side_by_side;
 #endif
     static constexpr std::size_t most_bytes = std::size_t{32} << 20;
 
@@ -55,7 +55,7 @@ private:
 class cuda_malloc {
 public:
     static constexpr char const* name = "cudaMalloc";
-    static constexpr unsigned able = many_threads | on_device;
+    static constexpr unsigned able = many_threads | on_device | in_flight; // it waits
 
     void* allocate(cudaStream_t, std::size_t bytes) {
         void* p = nullptr;
@@ -69,7 +69,7 @@ public:
 class cuda_malloc_async {
 public:
     static constexpr char const* name = "cudaMallocAsync";
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions | on_device;
+    static constexpr unsigned able = everything;
 
     cuda_malloc_async() {
         cudaMemPoolProps props{};
@@ -102,7 +102,7 @@ private:
 class host_malloc {
 public:
     static constexpr char const* name = "malloc";
-    static constexpr unsigned able = many_threads;
+    static constexpr unsigned able = many_threads | bulk;
 
     void* allocate(cudaStream_t, std::size_t bytes) {
         void* const p = std::malloc(bytes);

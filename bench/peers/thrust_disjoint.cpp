@@ -6,6 +6,7 @@
 #include <string>
 #include <thrust/mr/disjoint_pool.h>
 #include <thrust/mr/new.h>
+#include <thrust/mr/pool_options.h>
 #include <thrust/version.h>
 #include <weir/runtime/check.hpp>
 
@@ -25,13 +26,22 @@ public:
 
 constexpr std::size_t alignment = 256;
 
+using resource =
+    thrust::mr::disjoint_unsynchronized_pool_resource<over_cuda_malloc, thrust::mr::new_delete_resource>;
+
+thrust::mr::pool_options options() {
+    thrust::mr::pool_options chosen = resource::get_default_options();
+    chosen.alignment = alignment;
+    chosen.smallest_block_size = alignment;
+    return chosen;
+}
+
 } // namespace
 
 struct thrust_disjoint::state {
     over_cuda_malloc upstream;
     thrust::mr::new_delete_resource bookkeeping;
-    thrust::mr::disjoint_unsynchronized_pool_resource<over_cuda_malloc, thrust::mr::new_delete_resource> pool{
-        &upstream, &bookkeeping};
+    resource pool{&upstream, &bookkeeping, options()};
 };
 
 thrust_disjoint::thrust_disjoint() : state_(std::make_unique<state>()) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Build: only where WEIR_BENCH_PLUGIN names a header that includes pytorch_pools.hpp. Needs PyTorch's headers
-// (torch/include) and libc10_cuda and libc10 (torch/lib), all inside of the Python package. C++17 or later,
-// as PyTorch asks.
+// (torch/include, torch/include/torch/csrc/api/include) and libc10_cuda and libc10 (torch/lib), all inside of
+// the Python package. C++20, as PyTorch asks.
 
 #include "pytorch_pools.hpp"
 

@@ -4,7 +4,7 @@
 // PyTorch's caching allocator, reached from C++, behind plain functions.
 //
 // It is one for the process: 'fresh' means that its cache was emptied. A block goes back to the stream that
-// it was allocated on, so it cannot be handed over.
+// it was allocated on, so it cannot be handed over, and streams are told apart by their handles.
 
 #include "../abilities.hpp"
 
@@ -16,7 +16,7 @@ namespace weir_bench {
 class pytorch_caching {
 public:
     static constexpr char const* name = "pytorch";
-    static constexpr unsigned able = many_threads | bulk | millions | on_device;
+    static constexpr unsigned able = many_threads | bulk | millions | on_device | in_flight;
 
     pytorch_caching();
     ~pytorch_caching();

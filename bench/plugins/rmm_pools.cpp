@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Build: only where WEIR_BENCH_PLUGIN names a header that includes rmm_pools.hpp. Needs RMM 26.08 or later
-// (include, librmm, librapids_logger) and a CCCL that this RMM accepts, both before the toolkit's. C++20.
+// (include, include/rapids, which is the CCCL that it was made with, librmm, librapids_logger), before the
+// toolkit's headers. C++20.
 
 #include "rmm_pools.hpp"
 
@@ -19,7 +20,7 @@ struct rmm_pool_resource {
 };
 
 struct rmm_arena_resource {
-    rmm::mr::arena_memory_resource pool{rmm::mr::cuda_memory_resource{}, std::size_t{16} << 30};
+    rmm::mr::arena_memory_resource pool{rmm::mr::cuda_memory_resource{}, std::size_t{32} << 30};
 };
 
 struct rmm_binning_resource {

@@ -4,7 +4,8 @@
 // RMM's pools (rapidsai/rmm), behind plain functions, so that no other source includes RMM.
 //
 // Pool, arena, and binning over the pool, all over cudaMalloc. The pool starts with 256 MiB; the arena takes
-// 16 GiB at once, for by default it takes half of the device; the bins are 256 bytes to 1 MiB.
+// 32 GiB at once, for by default it takes half of the device; the bins are 256 bytes to 1 MiB. Streams are told
+// apart by their handles: not for streams that come and go.
 
 #include "../abilities.hpp"
 
@@ -35,17 +36,18 @@ struct rmm_binning_resource;
 // A million blocks: the pool walks its list of free blocks, the arena its sets; minutes, not seconds.
 struct rmm_pool : rmm_resource<rmm_pool_resource> {
     static constexpr char const* name = "rmm::pool";
-    static constexpr unsigned able = many_threads | any_stream | bulk | on_device;
+    static constexpr unsigned able = many_threads | any_stream | bulk | on_device | in_flight | side_by_side;
 };
 
 struct rmm_arena : rmm_resource<rmm_arena_resource> {
     static constexpr char const* name = "rmm::arena";
-    static constexpr unsigned able = many_threads | any_stream | bulk | on_device;
+    static constexpr unsigned able = many_threads | any_stream | bulk | on_device | in_flight;
 };
 
 struct rmm_binning : rmm_resource<rmm_binning_resource> {
     static constexpr char const* name = "rmm::binning";
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions | on_device;
+    static constexpr unsigned able =
+        many_threads | any_stream | bulk | millions | on_device | in_flight | side_by_side;
 };
 
 using rmm_pools = pool_list<rmm_pool, rmm_arena, rmm_binning>;
