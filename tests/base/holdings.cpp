@@ -149,6 +149,7 @@ TEST_CASE("holdings: of several that were refused, each is offered") {
     CHECK(chunks.count() == 6);
     ledger.refuse = 2;
     CHECK(chunks.offer_again()); // two are refused once more, four are taken
+    CHECK(chunks.refused_bytes() == chunks.bytes());
     CHECK(chunks.count() == 2);
     CHECK(chunks.offer_again());
     CHECK(chunks.count() == 0);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <doctest/doctest.h>
+#include <support/standard_error.hpp>
 #include <type_traits>
 #include <weir/base/pool_options.hpp>
 
@@ -40,4 +41,16 @@ TEST_CASE("pool_options: the last word counts, and a copy keeps its own") {
     CHECK(first.name() == "b");
     CHECK(first.limit_bytes() == SIZE_MAX);
     CHECK(second.name() == "c");
+}
+
+TEST_CASE("pool_options: live blocks at the end are told, unless there are none or the program does not care") {
+    using support::standard_error_of;
+    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 2, 768); }) ==
+          "weir: pool 'a' ends with 768 bytes in 2 blocks still handed out; free them, or end their containers, before the "
+          "pool\n");
+    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 2, 0); }) ==
+          "weir: pool 'a' ends with 2 blocks still handed out; free them, or end their containers, before the pool\n");
+    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 0, 0); }).empty());
+    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::abort, 0, 0); }).empty());
+    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::ignore, 2, 768); }).empty());
 }

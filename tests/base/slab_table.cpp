@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 #include <support/failing_new.hpp>
+#include <vector>
 #include <weir/base/slab_table.hpp>
 
 using weir::slab_table;

@@ -49,8 +49,9 @@ HEAVY = {"iostream", "regex", "functional", "unordered_map", "map", "sstream", "
 
 
 def standard(name):
-    """A header of the C++ library, by its looks: no folder and no suffix. <sched.h> stands in for <thread>."""
-    return ("/" not in name and "." not in name) or name == "sched.h"
+    """A header of the C++ library, by its looks: no folder and no suffix. Two of the system's stand in for <thread>
+    and <mutex>."""
+    return ("/" not in name and "." not in name) or name in ("sched.h", "pthread.h")
 
 
 def includes(text):

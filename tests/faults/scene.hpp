@@ -7,87 +7,219 @@
 // covered and in flight, covered and over, deferred, the host's. Operations are made on it; 'check' holds it against
 // the scene's own books, and to the promise that everything works again and comes back.
 
-#include "shield.hpp"
+#include "sweep.hpp"
 
 #include <map>
 #include <memory>
 #include <reuse/stage.hpp>
-#include <string>
+#include <support/noted.hpp>
+#include <tuple>
 #include <utility>
-#include <vector>
+#include <weir/layer/fallback.hpp>
+#include <weir/layer/limit.hpp>
+#include <weir/layer/statistics.hpp>
+#include <weir/layer/synchronized.hpp>
+#include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
 namespace faults {
 
-namespace device = simulated_cuda;
 using weir::KiB;
 using weir::MiB;
 
+template <class Reuse, class Placement, class Upstream = weir::upstream::device>
+using pool = weir::pool<Upstream, Placement, Reuse, weir::growth::exact>;
+
+/// The placement and the reuse rule under any layers; void: the driver's.
+template <class Pool>
+struct parts_of : parts_of<typename Pool::pool_type> {};
+template <class Upstream, class Placement, class Reuse, class Growth>
+struct parts_of<weir::pool<Upstream, Placement, Reuse, Growth>> {
+    using placement = Placement;
+    using reuse = Reuse;
+};
+template <class First, class Second>
+struct parts_of<weir::layer::fallback<First, Second>> : parts_of<First> {};
+template <>
+struct parts_of<weir::driver_pool> {
+    using placement = void;
+    using reuse = void;
+};
+
+template <class Reuse>
+inline constexpr bool promises = false;
+template <class Handover, class Tuning>
+inline constexpr bool promises<weir::reuse::stream_ordered<weir::identity::promised, Handover, Tuning>> =
+    true;
+
+/// What a pool, or a layer, is made of that may hold `limit` bytes.
+template <class Pool>
+struct arguments : arguments<typename Pool::pool_type> {};
+template <class Upstream, class Placement, class Reuse, class Growth>
+struct arguments<weir::pool<Upstream, Placement, Reuse, Growth>> {
+    static auto of(std::size_t limit) {
+        return std::tuple(weir::pool_options{}.limit(limit).on_leak(weir::leak_action::ignore));
+    }
+};
+template <>
+struct arguments<weir::driver_pool> {
+    static auto of(std::size_t limit) {
+        weir::driver_pool_options options;
+        options.on_leak = weir::leak_action::ignore;
+        options.maximum_bytes = limit == no_limit ? 0 : 4 * limit; // CUDA's own pool reuses less than weir's
+        return std::tuple(options);
+    }
+};
+template <class Pool>
+struct arguments<weir::layer::limit<Pool>> {
+    static auto of(std::size_t limit) {
+        return std::tuple_cat(std::tuple(SIZE_MAX), arguments<Pool>::of(limit));
+    }
+};
+template <class First, class Second>
+struct arguments<weir::layer::fallback<First, Second>> {
+    static auto of(std::size_t limit) {
+        return std::tuple_cat(arguments<First>::of(limit), arguments<Second>::of(limit));
+    }
+};
+template <class Pool>
+std::unique_ptr<Pool> made(std::size_t limit) {
+    return std::apply([](auto... all) { return std::make_unique<Pool>(std::move(all)...); },
+                      arguments<Pool>::of(limit));
+}
+
+/// A wrong free is the test's failure.
+inline void fail(char const* sentence) {
+    FAIL_CHECK(sentence);
+}
+template <class Pool>
+void hear(Pool& pool) {
+    if constexpr (weir::contracts::holds<support::wrapped_pool, Pool>)
+        hear(pool.inner());
+    else if constexpr (weir::contracts::holds<support::second_pool, Pool>)
+        hear(pool.first()), hear(pool.second());
+}
+template <class Pool>
+void hear(weir::layer::guard<Pool>& pool) {
+    pool.on_violation(&fail);
+}
+
+/// Fails unless every layer counts these blocks, with the bytes that were asked for.
+template <class Pool>
+void check_counts(Pool const&, std::size_t, std::size_t) {}
+template <class Pool>
+void check_counts(weir::layer::guard<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
+    check_counts(layer.inner(), blocks, bytes);
+}
+template <class Pool>
+void check_counts(weir::layer::limit<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
+    CHECK(layer.current_bytes() == bytes);
+    check_counts(layer.inner(), blocks, bytes);
+}
+template <class Pool>
+void check_counts(weir::layer::statistics<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
+    CHECK(layer.current_blocks() == blocks);
+    CHECK(layer.current_bytes() == bytes);
+    check_counts(layer.inner(), blocks, bytes);
+}
+
 struct live_block {
     std::size_t bytes = 0;
-    cudaStream_t on = nullptr;
+    weir::stream_ref on = weir::on_host;
 };
 
 template <class Pool>
 class scene {
-public:
-    explicit scene(std::size_t limit) : pool(std::make_unique<Pool>(weir::pool_options{}.limit(limit).on_leak(
-                                            weir::leak_action::ignore))) {}
+    using placement = typename parts_of<Pool>::placement;
+    static constexpr bool is_driver = std::is_void_v<placement>;
+    template <class P>
+    using clears = decltype(std::declval<P&>().clear());
 
-    void* try_allocate(cudaStream_t on, std::size_t bytes) {
+public:
+    static constexpr bool streams_may_go = !promises<typename parts_of<Pool>::reuse>;
+
+    explicit scene(std::size_t limit) : pool(made<Pool>(limit)) { hear(*pool); }
+
+    /// A block of `bytes` bytes, or of the most that the pool's placement has.
+    void* try_allocate(weir::stream_ref on, std::size_t bytes) {
+        if (rounded(bytes) == 0)
+            bytes = 64;
         void* const p = pool->try_allocate(on, bytes);
-        if (p) {
-            shield::pause const here;
-            if (Pool::stream_ordered)
-                device::note_allocate(p, bytes, on);
-            else
-                device::note_allocate_host(p, bytes);
+        shield::pause const here;
+        if (!p) {
+            refused = true;
+            reason = pool->refusal(bytes, Pool::default_alignment);
+        } else {
+            if (support::is_noted<Pool>()) {
+                if (Pool::stream_ordered && !on.is_host())
+                    device::note_allocate(p, bytes, on.get());
+                else
+                    device::note_allocate_host(p, bytes);
+            }
             live[p] = {bytes, on};
         }
         return p;
     }
-    void* write(cudaStream_t on, std::size_t bytes) {
+    void* write(weir::stream_ref on, std::size_t bytes) {
         void* const p = try_allocate(on, bytes);
         REQUIRE(p != nullptr);
         launch(on, p);
         return p;
     }
-    void launch(cudaStream_t on, void* p) {
+    void launch(weir::stream_ref on, void* p) {
         shield::pause const here;
-        if (Pool::stream_ordered)
-            CHECK(device::launch(on, {}, {{p, live.at(p).bytes}}) == cudaSuccess);
+        if (Pool::stream_ordered && !on.is_host())
+            CHECK(device::launch(on.get(), {}, {{p, live.at(p).bytes}}) == cudaSuccess);
     }
     /// Frees a block in the order of its stream, in flight where the pool's rule allows it.
     void free(void* p) {
         live_block const gone = live.at(p);
         {
             shield::pause const here;
-            if (Pool::stream_ordered)
-                device::note_free(p, gone.bytes, gone.on);
-            else
-                device::note_free_host(p, gone.bytes);
+            if (support::is_noted<Pool>()) {
+                if (Pool::stream_ordered && !gone.on.is_host())
+                    device::note_free(p, gone.bytes, gone.on.get());
+                else
+                    device::note_free_host(p, gone.bytes);
+            }
             live.erase(p);
         }
         pool->deallocate(gone.on, p, gone.bytes);
     }
 
-    /// The pool's books are the scene's, and everything works. `may_lose`: a free may have lost its bytes.
-    void check(std::size_t limit, bool may_lose = false) {
+    void remember() {
+        before = pool->facts();
+        refused = false;
+    }
+
+    void check_unchanged(bool undo) {
+        weir::memory_report const now = pool->facts();
+        CHECK(now.live_blocks == live.size());
+        // Chunks may have gone back, to make room; what CUDA's own pool keeps is its business.
+        CHECK((!undo || is_driver || now.reserved_bytes <= before.reserved_bytes));
+    }
+
+    /// The pool's books are the scene's, and everything works.
+    void check(bool may_lose) {
         {
             weir::memory_report const facts = pool->facts();
             std::size_t bytes = 0;
-            for (auto const& each : live)
-                bytes += Pool::placement_type::rounded(each.second.bytes, 256);
+            std::size_t asked = 0;
+            for (auto const& each : live) {
+                bytes += rounded(each.second.bytes);
+                asked += each.second.bytes;
+            }
             CHECK(facts.live_blocks == live.size());
-            CHECK(facts.in_use_bytes == bytes);
+            CHECK((is_driver || facts.in_use_bytes == bytes));
             CHECK(facts.reserved_bytes >= bytes);
-            CHECK(facts.reserved_bytes <= limit);
+            CHECK((is_driver || facts.reserved_bytes <= facts.limit_bytes)); // CUDA rounds it up
+            check_counts(*pool, live.size(), asked);
         }
         for (auto const& each : live) // nobody else has them
             launch(each.second.on, each.first);
         while (!live.empty())
             free(live.begin()->first);
-        for (cudaStream_t on : {static_cast<cudaStream_t>(a), static_cast<cudaStream_t>(b), static_cast<cudaStream_t>(c)})
+        for (weir::stream_ref const on : {weir::stream_ref(a), weir::stream_ref(b), weir::stream_ref(c)})
             for (std::size_t const bytes : {2 * KiB, 100 * KiB})
                 if (void* const p = try_allocate(on, bytes)) {
                     launch(on, p);
@@ -96,43 +228,43 @@ public:
                     CHECK(may_lose);
                 }
         for (int i = 0; i < 2; ++i) {
-            pool->settle();
-            pool->trim();
+            give_all_back();
             CHECK(pool->facts().live_blocks == 0);
+            CHECK(pool->facts().in_use_bytes == 0);
             if (!may_lose) {
-                CHECK(pool->reserved_bytes() == 0);
+                CHECK(pool->facts().reserved_bytes == 0);
                 free(write(b, 1 * MiB));
             }
         }
-        pool->trim();
+        give_all_back();
+    }
+
+    void abandon() {
+        pool.reset();
+        live.clear();
     }
 
     stage::stream a, b, c;
     std::unique_ptr<Pool> pool;
     std::map<void*, live_block> live;
-};
+    bool refused = false;
+    std::string reason;
 
-/// An operation, and the state that it starts from.
-template <class Pool>
-struct act {
-    char const* name;
-    std::size_t limit;
-    void (*prepare)(scene<Pool>&);
-    void (*attempt)(scene<Pool>&);
-};
+private:
+    static std::size_t rounded(std::size_t bytes) {
+        if constexpr (is_driver)
+            return bytes;
+        else
+            return placement::rounded(bytes, Pool::default_alignment);
+    }
+    void give_all_back() {
+        pool->settle();
+        if constexpr (weir::contracts::holds<clears, Pool>)
+            pool->clear();
+        pool->trim();
+    }
 
-template <class Reuse>
-inline constexpr bool promises = false;
-template <class Handover, class Tuning>
-inline constexpr bool promises<weir::reuse::stream_ordered<weir::identity::promised, Handover, Tuning>> = true;
-
-/// A pool that tells its parts.
-template <class Reuse, class Placement, class Upstream = weir::upstream::device>
-class pool : public weir::pool<Upstream, Placement, Reuse, weir::growth::exact> {
-public:
-    using placement_type = Placement;
-    static constexpr bool streams_may_go = !promises<Reuse>;
-    using weir::pool<Upstream, Placement, Reuse, weir::growth::exact>::pool;
+    weir::memory_report before;
 };
 
 /// Live blocks, and freed ones in every state.
@@ -150,24 +282,26 @@ void clutter(scene<Pool>& s) {
         s.pool->used_on(p, s.b);
         s.free(p);
     }
-    void* const h = s.pool->allocate_sync(7 * MiB);
-    s.pool->deallocate_sync(h, 7 * MiB);
+    void* const q = s.write(s.a, 4 * MiB);
+    device::fail_call("cudaEventRecord", 1, cudaErrorUnknown); // nothing is known of its last use
+    s.free(q);
+    device::clear_faults();
+    s.free(s.write(weir::on_host, 7 * MiB));
 }
 
 /// Every public operation that may call CUDA, in the states that decide what it does.
 template <class Pool>
-std::vector<act<Pool>> const& every_act() {
+std::vector<act<scene<Pool>>> const& every_pool_act() {
     using here = scene<Pool>;
-    static constexpr std::size_t none = static_cast<std::size_t>(-1);
-    static std::vector<act<Pool>> const all{
-        {"allocate: the first block", none, [](here&) {}, [](here& s) { s.try_allocate(s.a, 1 * KiB); }},
-        {"allocate: a large block, a stream that is new", none, [](here& s) { s.write(s.a, 1 * KiB); },
+    static std::vector<act<here>> const all{
+        {"allocate: the first block", no_limit, [](here&) {}, [](here& s) { s.try_allocate(s.a, 1 * KiB); }},
+        {"allocate: a large block, a stream that is new", no_limit, [](here& s) { s.write(s.a, 1 * KiB); },
          [](here& s) { s.try_allocate(s.b, 3 * MiB); }},
-        {"allocate: of the size that was freed", none, [](here& s) { s.free(s.write(s.a, 100 * KiB)); },
+        {"allocate: of the size that was freed", no_limit, [](here& s) { s.free(s.write(s.a, 100 * KiB)); },
          [](here& s) { s.try_allocate(s.a, 100 * KiB); }},
-        {"allocate: of a smaller size than was freed", none, [](here& s) { s.free(s.write(s.a, 2 * MiB)); },
-         [](here& s) { s.try_allocate(s.a, 1 * MiB); }},
-        {"allocate: what another stream is done with", none,
+        {"allocate: of a smaller size than was freed", no_limit,
+         [](here& s) { s.free(s.write(s.a, 2 * MiB)); }, [](here& s) { s.try_allocate(s.a, 1 * MiB); }},
+        {"allocate: what another stream is done with", no_limit,
          [](here& s) {
              s.write(s.b, 1 * KiB);
              s.free(s.write(s.a, 6 * MiB));
@@ -184,10 +318,7 @@ std::vector<act<Pool>> const& every_act() {
          },
          [](here& s) { s.try_allocate(s.b, 1 * KiB); }},
         {"allocate: at the limit, what another stream still uses", 6 * MiB,
-         [](here& s) {
-             s.free(s.write(s.a, 6 * MiB));
-         },
-         [](here& s) { s.try_allocate(s.b, 6 * MiB); }},
+         [](here& s) { s.free(s.write(s.a, 6 * MiB)); }, [](here& s) { s.try_allocate(s.b, 6 * MiB); }},
         {"allocate: small, at the limit, what another stream still uses", 2 * MiB,
          [](here& s) {
              void* const rest = s.write(s.a, 1 * MiB);
@@ -218,10 +349,7 @@ std::vector<act<Pool>> const& every_act() {
              s.write(s.a, 3 * MiB);
              s.free(s.write(s.b, 512 * KiB));
          },
-         [](here& s) {
-             void* const p = s.try_allocate(s.c, 2 * MiB);
-             CHECK(p == nullptr);
-         }},
+         [](here& s) { s.try_allocate(s.c, 2 * MiB); }},
         {"allocate: at the limit, chunks go back first", 4 * MiB,
          [](here& s) {
              void* const p = s.write(s.a, 2 * MiB);
@@ -251,7 +379,7 @@ std::vector<act<Pool>> const& every_act() {
          [](here& s) { s.try_allocate(s.c, 4 * MiB); }},
         {"allocate: on a stream that bears an old handle", 4 * MiB,
          [](here& s) {
-             if constexpr (!Pool::streams_may_go)
+             if constexpr (!here::streams_may_go)
                  return;
              s.free(s.write(s.b, 100 * KiB));
              s.b.destroy();
@@ -260,28 +388,27 @@ std::vector<act<Pool>> const& every_act() {
              s.b.reset(fresh);
          },
          [](here& s) { s.try_allocate(s.b, 100 * KiB); }},
-        {"allocate and deallocate: on the default streams", none, [](here&) {},
+        {"allocate: on the default streams, the legacy one", no_limit, [](here&) {},
+         [](here& s) { s.try_allocate(cudaStreamLegacy, 1 * KiB); }},
+        {"allocate: on the default streams, the thread's own", no_limit, [](here&) {},
+         [](here& s) { s.try_allocate(cudaStreamPerThread, 1 * KiB); }},
+        {"deallocate: on the default streams", no_limit,
          [](here& s) {
-             void* const p = s.try_allocate(cudaStreamLegacy, 1 * KiB);
-             if (p)
-                 s.free(p);
-             void* const q = s.try_allocate(cudaStreamPerThread, 1 * KiB);
-             if (q)
-                 s.free(q);
-         }},
+             s.write(cudaStreamLegacy, 1 * KiB);
+             s.write(cudaStreamPerThread, 1 * KiB);
+         },
+         [](here& s) {
+             while (!s.live.empty())
+                 s.free(s.live.begin()->first);
+         },
+         true},
         {"allocate_sync and deallocate_sync", 4 * MiB, [](here& s) { s.free(s.write(s.a, 4 * MiB)); },
          [](here& s) {
-             void* const p = s.pool->try_allocate(weir::on_host, 4 * MiB);
-             if (!p)
-                 return;
-             {
-                 shield::pause const pause;
-                 device::note_allocate_host(p, 4 * MiB);
-                 device::note_free_host(p, 4 * MiB);
-             }
-             s.pool->deallocate_sync(p, 4 * MiB);
-         }},
-        {"deallocate: small and large", none,
+             if (void* const p = s.try_allocate(weir::on_host, 4 * MiB))
+                 s.free(p);
+         },
+         true},
+        {"deallocate: small and large", no_limit,
          [](here& s) {
              s.write(s.a, 1 * KiB);
              s.write(s.a, 6 * MiB);
@@ -289,17 +416,21 @@ std::vector<act<Pool>> const& every_act() {
          [](here& s) {
              while (!s.live.empty())
                  s.free(s.live.begin()->first);
-         }},
-        {"deallocate: many", none,
-         [](here& s) {
+         },
+         true},
+        {"deallocate: many", no_limit,
+         [](here& s) { // the rules look after what was freed at the 64th
              for (int i = 0; i < 70; ++i)
                  s.write(s.a, 1 * KiB);
+             while (s.live.size() > 8)
+                 s.free(s.live.begin()->first);
          },
          [](here& s) {
              while (!s.live.empty())
                  s.free(s.live.begin()->first);
-         }},
-        {"deallocate: on a stream that is new to the pool", none,
+         },
+         true},
+        {"deallocate: on a stream that is new to the pool", no_limit,
          [](here& s) {
              s.write(s.a, 1 * MiB);
              CHECK(cudaStreamSynchronize(s.a) == cudaSuccess);
@@ -308,8 +439,9 @@ std::vector<act<Pool>> const& every_act() {
              auto const block = s.live.begin();
              block->second.on = s.b;
              s.free(block->first);
-         }},
-        {"deallocate: a block that a second stream used", none,
+         },
+         true},
+        {"deallocate: a block that a second stream used", no_limit,
          [](here& s) {
              if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
                  s.pool->used_on(s.write(s.a, 1 * KiB), s.b);
@@ -319,8 +451,9 @@ std::vector<act<Pool>> const& every_act() {
          [](here& s) {
              while (!s.live.empty())
                  s.free(s.live.begin()->first);
-         }},
-        {"used_on", none, [](here& s) { s.write(s.a, 1 * MiB); },
+         },
+         true},
+        {"used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
              if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
@@ -329,23 +462,77 @@ std::vector<act<Pool>> const& every_act() {
                  s.pool->used_on(p, cudaStreamPerThread);
              }
          }},
-        {"trim", none, &clutter<Pool>, [](here& s) { s.pool->trim(); }},
-        {"trim, some of it", none, &clutter<Pool>, [](here& s) { s.pool->trim(4 * MiB); }},
-        {"settle", none, &clutter<Pool>, [](here& s) { s.pool->settle(); }},
-        {"settle and trim", none, &clutter<Pool>,
+        {"trim", no_limit, &clutter<Pool>, [](here& s) { s.pool->trim(); }},
+        {"trim, some of it", no_limit, &clutter<Pool>, [](here& s) { s.pool->trim(4 * MiB); }},
+        {"settle", no_limit, &clutter<Pool>, [](here& s) { s.pool->settle(); }},
+        {"settle and trim", no_limit, &clutter<Pool>,
          [](here& s) {
              s.pool->settle();
              s.pool->trim();
          }},
-        {"what a pool says of itself", none, &clutter<Pool>,
+        {"what a pool says of itself", no_limit, &clutter<Pool>,
          [](here& s) {
              static_cast<void>(s.pool->facts());
              static_cast<void>(s.pool->report());
              static_cast<void>(s.pool->refusal(1 * MiB, 256));
-             CHECK(s.pool->owns(s.live.begin()->first));
+             if constexpr (weir::contracts::has_owns<Pool>)
+                 CHECK(s.pool->owns(s.live.begin()->first));
          }},
     };
     return all;
+}
+
+/// The same for a pool that ends its blocks all at once.
+template <class Pool>
+std::vector<act<scene<Pool>>> const& every_frame_act() {
+    using here = scene<Pool>;
+    static std::vector<act<here>> const all{
+        {"allocate: the first block", no_limit, [](here&) {}, [](here& s) { s.try_allocate(s.a, 1 * KiB); }},
+        {"allocate: what is left of a chunk", no_limit, [](here& s) { s.write(s.a, 1 * KiB); },
+         [](here& s) { s.try_allocate(s.b, 3 * MiB); }},
+        {"allocate: the next chunk", no_limit, [](here& s) { s.write(s.a, 9 * MiB); },
+         [](here& s) { s.try_allocate(s.a, 9 * MiB); }},
+        {"allocate: at the limit", 16 * MiB, [](here& s) { s.write(s.a, 9 * MiB); },
+         [](here& s) { s.try_allocate(s.a, 9 * MiB); }},
+        {"allocate: at the limit, chunks go back first", 20 * MiB,
+         [](here& s) {
+             s.free(s.write(s.a, 9 * MiB));
+             s.pool->clear();
+         },
+         [](here& s) { s.try_allocate(s.a, 18 * MiB); }},
+        {"a scope ends", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
+         [](here& s) {
+             weir::scope<Pool> const frame(*s.pool);
+             for (std::size_t bytes : {2 * MiB, 9 * MiB, 9 * MiB})
+                 if (void* const p =
+                         s.try_allocate(s.a, bytes)) // the arena takes nothing back before the frame ends
+                     s.free(p);
+         },
+         true},
+        {"trim", no_limit, [](here& s) { s.write(s.a, 9 * MiB); }, [](here& s) { s.pool->trim(); }},
+        {"settle and clear", no_limit,
+         [](here& s) {
+             for (int i = 0; i < 4; ++i)
+                 s.free(s.write(s.a, 9 * MiB));
+         },
+         [](here& s) {
+             s.pool->settle();
+             s.pool->clear();
+             s.pool->trim();
+         }},
+        {"what a pool says of itself", no_limit, [](here& s) { s.write(s.a, 9 * MiB); },
+         [](here& s) { static_cast<void>(s.pool->report()); }},
+    };
+    return all;
+}
+
+/// What a pool can be asked, in the states that decide what it does.
+template <class Pool>
+std::vector<act<scene<Pool>>> const& every_act() {
+    if constexpr (weir::contracts::holds<weir::contracts::marks_pool, Pool>)
+        return every_frame_act<Pool>();
+    else
+        return every_pool_act<Pool>();
 }
 
 } // namespace faults

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <doctest/doctest.h>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <string>
 #include <support/counting_pool.hpp>
+#include <support/failing_new.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
 #include <thread>
@@ -169,6 +171,37 @@ TEST_CASE("guard: what the pool refuses or throws leaves no trace") {
     CHECK(small.try_allocate(on_host, 100) == nullptr);
     CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(small.allocate(on_host, 100)); }),
                "counting has no 100");
+}
+
+TEST_CASE("guard: without host memory an allocation changes nothing, and a wrong free is still said") {
+    struct scene {
+        listener here;
+        std::vector<void*> live;
+    };
+    long const failures = support::each_failure(
+        [] {
+            auto fresh = std::make_unique<scene>();
+            for (int i = 0; i < 40; ++i) // until the ledger is full
+                fresh->live.push_back(fresh->here.pool.allocate(on_host, 100));
+            return fresh;
+        },
+        [](std::unique_ptr<scene>& s) { s->live.push_back(s->here.pool.allocate(on_host, 100)); },
+        [](std::unique_ptr<scene>& s) {
+            CHECK(s->here.pool.inner().frees == 0); // nothing was handed out and taken back
+            CHECK(s->here.pool.inner().live_blocks() == 40);
+            void* const p = s->here.pool.allocate(on_host, 100);
+            s->here.pool.deallocate(on_host, p, 100);
+        });
+    if (!support::host_memory_can_fail)
+        return;
+    CHECK(failures > 0);
+    guarded pool;
+    int local = 0;
+    std::string const text = support::standard_error_of([&] {
+        support::failing_new const none(0);
+        pool.deallocate(on_host, &local, 4);
+    });
+    CHECK(text == "weir: layer::guard: a block is freed wrongly, and the host has no memory to say how\n");
 }
 
 TEST_CASE("guard: finds every wrong free among many right ones") {

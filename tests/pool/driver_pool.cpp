@@ -4,6 +4,7 @@
 // more than its alignment, and frees that CUDA refuses.
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -15,8 +16,11 @@
 #include <support/fault_sweep.hpp>
 #include <support/noted.hpp>
 #include <support/sentence.hpp>
+#include <support/standard_error.hpp>
+#include <sys/wait.h>
 #include <thread>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 #include <weir/pool/driver_pool.hpp>
@@ -320,6 +324,50 @@ TEST_CASE("driver_pool: what was not given back is given back at the end, after 
         }
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }); // the world reports what leaked
+}
+
+TEST_CASE("driver_pool: one that ends with live blocks says so, or not, or aborts, as it was told") {
+    using weir::leak_action;
+    support::every_schedule([] {
+        auto const end_with = [](leak_action action, int blocks) {
+            std::vector<void*> out;
+            std::string const text = support::standard_error_of([&] {
+                driver_pool_options options;
+                options.name = "leaky";
+                options.on_leak = action;
+                driver_pool pool(options);
+                for (int i = 0; i < blocks; ++i)
+                    out.push_back(pool.allocate_sync(256));
+            });
+            for (void* each : out) // they are still the program's
+                check(cudaFreeAsync(each, cudaStreamLegacy), "cudaFreeAsync");
+            return text;
+        };
+        CHECK(end_with(leak_action::report, 2) == "weir: pool 'leaky' ends with 2 blocks still handed out; free them, or "
+                                                  "end their containers, before the pool\n");
+        CHECK(end_with(leak_action::report, 0).empty());
+        CHECK(end_with(leak_action::ignore, 2).empty());
+    });
+#ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork
+    int status = 0;
+    std::string const text = support::standard_error_of([&] {
+        pid_t const child = fork();
+        if (child == 0) {
+            std::signal(SIGABRT, SIG_DFL);
+            {
+                driver_pool_options options;
+                options.on_leak = leak_action::abort;
+                driver_pool pool(options);
+                static_cast<void>(pool.allocate_sync(256));
+            }
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+    });
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGABRT);
+    CHECK_SAYS(text, "weir: pool 'driver' ends with 1 blocks still handed out");
+#endif
 }
 
 TEST_CASE("driver_pool: 'used_on' a captured stream is refused with a sentence") {

@@ -490,6 +490,8 @@ TEST_CASE("pool: a chunk that the upstream refuses is used by nobody and offered
     CHECK(pool.facts().largest_free_bytes == 0);
     CHECK(pool.trim() == 0);
     CHECK(pool.try_allocate(on_host, 3 * 4096) == nullptr); // refused for the third time
+    CHECK_SAYS(pool.refusal(3 * 4096, 16), "leaves no room for another chunk of 12288 bytes, while the upstream refuses to "
+                                           "take 8192 free bytes back; raise pool_options::limit or free something");
     CHECK(pool.reserved_bytes() == 2 * 4096);
     void* const q = pool.allocate_sync(3 * 4096); // taken: there is room
     CHECK(pool.reserved_bytes() == 3 * 4096);

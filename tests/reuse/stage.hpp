@@ -46,6 +46,11 @@ struct closing : weir::reuse::stream_ordered_tuning {
     static constexpr std::size_t recent_bytes = 0;
 };
 
+/// Streams keep what they free from their first free on.
+struct grown_up : weir::reuse::stream_ordered_tuning {
+    static constexpr unsigned young_frees = 0;
+};
+
 using weir::handover::grow_first;
 using weir::handover::wait_first;
 using weir::identity::checked;

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 using namespace stage;
 using weir::on_host;
@@ -22,7 +23,7 @@ namespace {
 template <class Handover = grow_first, class Identity = checked, class Tuning = closing>
 using rule = stream_ordered<Identity, Handover, Tuning>;
 template <class Handover = grow_first, class Identity = checked>
-using usual = stream_ordered<Identity, Handover>;
+using usual = stream_ordered<Identity, Handover, grown_up>;
 
 using fits = watched<pool_of<rule<>>>;
 using fits_compact = watched<pool_of<rule<wait_first>>>;
@@ -851,6 +852,54 @@ TEST_CASE("stream_ordered: a thread that ends leaves nothing without an event") 
         pool.deallocate(a, p, 2 * MiB);
         check_all_returns(pool);
     }
+}
+
+TEST_CASE("stream_ordered: streams that come and go leave nothing behind that grows") {
+    // Each does a little and is destroyed while its work is in flight. What they held in all is what some of them held.
+    for (bool const compact : {false, true}) {
+        CAPTURE(compact);
+        world const here(device::config{}.random(7));
+        auto const play = [](auto& pool) {
+            std::size_t early = 0;
+            for (int round = 0; round < 60; ++round) {
+                stream streams[8];
+                for (int turn = 0; turn < 4; ++turn)
+                    for (stream const& each : streams) {
+                        void* const small = pool.write(each, 4 * KiB);
+                        void* const large = pool.write(each, 1 * MiB);
+                        pool.deallocate(each, small, 4 * KiB);
+                        pool.deallocate(each, large, 1 * MiB);
+                    }
+                CHECK(cudaDeviceSynchronize() == cudaSuccess);
+                if (round == 9)
+                    early = pool->reserved_bytes();
+            }
+            CHECK(pool->reserved_bytes() <= early + early / 4);
+            check_all_returns(pool);
+        };
+        if (compact) {
+            watched<pool_of<stream_ordered<checked, wait_first>, sized>> pool;
+            play(pool);
+        } else {
+            watched<pool_of<stream_ordered<checked, grow_first>, sized>> pool;
+            play(pool);
+        }
+    }
+}
+
+TEST_CASE("stream_ordered: a stream that has lived for a while keeps what it frees, with no event") {
+    world const here;
+    stream a;
+    watched<pool_of<stream_ordered<>>> pool;
+    constexpr unsigned young = weir::reuse::stream_ordered_tuning::young_frees;
+    tally const calls;
+    for (unsigned frees = 0; frees < young; ++frees)
+        pool.deallocate(a, pool.allocate(a, 1 * MiB), 1 * MiB);
+    CHECK(calls.records() == young);
+    for (unsigned frees = 0; frees < young; ++frees)
+        pool.deallocate(a, pool.allocate(a, 1 * MiB), 1 * MiB);
+    CHECK(calls.records() == young);
+    check_all_returns(pool);
 }
 
 TEST_CASE("stream_ordered: each thread's default stream is a stream of its own") {

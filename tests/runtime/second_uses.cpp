@@ -55,7 +55,7 @@ TEST_CASE("second_uses: an event covers what was enqueued before the mark, and n
         check(cudaMalloc(&p, 4096), "cudaMalloc");
         check(cudaMemsetAsync(p, 1, 4096, a), "cudaMemsetAsync");
         uses.add(1024, a);
-        std::vector<weir::event> const events = uses.take(1024);
+        weir::growing_array<weir::event> const events = uses.take(1024);
         REQUIRE(events.size() == 1);
         events[0].synchronize();
         CHECK(weir::all_reached(events));
@@ -67,10 +67,10 @@ TEST_CASE("second_uses: an event covers what was enqueued before the mark, and n
 TEST_CASE("second_uses: all_reached asks every event") {
     support::every_schedule([] {
         support::scoped_stream const a, b;
-        std::vector<weir::event> events;
+        weir::growing_array<weir::event> events;
         CHECK(weir::all_reached(events));
-        events.emplace_back(weir::any_device);
-        events.emplace_back(weir::any_device);
+        events.push_back(weir::event(weir::any_device));
+        events.push_back(weir::event(weir::any_device));
         events[0].record(a);
         weir::synchronize(a);
         CHECK(weir::all_reached(events)); // one reached, one never recorded
@@ -97,7 +97,7 @@ TEST_CASE("second_uses: a mark outlives its stream") {
             support::scoped_stream const s;
             uses.add(64, s);
         }
-        std::vector<weir::event> const events = uses.take(64);
+        weir::growing_array<weir::event> const events = uses.take(64);
         REQUIRE(events.size() == 1);
         events[0].synchronize();
     });

@@ -9,6 +9,7 @@
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
 #include <type_traits>
+#include <vector>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/stream.hpp>
 

@@ -29,6 +29,7 @@ namespace {
 struct tuning {
     static constexpr unsigned recent_blocks = 4;
     static constexpr std::size_t recent_bytes = 64 * KiB;
+    static constexpr unsigned young_frees = 0;
 };
 
 using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
@@ -53,9 +54,9 @@ struct stage {
         if (!own.put_recent(block))
             own.put(block, s);
     }
-    std::vector<event> uses_on(cudaStream_t user) {
-        std::vector<event> list;
-        list.emplace_back(0);
+    weir::growing_array<event> uses_on(cudaStream_t user) {
+        weir::growing_array<event> list;
+        list.push_back(event(0));
         list.back().record(user);
         return list;
     }
@@ -255,7 +256,7 @@ TEST_CASE("stream_set: the uses that blocks wait for can be listed and waited fo
         range const a = here.take(1000), b = here.take(1000);
         here.own.defer(a, here.uses_on(here.other), here.s);
         here.own.defer(b, {}, here.s);
-        std::vector<weir::shared<std::vector<event>>> list;
+        weir::growing_array<weir::shared<weir::growing_array<event>>> list;
         here.own.list_uses(list);
         REQUIRE(list.size() == 1);
         for (event const& each : *list[0])

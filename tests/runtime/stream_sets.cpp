@@ -31,6 +31,7 @@ namespace {
 struct tuning {
     static constexpr unsigned recent_blocks = 8;
     static constexpr std::size_t recent_bytes = 1 * MiB;
+    static constexpr unsigned young_frees = 0;
 };
 
 template <class Identity>
@@ -219,8 +220,8 @@ TEST_CASE("stream_sets: waiting waits for every event, settling for everything")
         {
             auto const own = here.sets.enter(a, true, &checked::make);
             range const block = own->take(200 * KiB, 256, a);
-            std::vector<weir::event> uses;
-            uses.emplace_back(0);
+            weir::growing_array<weir::event> uses;
+            uses.push_back(weir::event(0));
             uses.back().record(b);
             own->defer(block, std::move(uses), a);
         }

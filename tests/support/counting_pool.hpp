@@ -44,7 +44,12 @@ public:
         if (bytes == 0 || bytes > room_bytes_ || in_use_ > room_bytes_ - bytes)
             return nullptr;
         void* const p = ::operator new(bytes, std::align_val_t{alignment < 16 ? 16 : alignment});
-        live_[p] = {bytes, alignment < 16 ? 16 : alignment};
+        try {
+            live_[p] = {bytes, alignment < 16 ? 16 : alignment};
+        } catch (...) { // the host has no memory for the test's own books
+            ::operator delete(p, std::align_val_t{alignment < 16 ? 16 : alignment});
+            throw;
+        }
         in_use_ += bytes;
         return p;
     }

@@ -14,11 +14,11 @@
 // cost: find, insert, erase expected O(1), about one cache line each; 26 to 51 bytes an entry; growth doubles.
 // not for: keys that an adversary chooses, or key 0.
 
+#include <weir/base/growing_array.hpp>
 #include <weir/base/size.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -82,7 +82,7 @@ public:
         std::size_t slots = slots_.empty() ? 16 : slots_.size();
         while (room_of(slots) < entries)
             slots *= 2;
-        std::vector<slot> old(slots);
+        growing_array<slot> old(slots);
         old.swap(slots_);
         mask_ = slots - 1;
         shift_ = 64 - floor_log2(slots);
@@ -149,7 +149,7 @@ private:
         slots_[at].value = value;
     }
 
-    std::vector<slot> slots_;
+    growing_array<slot> slots_;
     std::size_t size_ = 0;
     std::size_t room_ = 0;
     std::size_t mask_ = 0;

@@ -19,11 +19,11 @@
 // cost: one cache line a call as a rule; 11 to 21 bytes a tag; growth doubles.
 // not for: keys of its own: address_map stores them.
 
+#include <weir/base/growing_array.hpp>
 #include <weir/base/size.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -159,7 +159,7 @@ private:
         std::size_t count = buckets_.empty() ? 4 : buckets_.size();
         while (count * (places / 2) < tags)
             count *= 2;
-        std::vector<bucket> old(count);
+        growing_array<bucket> old(count);
         old.swap(buckets_);
         mask_ = count - 1;
         shift_ = 64 - floor_log2(count);
@@ -174,7 +174,7 @@ private:
                 }
     }
 
-    std::vector<bucket> buckets_;
+    growing_array<bucket> buckets_;
     std::size_t size_ = 0;
     std::size_t room_ = 0;
     std::size_t mask_ = 0;

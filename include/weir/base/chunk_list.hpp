@@ -3,16 +3,16 @@
 
 // Which chunks does a pool hold, and does an address lie in one of them?
 //
-// Two vectors of the same ranges, one in order of address and one in order of size. There are few chunks, they
+// Two arrays of the same ranges, one in order of address and one in order of size. There are few chunks, they
 // change rarely, and they are asked for by address or from the largest down: a binary search over flat memory is
 // all it takes.
 //
-// invariant: ranges are disjoint; both vectors hold the same ones; bytes() is their sum.
+// invariant: ranges are disjoint; both arrays hold the same ones; bytes() is their sum.
 // cost:      owns: O(log n); add and remove: O(n) moves of 16 bytes.
 // not for:   blocks: there can be millions of those.
 
 #include <cstddef>
-#include <vector>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 
 namespace weir {
@@ -78,8 +78,8 @@ private:
         return first;
     }
 
-    std::vector<range> by_address_;
-    std::vector<range> by_size_;
+    growing_array<range> by_address_;
+    growing_array<range> by_size_;
     std::size_t bytes_ = 0;
 };
 

@@ -16,12 +16,12 @@
 // not for: many fences at odd addresses.
 
 #include <weir/base/address_map.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/spin_lock.hpp>
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 
 namespace weir {
 inline namespace v0 {
@@ -31,7 +31,7 @@ class fence_set {
 public:
     /// Nothing joins across 'offset' from now on. Throws std::bad_alloc before any change.
     void insert(std::size_t offset) {
-        std::lock_guard<spin_lock> const held(lock_);
+        lock_guard<spin_lock> const held(lock_);
         if (fences_.contains(key_of(offset)))
             return;
         fences_.insert(key_of(offset), 0);
@@ -41,7 +41,7 @@ public:
 
     /// Ranges may join across 'offset' again. Nothing happens where there is no fence.
     void erase(std::size_t offset) noexcept {
-        std::lock_guard<spin_lock> const held(lock_);
+        lock_guard<spin_lock> const held(lock_);
         fences_.erase(key_of(offset));
         if (fences_.empty())
             coarse_.store(0, std::memory_order_relaxed);
@@ -52,7 +52,7 @@ public:
         std::size_t const coarse = coarse_.load(std::memory_order_relaxed);
         if (coarse == 0 ? offset != 0 : (offset & (coarse - 1)) != 0)
             return false;
-        std::lock_guard<spin_lock> const held(lock_);
+        lock_guard<spin_lock> const held(lock_);
         return fences_.contains(key_of(offset));
     }
 

@@ -16,11 +16,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <utility>
-#include <vector>
 #include <weir/base/chunk_list.hpp>
 #include <weir/base/contracts.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 
 namespace weir {
@@ -60,7 +60,7 @@ public:
         if (!has_room(bytes))
             return range{};
         {
-            std::lock_guard<Lock> const lock(lock_);
+            lock_guard<Lock> const lock(lock_);
             chunks_.reserve_one();
             refused_.reserve(refused_.size() + chunks_.size() + 1); // so that 'release' never allocates
         }
@@ -68,7 +68,7 @@ public:
         if (!memory)
             return range{};
         range const chunk{reinterpret_cast<std::uintptr_t>(memory), bytes};
-        std::lock_guard<Lock> const lock(lock_);
+        lock_guard<Lock> const lock(lock_);
         chunks_.add(chunk);
         bytes_.fetch_add(bytes, std::memory_order_relaxed);
         return chunk;
@@ -77,12 +77,12 @@ public:
     /// Gives a chunk back, of which nobody uses any byte. False: the upstream refused, and it was set aside.
     bool release(range chunk) noexcept {
         {
-            std::lock_guard<Lock> const lock(lock_);
+            lock_guard<Lock> const lock(lock_);
             chunks_.remove(chunk);
         }
         if (taken_back(chunk))
             return true;
-        std::lock_guard<Lock> const lock(lock_);
+        lock_guard<Lock> const lock(lock_);
         refused_.push_back(chunk);
         return false;
     }
@@ -93,7 +93,7 @@ public:
         for (std::size_t i = refused_.size(); i-- > 0;) {
             if (!taken_back(refused_[i]))
                 continue;
-            std::lock_guard<Lock> const lock(lock_);
+            lock_guard<Lock> const lock(lock_);
             refused_.erase(refused_.begin() + static_cast<std::ptrdiff_t>(i));
             any = true;
         }
@@ -107,16 +107,24 @@ public:
 
     /// Chunks held, with those set aside.
     std::size_t count() const noexcept {
-        std::lock_guard<Lock> const lock(lock_);
+        lock_guard<Lock> const lock(lock_);
         return chunks_.size() + refused_.size();
     }
-    /// Their bytes.
+    /// Bytes of those set aside.
+    std::size_t refused_bytes() const noexcept {
+        lock_guard<Lock> const lock(lock_);
+        std::size_t sum = 0;
+        for (range const& each : refused_)
+            sum += each.bytes;
+        return sum;
+    }
+    /// Bytes of all.
     std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
     /// The most bytes to hold.
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
     /// Whether `address` lies in a chunk that the pool can use.
     bool owns(std::size_t address) const noexcept {
-        std::lock_guard<Lock> const lock(lock_);
+        lock_guard<Lock> const lock(lock_);
         return chunks_.owns(address);
     }
     Upstream const& upstream() const noexcept { return upstream_; }
@@ -138,7 +146,7 @@ private:
     std::size_t limit_bytes_;
     mutable Lock lock_; // guards the two lists
     chunk_list chunks_;
-    std::vector<range> refused_;
+    growing_array<range> refused_;
     std::atomic<std::size_t> bytes_{0};
 };
 

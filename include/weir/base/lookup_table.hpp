@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -65,8 +64,11 @@ private:
         std::atomic<Value*> value{nullptr};
     };
     struct table {
-        table(std::size_t count, table* before) : slots(count), mask(count - 1), older(before) {}
-        std::vector<slot> slots;
+        table(std::size_t count, table* before) : slots(new slot[count]), mask(count - 1), older(before) {}
+        table(table const&) = delete;
+        table& operator=(table const&) = delete;
+        ~table() { delete[] slots; }
+        slot* slots;
         std::size_t mask; // the number of slots, a power of two, less one
         table* older;
     };
@@ -85,7 +87,8 @@ private:
         auto* const next = new table(count, newest_);
         std::size_t used = 0;
         if (newest_) {
-            for (slot const& old : newest_->slots) {
+            for (std::size_t at = 0; at <= newest_->mask; ++at) {
+                slot const& old = newest_->slots[at];
                 Value* const value = old.value.load(std::memory_order_relaxed);
                 if (value) { // a key without a pointer is left behind
                     slot& place = place_of(*next, old.key.load(std::memory_order_relaxed));

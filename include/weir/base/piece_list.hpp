@@ -12,11 +12,11 @@
 // cost: take: O(pieces). 16 host bytes a piece.
 // not for: keeping many.
 
+#include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
 
 #include <cstddef>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -107,7 +107,7 @@ private:
         return piece;
     }
 
-    std::vector<range> pieces_;
+    growing_array<range> pieces_;
 };
 
 } // namespace v0

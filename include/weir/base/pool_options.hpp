@@ -10,6 +10,8 @@
 // not for:   the choice of policies: those are template arguments.
 
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <weir/fwd.hpp>
@@ -51,6 +53,19 @@ private:
     std::string name_ = "unnamed";
     leak_action on_leak_ = leak_action::report;
 };
+
+/// Of a pool that ends: says on stderr that blocks are live, if any are, and does what `action` asks for. `bytes`: theirs;
+/// 0: not known.
+inline void tell_leaks(std::string const& name, leak_action action, std::size_t blocks, std::size_t bytes) noexcept {
+    if (blocks == 0 || action == leak_action::ignore)
+        return;
+    std::fprintf(stderr, "weir: pool '%s' ends with ", name.c_str());
+    if (bytes != 0)
+        std::fprintf(stderr, "%zu bytes in ", bytes);
+    std::fprintf(stderr, "%zu blocks still handed out; free them, or end their containers, before the pool\n", blocks);
+    if (action == leak_action::abort)
+        std::abort();
+}
 
 } // namespace v0
 } // namespace weir

@@ -29,9 +29,11 @@ public:
         if (held_)
             held_->owners.fetch_add(1, std::memory_order_relaxed);
     }
-    shared(shared&& other) noexcept : held_(std::exchange(other.held_, nullptr)) {}
+    shared(shared&& other) noexcept : held_(other.held_) { other.held_ = nullptr; }
     shared& operator=(shared other) noexcept {
-        std::swap(held_, other.held_);
+        counted* const before = held_;
+        held_ = other.held_;
+        other.held_ = before;
         return *this;
     }
     ~shared() {

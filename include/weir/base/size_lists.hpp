@@ -16,11 +16,11 @@
 // cost: every member O(1); 17 KiB, which come with the first range.
 // not for: telling ranges above 8 Mi granules apart: the last class holds them all.
 
+#include <weir/base/growing_array.hpp>
 #include <weir/base/size.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -119,8 +119,8 @@ private:
     static constexpr unsigned octave_log2 = 8;
     static constexpr unsigned octave = 1u << octave_log2; // classes an octave
 
-    std::vector<index_type> heads_;
-    std::vector<std::uint64_t> words_;
+    growing_array<index_type> heads_;
+    growing_array<std::uint64_t> words_;
     std::uint64_t top_ = 0;
 };
 

@@ -15,10 +15,10 @@
 // not for: ordering: lists of records are their user's, by 'next' and 'previous'.
 
 #include <weir/base/address_map.hpp>
+#include <weir/base/growing_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -61,7 +61,7 @@ public:
                 --spares_;
             } else {
                 s = static_cast<index_type>(records_.size());
-                records_.emplace_back();
+                records_.push_back({});
             }
             records_[s].base = base;
             by_base_.insert(key_of(base), s);
@@ -111,7 +111,7 @@ private:
         asleep_ = 0;
     }
 
-    std::vector<record> records_;
+    growing_array<record> records_;
     address_map by_base_;
     index_type spare_ = 0;
     std::size_t spares_ = 0;

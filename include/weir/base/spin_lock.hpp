@@ -3,14 +3,14 @@
 
 // How are a few dozen instructions guarded?
 //
-// A test-and-test-and-set flag: 7 ns a pair uncontended on a server core, where std::mutex takes 14. Waiters
+// A test-and-test-and-set flag: 7 ns a pair uncontended on a server core, where a mutex takes 14. Waiters
 // read until the flag drops and yield the processor after a short while, so that a holder that lost its core
 // gets one back.
 //
 // invariant: held by at most one thread; not recursive.
 // order:     lock acquires, unlock releases.
 // cost:      one exchange and one store, no system call, 1 byte.
-// not for:   sections that call CUDA as a rule or wait for anything: take std::mutex there.
+// not for:   sections that call CUDA as a rule or wait for anything: see mutex.
 
 #include <atomic>
 #ifdef _WIN32

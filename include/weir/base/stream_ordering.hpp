@@ -37,6 +37,10 @@ struct stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 64;
     /// Bytes that a stream keeps so. More: large pairs stay cheap; less: other streams see freed memory sooner.
     static constexpr std::size_t recent_bytes = 4 * MiB;
+    /// Frees on a stream that record an event each before it keeps any block so: a stream that lives shortly, of which
+    /// there may be many, leaves nothing behind that only 'settle' frees. More: less is left by longer lives; less, down
+    /// to 0: fewer events in programs whose streams live on.
+    static constexpr unsigned young_frees = 64;
     /// Bytes from which on a block is placed with a view of all that any stream may have, and not just of its own
     /// stream's. Less: a smaller footprint with several streams; more: fewer queries for large blocks.
     static constexpr std::size_t gather_bytes = 8 * MiB;

@@ -21,7 +21,6 @@
 // not for:   one element: see value; untyped memory: see buffer.
 
 #include <cstddef>
-#include <iterator>
 #include <string>
 #include <type_traits>
 #include <utility>

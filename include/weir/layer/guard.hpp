@@ -10,21 +10,23 @@
 //
 // invariant: the wrapped pool sees frees of live blocks only, with the size and alignment that they were
 //            allocated with.
-// order:     a block leaves the ledger before the pool sees its free, and enters after the pool handed it out.
-// cost:      a mutex and a hash look-up a call, about 60 bytes of host memory for each address ever handed out.
+// order:     a block leaves the ledger before the pool sees its free, and enters, in room made before, after the pool
+//            handed it out.
+// cost:      a mutex (twice for an allocation) and a hash look-up a call, about 60 bytes of host memory for each address
+//            ever handed out.
 // not for:   writes beyond a block's end.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 #include <weir/base/address_map.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/layered.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -56,16 +58,19 @@ public:
     /// As the wrapped pool's.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = base::default_alignment) {
-        void* const p = this->pool_.try_allocate(stream, bytes, alignment);
-        if (p) {
-            try {
-                std::lock_guard<std::mutex> const lock(mutex_);
-                enter(reinterpret_cast<std::uintptr_t>(p), bytes, alignment);
-            } catch (...) {
-                this->pool_.deallocate(stream, p, bytes, alignment);
-                throw;
-            }
+        expect();
+        void* p = nullptr;
+        try {
+            p = this->pool_.try_allocate(stream, bytes, alignment);
+        } catch (...) {
+            lock_guard<mutex> const lock(mutex_);
+            --expected_;
+            throw;
         }
+        lock_guard<mutex> const lock(mutex_);
+        --expected_;
+        if (p)
+            enter(reinterpret_cast<std::uintptr_t>(p), bytes, alignment);
         return p;
     }
 
@@ -75,23 +80,31 @@ public:
         if (!p)
             return;
         block found;
+        bool wrong = false;
         std::string complaint;
         {
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             auto const address = reinterpret_cast<std::uintptr_t>(p);
             std::uint32_t const at = index_.find(address);
-            if (at == address_map::none || !blocks_[at].live) {
-                complaint = wrong_address(address, at != address_map::none);
-            } else {
+            if (at != address_map::none && blocks_[at].live) {
                 found = blocks_[at];
                 blocks_[at].live = false;
-                if (found.bytes != bytes || found.alignment != alignment)
-                    complaint = "was allocated with " + numbers(found.bytes, found.alignment) + " and is freed with " +
-                                numbers(bytes, alignment) + "; pass the allocation's (freed with those)";
+            }
+            wrong = !found.live || found.bytes != bytes || found.alignment != alignment;
+            try {
+                if (wrong)
+                    complaint = "weir: layer::guard: the block at " + text_of(p) + " " +
+                                (found.live ? "was allocated with " + numbers(found.bytes, found.alignment) +
+                                                  " and is freed with " + numbers(bytes, alignment) +
+                                                  "; pass the allocation's (freed with those)"
+                                            : wrong_address(address, at != address_map::none));
+            } catch (...) { // no host memory for the sentence
+                complaint.clear();
             }
         }
-        if (!complaint.empty())
-            handler_(("weir: layer::guard: the block at " + text_of(p) + " " + complaint).c_str());
+        if (wrong)
+            handler_(complaint.empty() ? "weir: layer::guard: a block is freed wrongly, and the host has no memory to say how"
+                                       : complaint.c_str());
         if (found.live)
             this->pool_.deallocate(stream, p, found.bytes, found.alignment);
     }
@@ -100,7 +113,7 @@ public:
     template <class P = typename base::pool_type, class = std::enable_if_t<contracts::has_used_on<P, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p) {
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             auto const address = reinterpret_cast<std::uintptr_t>(p);
             std::uint32_t const at = index_.find(address);
             if (at == address_map::none || !blocks_[at].live)
@@ -118,7 +131,18 @@ private:
         bool live = false;
     };
 
-    void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment) {
+    // Makes room in the ledger before the pool is asked: giving a block back may cost the pool its bytes.
+    void expect() {
+        lock_guard<mutex> const lock(mutex_);
+        std::size_t const needed = blocks_.size() + expected_ + 1;
+        if (needed > blocks_.capacity())
+            blocks_.reserve(2 * needed);
+        index_.reserve(needed);
+        ++expected_;
+    }
+
+    // With the lock held, in room that 'expect' made.
+    void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment) noexcept {
         block const fresh{address, bytes, alignment, true};
         std::uint32_t const at = index_.find(address);
         if (at != address_map::none) {
@@ -126,12 +150,7 @@ private:
             return;
         }
         blocks_.push_back(fresh);
-        try {
-            index_.insert(address, static_cast<std::uint32_t>(blocks_.size() - 1));
-        } catch (...) {
-            blocks_.pop_back();
-            throw;
-        }
+        index_.insert(address, static_cast<std::uint32_t>(blocks_.size() - 1));
     }
 
     std::string wrong_address(std::uintptr_t address, bool was_here) const {
@@ -153,9 +172,10 @@ private:
         return text;
     }
 
-    std::mutex mutex_;
+    mutex mutex_;
     address_map index_; // address -> index into blocks_, of every address that was ever handed out
-    std::vector<block> blocks_;
+    growing_array<block> blocks_;
+    std::size_t expected_ = 0; // allocations under way
     violation_handler handler_ = &print_violation;
 };
 

@@ -11,11 +11,11 @@
 // not for:   hot pools on many streams: see reuse::stream_ordered.
 
 #include <cstddef>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -43,64 +43,64 @@ public:
     /// As the wrapped pool's, one thread at a time.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = base::default_alignment) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.try_allocate(stream, bytes, alignment);
     }
 
     /// As the wrapped pool's, one thread at a time.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
     // Forwarded one thread at a time: each is what the wrapped pool documents.
     memory_report facts() const {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.facts();
     }
     std::string refusal(std::size_t bytes, std::size_t alignment) const {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.refusal(bytes, alignment);
     }
     template <class P = pool_type const>
     auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.in_use_bytes();
     }
     template <class P = pool_type const>
     auto reserved_bytes() const -> decltype(std::declval<P&>().reserved_bytes()) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.reserved_bytes();
     }
     template <class P = pool_type const>
     auto report() const -> decltype(std::declval<P&>().report()) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.report();
     }
     template <class P = pool_type const>
     auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.owns(p);
     }
     template <class P = pool_type>
     auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<P&>().trim(keep_bytes)) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.trim(keep_bytes);
     }
     template <class P = pool_type>
     auto settle() -> decltype(std::declval<P&>().settle()) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.settle();
     }
     template <class P = pool_type>
     auto used_on(void* p, stream_ref stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         return this->pool_.used_on(p, stream);
     }
 
 private:
-    mutable std::mutex mutex_;
+    mutable mutex mutex_;
 };
 
 } // namespace layer

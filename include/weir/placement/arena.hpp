@@ -12,13 +12,13 @@
 // cost: take a few instructions, O(ranges) where a range is full; mark and rewind O(1).
 // not for: blocks that end in no order.
 
+#include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
 
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -133,7 +133,7 @@ private:
         return true;
     }
 
-    std::vector<range> ranges_;
+    growing_array<range> ranges_;
     std::size_t index_ = 0; // the current range; one past the last where there is none
     std::size_t used_ = 0;  // bytes taken from its start
 };

@@ -17,6 +17,7 @@
 
 #include <weir/base/boundary_map.hpp>
 #include <weir/base/fence_set.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
@@ -26,7 +27,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -330,7 +330,7 @@ private:
         }
     }
 
-    std::vector<node> nodes_;
+    growing_array<node> nodes_;
     boundary_map tags_;
     size_lists lists_;
     shared<fence_set> fences_;

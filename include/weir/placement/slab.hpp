@@ -11,12 +11,12 @@
 // cost: take and give O(1), 8 host bytes a free block; remove O(free blocks).
 // not for: sizes that differ: see bins.
 
+#include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
 
 #include <cstddef>
-#include <vector>
 
 namespace weir {
 inline namespace v0 {
@@ -120,8 +120,10 @@ public:
             return;
         freed_.reserve(freed_.size() + other.freed_.size());
         uncut_.reserve(uncut_.size() + other.uncut_.size());
-        freed_.insert(freed_.end(), other.freed_.begin(), other.freed_.end());
-        uncut_.insert(uncut_.end(), other.uncut_.begin(), other.uncut_.end());
+        for (std::size_t const offset : other.freed_)
+            freed_.push_back(offset);
+        for (range const rest : other.uncut_)
+            uncut_.push_back(rest);
         uncut_bytes_ += other.uncut_bytes_;
         other = slab();
     }
@@ -136,8 +138,8 @@ public:
     std::size_t largest() const noexcept { return free_bytes() == 0 ? 0 : BlockBytes; }
 
 private:
-    std::vector<std::size_t> freed_; // blocks that came back, the last one on top
-    std::vector<range> uncut_;       // whole blocks that were never handed out
+    growing_array<std::size_t> freed_; // blocks that came back, the last one on top
+    growing_array<range> uncut_;       // whole blocks that were never handed out
     std::size_t uncut_bytes_ = 0;
 };
 

@@ -17,13 +17,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
-#include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 #include <weir/base/address_map.hpp>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/mutex.hpp>
+#include <weir/base/pool_options.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
@@ -47,6 +48,7 @@ struct driver_pool_options {
     bool follow_event_dependencies = true;        ///< reuse across streams that events order
     bool allow_opportunistic = true;              ///< reuse across streams once the free has run
     bool allow_internal_dependencies = true;      ///< reuse across streams by making one wait
+    leak_action on_leak = leak_action::report;    ///< what happens when it ends with live blocks
 };
 
 /// Any thread may call any member.
@@ -83,20 +85,18 @@ public:
     driver_pool(driver_pool const&) = delete;
     driver_pool& operator=(driver_pool const&) = delete;
 
-    /// Blocks that are still out stay usable, as CUDA documents for cudaMemPoolDestroy. Blocks on the device only where
-    /// CUDA refused to take a block back before.
+    /// Blocks that are still out are reported on stderr (driver_pool_options::on_leak) and stay usable, as CUDA documents
+    /// for cudaMemPoolDestroy. Blocks on the device only where CUDA refused to take a block back before.
     ~driver_pool() {
-        try {
-            if (!kept_.empty())
+        tell_leaks(options_.name, options_.on_leak, live_blocks_.load(std::memory_order_relaxed), 0);
+        for (int tries = 0; tries < 2 && !kept_.empty(); ++tries) {
+            try {
                 settle();
-        } catch (...) { // the device is lost, or a graph is captured: CUDA takes nothing back
+            } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
+            }
         }
-        try {
-            capture_mode_guard const relaxed;
-            static_cast<void>(succeeded(cudaStreamDestroy(host_stream_)));
-            static_cast<void>(succeeded(cudaMemPoolDestroy(pool_)));
-        } catch (...) { // so does the driver
-        }
+        if (!destroy())
+            static_cast<void>(destroy());
     }
 
     /// A block for work enqueued on `stream` from now on; null for zero bytes and when there is no room. On the
@@ -133,7 +133,7 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
-        std::vector<event> uses = uses_.take(reinterpret_cast<std::uintptr_t>(p));
+        growing_array<event> uses = uses_.take(reinterpret_cast<std::uintptr_t>(p));
         void* const block = alignment > default_alignment ? unalign(p) : p;
         cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
         live_blocks_.fetch_sub(1, std::memory_order_relaxed);
@@ -170,9 +170,9 @@ public:
     /// Blocks until all work on the device is done, so that 'trim' finds everything that was freed. Breaks the captures
     /// that are under way on the device, as cudaDeviceSynchronize does. Throws cuda_error.
     void settle() {
-        std::vector<refused> kept;
+        growing_array<refused> kept;
         {
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             kept.swap(kept_);
         }
         try {
@@ -233,7 +233,7 @@ private:
     // A block that CUDA did not take back, and what must have run before it may.
     struct refused {
         void* block;
-        std::vector<event> uses;
+        growing_array<event> uses;
     };
 
     template <class Value>
@@ -247,24 +247,36 @@ private:
         return static_cast<std::size_t>(value);
     }
 
+    // False: CUDA did not let it try.
+    bool destroy() noexcept {
+        try {
+            capture_mode_guard const relaxed;
+            static_cast<void>(succeeded(cudaStreamDestroy(host_stream_)));
+            static_cast<void>(succeeded(cudaMemPoolDestroy(pool_)));
+            return true;
+        } catch (...) {
+            return false;
+        }
+    }
+
     // CUDA aligns to 256 bytes. A block that needs more starts inside a larger one; how far is kept in units of 256.
     void* align(void* block, std::size_t alignment) {
         auto const address = reinterpret_cast<std::uintptr_t>(block);
         std::uintptr_t const aligned = align_up(address, alignment);
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         padded_.insert(aligned, static_cast<std::uint32_t>((aligned - address) / default_alignment));
         return reinterpret_cast<void*>(aligned);
     }
     void* unalign(void* p) noexcept {
         auto const aligned = reinterpret_cast<std::uintptr_t>(p);
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         std::uint32_t const units = padded_.erase(aligned);
         return units == address_map::none ? p : reinterpret_cast<void*>(aligned - units * default_alignment);
     }
 
     void keep(refused block) noexcept {
         try {
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             kept_.push_back(std::move(block));
         } catch (...) { // neither CUDA nor the host can take it
         }
@@ -275,9 +287,9 @@ private:
     cudaStream_t host_stream_ = nullptr; // orders what is allocated and freed on the host
     std::atomic<std::size_t> live_blocks_{0};
     second_uses uses_;
-    std::mutex mutex_;
+    mutex mutex_;
     address_map padded_;
-    std::vector<refused> kept_;
+    growing_array<refused> kept_;
 };
 
 } // namespace v0

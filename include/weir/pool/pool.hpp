@@ -17,9 +17,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -27,6 +24,7 @@
 #include <weir/base/error.hpp>
 #include <weir/base/holdings.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/base/pool_options.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/resource.hpp>
@@ -75,7 +73,8 @@ public:
     /// Gives all memory back to the upstream, after the work that uses it. Blocks still handed out are reported
     /// on stderr (pool_options::on_leak) and are gone. May block on the device.
     ~pool() {
-        tell_leaks();
+        usage const used = rule_.used();
+        tell_leaks(options_.name(), options_.on_leak(), used.blocks, used.bytes);
         if constexpr (stream_ordered && !releases_wait) {
             try {
                 rule_.settle();
@@ -122,7 +121,7 @@ public:
     /// the bytes given back. Bytes still in use by enqueued work stay: call 'settle' first to wait for them. A chunk
     /// that CUDA refuses to take is kept for the next call. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
-        std::lock_guard<growth_lock> const lock(growth_lock_);
+        lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = held_.bytes();
         held_.offer_again();
         if constexpr (gathers)
@@ -181,9 +180,13 @@ public:
         std::size_t const needed = chunk_for(bytes, alignment);
         if (needed == 0)
             return "no block of this pool can have that size and alignment; ask for less";
-        if (!held_.has_room(needed))
+        if (!held_.has_room(needed)) {
+            std::size_t const refused = held_.refused_bytes();
             return "no free range is large enough and the pool's limit leaves no room for another chunk of " +
-                   std::to_string(needed) + " bytes; raise pool_options::limit or free something";
+                   std::to_string(needed) + " bytes" +
+                   (refused == 0 ? "" : ", while the upstream refuses to take " + std::to_string(refused) + " free bytes back") +
+                   "; raise pool_options::limit or free something";
+        }
         return std::string("no free range is large enough and the upstream (") + name_of(space) +
                " memory) has no room for another chunk of " + std::to_string(needed) +
                " bytes; free something, here or in another pool";
@@ -193,7 +196,7 @@ private:
     static constexpr int most_waits = 16; // for one allocation
     static constexpr bool gathers = contracts::holds<contracts::gathers, rule, stream_ref>;
     static constexpr bool releases_wait = contracts::holds<contracts::release_waits, Upstream>;
-    using growth_lock = std::conditional_t<thread_safe, std::mutex, no_lock>;
+    using growth_lock = std::conditional_t<thread_safe, mutex, no_lock>;
     using holdings_of = holdings<Upstream, std::conditional_t<thread_safe, spin_lock, no_lock>>;
 
     static int ordinal_of(Upstream const& upstream) noexcept {
@@ -257,7 +260,7 @@ private:
 
     // What needs no wait. One thread at a time: the others find what this one got.
     range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
-        std::lock_guard<growth_lock> const lock(growth_lock_);
+        lock_guard<growth_lock> const lock(growth_lock_);
         range const block = again(bytes, alignment, stream);
         return block || !may_grow ? block : grow_and_take(bytes, alignment, stream);
     }
@@ -277,10 +280,19 @@ private:
         // Another thread that shares the stream may take the new chunk first, or the chunk starts at no page: then there
         // is one more to get.
         std::size_t needed = chunk_for(bytes, alignment);
-        for (int tries = 0; tries < 8 && grow(needed, stream); ++tries) {
-            if (range const block = rule_.take(bytes, alignment, stream))
-                return block;
-            needed = chunk_for(bytes, alignment, Upstream::alignment);
+        std::size_t const before = held_.bytes();
+        try {
+            for (int tries = 0; tries < 8 && grow(needed, stream); ++tries) {
+                if (range const block = rule_.take(bytes, alignment, stream))
+                    return block;
+                needed = chunk_for(bytes, alignment, Upstream::alignment);
+            }
+        } catch (...) {
+            try {
+                give_back(before);
+            } catch (...) { // the chunk is the next call's
+            }
+            throw;
         }
         return range{};
     }
@@ -323,20 +335,6 @@ private:
                 if (range const chunk = held_[i]; rule_.remove(chunk))
                     any |= held_.release(chunk);
         return any;
-    }
-
-    void tell_leaks() noexcept {
-        if (options_.on_leak() == leak_action::ignore)
-            return;
-        usage const used = rule_.used();
-        if (used.blocks == 0)
-            return;
-        std::fprintf(stderr,
-                     "weir: pool '%s' ends with %zu bytes in %zu blocks still handed out; free them, or end their "
-                     "containers, before the pool\n",
-                     options_.name().c_str(), used.bytes, used.blocks);
-        if (options_.on_leak() == leak_action::abort)
-            std::abort();
     }
 
     pool_options options_;

@@ -14,10 +14,10 @@
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
-#include <mutex>
 #include <utility>
-#include <vector>
 #include <weir/base/contracts.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/usage.hpp>
@@ -49,7 +49,7 @@ struct after_event {
 
         /// A block that nobody uses any more, or an empty range. Never blocks on a device. Throws cuda_error.
         range take(std::size_t bytes, std::size_t alignment, stream_ref) {
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             range block = placement_.take(bytes, alignment);
             if (!block && !pending_.empty()) {
                 poll();
@@ -85,7 +85,7 @@ struct after_event {
                 } catch (...) { // nothing is known of its last use
                 }
             }
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             used_.gave(block);
             try {
                 if (captured && !is_legacy(stream)) // the legacy stream is never captured itself, only in the way
@@ -104,7 +104,7 @@ struct after_event {
         }
 
         void add(range chunk, stream_ref) {
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             if constexpr (contracts::fences<Placement>)
                 placement_.fence(chunk.offset);
             placement_.add(chunk);
@@ -113,7 +113,7 @@ struct after_event {
         /// Takes the chunk out again, if nobody uses any of it.
         template <class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
         bool remove(range chunk) {
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             poll();
             return placement_.remove(chunk);
         }
@@ -121,9 +121,9 @@ struct after_event {
         /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error;
         /// also while a graph is captured, whose capture breaks, if a free could not record its event.
         void settle() {
-            std::vector<waiting> found;
+            growing_array<waiting> found;
             {
-                std::lock_guard<std::mutex> const lock(mutex_);
+                lock_guard<mutex> const lock(mutex_);
                 found.swap(stranded_);
             }
             try {
@@ -134,11 +134,11 @@ struct after_event {
                         use.synchronize();
                 wait();
             } catch (...) {
-                std::lock_guard<std::mutex> const lock(mutex_);
+                lock_guard<mutex> const lock(mutex_);
                 strand(found);
                 throw;
             }
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             try {
                 for (; !found.empty(); found.pop_back())
                     placement_.give(found.back().block);
@@ -152,7 +152,7 @@ struct after_event {
         void used_on(range block, stream_ref stream) { second_.add(block.offset, stream); }
 
         usage used() const {
-            std::lock_guard<std::mutex> const lock(mutex_);
+            lock_guard<mutex> const lock(mutex_);
             usage now = used_;
             if constexpr (contracts::has_largest<Placement>)
                 now.largest_free_bytes = placement_.largest();
@@ -162,7 +162,7 @@ struct after_event {
     private:
         struct waiting {
             range block;
-            std::vector<event> uses;
+            growing_array<event> uses;
             int ordinal; // the device of the last event, which is the free's own; any_device: it has none
         };
         struct spare {
@@ -191,26 +191,29 @@ struct after_event {
         // so that others go on; 'waiters_' keeps the events where they are meanwhile.
         void wait() {
             capture_mode_guard const relaxed;
-            std::unique_lock<std::mutex> lock(mutex_);
-            std::vector<shared<waiting>> const now = pending_;
-            ++waiters_;
-            lock.unlock();
+            growing_array<shared<waiting>> now;
+            {
+                lock_guard<mutex> const lock(mutex_);
+                now = pending_;
+                ++waiters_;
+            }
             try {
                 for (shared<waiting> const& each : now)
                     for (event const& use : each->uses)
                         use.synchronize();
             } catch (...) {
-                lock.lock();
+                lock_guard<mutex> const lock(mutex_);
                 --waiters_;
                 throw;
             }
-            lock.lock();
+            lock_guard<mutex> const lock(mutex_);
             --waiters_;
             poll();
         }
 
         // With the lock held.
-        void strand(std::vector<waiting>& blocks) noexcept {
+        void strand(growing_array<waiting>& blocks) noexcept {
+            stranded_.swap(blocks); // which needs no memory; what came meanwhile may
             for (waiting& each : blocks) {
                 try {
                     stranded_.push_back(std::move(each));
@@ -250,7 +253,7 @@ struct after_event {
 
         event spare_event(int ordinal) {
             {
-                std::lock_guard<std::mutex> const lock(mutex_);
+                lock_guard<mutex> const lock(mutex_);
                 for (std::size_t i = spare_.size(); i-- > 0;)
                     if (spare_[i].ordinal == ordinal) {
                         std::swap(spare_[i], spare_.back());
@@ -266,12 +269,12 @@ struct after_event {
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
         int ordinal_;
-        mutable std::mutex mutex_;
+        mutable mutex mutex_;
         Placement placement_;
-        std::vector<shared<waiting>> pending_;
+        growing_array<shared<waiting>> pending_;
         std::size_t look_at_ = fewest_pending; // pending blocks; doubles while they are not reached
-        std::vector<waiting> stranded_; // of whose last use nothing is known but `uses`
-        std::vector<spare> spare_;
+        growing_array<waiting> stranded_; // of whose last use nothing is known but `uses`
+        growing_array<spare> spare_;
         unsigned waiters_ = 0; // threads that wait for events in pending_, or that were there
         second_uses second_;
         usage used_;

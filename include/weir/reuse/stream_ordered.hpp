@@ -24,9 +24,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/stream_ordering.hpp>
@@ -95,7 +95,7 @@ struct stream_ordered {
                 auto const own = enter(stream, false);
                 own->count(block, -1);
                 if (uses_.any())
-                    if (std::vector<event> uses = uses_.take(block.offset); !uses.empty())
+                    if (growing_array<event> uses = uses_.take(block.offset); !uses.empty())
                         return own->defer(block, std::move(uses), stream);
                 if (!own->put_recent(block))
                     own->put(block, stream);
@@ -282,7 +282,7 @@ struct stream_ordered {
         // or unknown to CUDA, or the host has no memory. An event of the block's own stands for it where it can; else
         // only 'settle' frees it.
         [[gnu::noinline]] void give_unplaced(range block, stream_ref stream) noexcept {
-            std::vector<event> uses = uses_.take(block.offset);
+            growing_array<event> uses = uses_.take(block.offset);
             bool captured = false;
             bool placed = false;
             try {

@@ -53,7 +53,10 @@ public:
     }
     capture_mode_guard(capture_mode_guard const&) = delete;
     capture_mode_guard& operator=(capture_mode_guard const&) = delete;
-    ~capture_mode_guard() { static_cast<void>(succeeded(exchange_capture_mode(&mode_))); }
+    ~capture_mode_guard() {
+        if (!succeeded(exchange_capture_mode(&mode_)))
+            static_cast<void>(succeeded(exchange_capture_mode(&mode_))); // the mode outlives this call: once more
+    }
 
 private:
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;

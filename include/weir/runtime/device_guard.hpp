@@ -42,8 +42,8 @@ public:
     device_guard(device_guard const&) = delete;
     device_guard& operator=(device_guard const&) = delete;
     ~device_guard() {
-        if (before_ != any_device)
-            static_cast<void>(succeeded(cudaSetDevice(before_)));
+        if (before_ != any_device && !succeeded(cudaSetDevice(before_)))
+            static_cast<void>(succeeded(cudaSetDevice(before_))); // the caller's next launch goes there: once more
     }
 
 private:

@@ -12,7 +12,6 @@
 // not for:   timing, or other processes.
 
 #include <cuda_runtime_api.h>
-#include <utility>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/stream.hpp>
@@ -31,9 +30,11 @@ public:
         device_guard const guard(ordinal);
         check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
-    event(event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+    event(event&& other) noexcept : event_(other.event_) { other.event_ = nullptr; }
     event& operator=(event&& other) noexcept {
-        std::swap(event_, other.event_);
+        cudaEvent_t const before = event_;
+        event_ = other.event_;
+        other.event_ = before;
         return *this;
     }
     ~event() {

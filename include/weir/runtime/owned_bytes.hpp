@@ -230,7 +230,7 @@ private:
                 order_after(owner, stream_);
             } catch (...) {
                 // The copy may be running, and the source's owner does not know: the host waits in its stead.
-                static_cast<void>(cudaStreamSynchronize(stream_.get()));
+                static_cast<void>(succeeded(cudaStreamSynchronize(stream_.get())));
                 throw;
             }
         }

@@ -14,11 +14,11 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <utility>
-#include <vector>
 #include <weir/base/address_map.hpp>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/stream.hpp>
@@ -38,12 +38,12 @@ public:
                               "block until the graph has run instead");
         event passed(device_of(stream));
         passed.record(stream);
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         std::uint32_t at = blocks_.find(offset);
         if (at == address_map::none) {
             if (spare_.empty()) {
                 spare_.reserve(events_.size() + 1); // so that 'take' never allocates
-                events_.emplace_back();
+                events_.push_back({});
                 spare_.push_back(static_cast<std::uint32_t>(events_.size() - 1));
             }
             at = spare_.back();
@@ -65,11 +65,11 @@ public:
     bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
 
     /// Takes out the events of the block at `offset`; empty where it has none. Never blocks.
-    std::vector<event> take(std::size_t offset) noexcept {
-        std::vector<event> found;
+    growing_array<event> take(std::size_t offset) noexcept {
+        growing_array<event> found;
         if (!any())
             return found;
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         std::uint32_t const at = blocks_.find(offset);
         if (at != address_map::none) {
             found.swap(events_[at]);
@@ -81,15 +81,15 @@ public:
     }
 
 private:
-    std::mutex mutex_;
+    mutex mutex_;
     address_map blocks_;                     // offset -> index into events_
-    std::vector<std::vector<event>> events_; // one list a block
-    std::vector<std::uint32_t> spare_;       // lists that no block uses
+    growing_array<growing_array<event>> events_; // one list a block
+    growing_array<std::uint32_t> spare_;       // lists that no block uses
     std::atomic<std::size_t> count_{0};
 };
 
 /// Whether every event of `events` has been reached. Never blocks. Throws cuda_error.
-inline bool all_reached(std::vector<event> const& events) {
+inline bool all_reached(growing_array<event> const& events) {
     for (event const& each : events)
         if (!each.reached())
             return false;

@@ -27,8 +27,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 #include <weir/base/contracts.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/recent_blocks.hpp>
 #include <weir/base/shared.hpp>
@@ -59,7 +59,9 @@ public:
         ordinal_ = ordinal;
         id_ = id;
         // A thread may end without a word, so nothing of its default stream is left without an event.
-        recent_limit_bytes_ = is_per_thread(stream) ? 0 : Tuning::recent_bytes;
+        bool const may_keep = !is_per_thread(stream);
+        young_frees_ = may_keep ? Tuning::young_frees : 0;
+        recent_limit_bytes_ = may_keep && young_frees_ == 0 ? Tuning::recent_bytes : 0;
         key.store(as, std::memory_order_release);
     }
 
@@ -83,6 +85,8 @@ public:
     /// anyone may have, there is none to record. Never blocks, never throws.
     [[gnu::noinline]] void put(range block, stream_ref stream) noexcept {
         ++arrivals_;
+        if (young_frees_ != 0 && --young_frees_ == 0)
+            recent_limit_bytes_ = Tuning::recent_bytes; // it has lived for a while: see Tuning::young_frees
         if (stream.is_host() || close(stream))
             cover(block);
         else
@@ -90,13 +94,13 @@ public:
     }
 
     /// Takes back a block that other streams use up to the events `uses`.
-    void defer(range block, std::vector<event> uses, stream_ref stream) noexcept {
+    void defer(range block, growing_array<event> uses, stream_ref stream) noexcept {
         keep_back(block, std::move(uses), stream.is_host() || close(stream), false);
     }
 
     /// Takes back a block of whose last use nothing is known but `uses`: it waits for 'settle'. A `stock` is not a
     /// block but bytes that were lent. Only in the host's set.
-    void strand(range block, std::vector<event> uses, bool stock = false) noexcept {
+    void strand(range block, growing_array<event> uses, bool stock = false) noexcept {
         keep_back(block, std::move(uses), false, stock);
     }
 
@@ -210,7 +214,7 @@ public:
     }
 
     /// Adds what the deferred blocks wait for to `list`. Throws std::bad_alloc.
-    void list_uses(std::vector<shared<std::vector<event>>>& list) const {
+    void list_uses(growing_array<shared<growing_array<event>>>& list) const {
         for (deferred const& each : deferred_)
             if (each.uses)
                 list.push_back(each.uses);
@@ -250,7 +254,7 @@ public:
     }
     bool is_empty() const noexcept { return !is_open() && deferred_.empty() && covered_.free_bytes() == 0; }
 
-    /// How often bytes came here that were in use until then; tells whether any came since.
+    /// How often bytes came here that were in use until then.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
     /// Bytes that are not handed out again: the host had no memory for the bookkeeping, or a graph may use them.
     std::size_t lost_bytes() const noexcept { return lost_bytes_; }
@@ -267,17 +271,17 @@ public:
 private:
     struct deferred {
         range block;
-        shared<std::vector<event>> uses; // by other streams; shared, so that one can wait for them without the lock
+        shared<growing_array<event>> uses; // by other streams; shared, so that one can wait for them without the lock
         bool closed;                     // freed before 'passed_' was recorded, or its last use is among `uses`
         bool stock;                      // the placement never handed it out as a block
     };
 
-    void keep_back(range block, std::vector<event> uses, bool closed, bool stock) noexcept {
+    void keep_back(range block, growing_array<event> uses, bool closed, bool stock) noexcept {
         ++arrivals_;
         try {
-            shared<std::vector<event>> kept;
+            shared<growing_array<event>> kept;
             if (!uses.empty())
-                kept = shared<std::vector<event>>::make(std::move(uses));
+                kept = shared<growing_array<event>>::make(std::move(uses));
             deferred_.push_back(deferred{block, std::move(kept), closed, stock});
             closed_bytes_ += closed ? block.bytes : 0;
         } catch (...) {
@@ -294,10 +298,7 @@ private:
 
     void cover(range block, bool stock = false) noexcept {
         try {
-            if (stock)
-                covered_.add(block);
-            else
-                covered_.give(block);
+            stock ? covered_.add(block) : covered_.give(block);
         } catch (...) {
             hold(block); // covered bytes may always be held back
         }
@@ -326,12 +327,13 @@ private:
     }
 
     recent_blocks<Tuning::recent_blocks> recent_;
-    std::vector<range> held_;
-    std::vector<deferred> deferred_;
+    growing_array<range> held_;
+    growing_array<deferred> deferred_;
     Placement covered_;
     shared<event> passed_;
     bool reached_ = true; // passed_ is known to have been reached, or nothing was covered by it yet
-    std::size_t recent_limit_bytes_ = 0;
+    std::size_t recent_limit_bytes_ = 0; // none while the stream is young
+    unsigned young_frees_ = 0;           // to come
     int ordinal_ = any_device;
     unsigned long long id_ = 0;
     std::int64_t live_bytes_ = 0;

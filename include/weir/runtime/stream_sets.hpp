@@ -16,12 +16,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/lookup_table.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/spin_lock.hpp>
@@ -43,8 +43,9 @@ public:
     /// A set, locked for the life of this object.
     class locked {
     public:
+        enum held { already_held };
         explicit locked(Set& set) noexcept : set_(set) { set_.lock.lock(); }
-        locked(Set& set, std::adopt_lock_t) noexcept : set_(set) {}
+        locked(Set& set, held) noexcept : set_(set) {}
         locked(locked const&) = delete;
         locked& operator=(locked const&) = delete;
         ~locked() { set_.lock.unlock(); }
@@ -99,7 +100,7 @@ public:
                 continue;
             found->lock.lock();
             if (found->key.load(std::memory_order_relaxed) == key && (!asks || found->is_of(id)))
-                return locked(*found, std::adopt_lock);
+                return locked(*found, locked::already_held);
             found->lock.unlock();
         }
     }
@@ -131,7 +132,7 @@ public:
             std::uint64_t arrivals;
             int ordinal;
         };
-        std::vector<moment> moments;
+        growing_array<moment> moments;
         use_lists uses;
         for (Set* each = first(); each; each = each->next) {
             locked const own(*each);
@@ -200,7 +201,7 @@ public:
 
     /// Makes a set of no stream, which 'make' made, one of these, so that what is in it is found.
     void adopt(Set* set) noexcept {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         publish(set);
     }
 
@@ -208,7 +209,7 @@ public:
     int ordinal() const noexcept { return ordinal_; }
 
 private:
-    using use_lists = std::vector<shared<std::vector<event>>>;
+    using use_lists = growing_array<shared<growing_array<event>>>;
 
     // Whether there was anything to wait for.
     static bool wait_for(event const& passed) {
@@ -219,7 +220,7 @@ private:
     }
     static bool wait_for(use_lists const& uses) {
         bool any = false;
-        for (shared<std::vector<event>> const& list : uses)
+        for (shared<growing_array<event>> const& list : uses)
             for (event const& each : *list)
                 any |= wait_for(each);
         return any;
@@ -242,7 +243,7 @@ private:
 
     template <class MakeSet>
     Set& create(stream_ref stream, std::uint64_t key, MakeSet const& make) {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        lock_guard<mutex> const lock(mutex_);
         Set* const present = table_.find(key);
         if (present && present->key.load(std::memory_order_relaxed) == key)
             return *present; // another thread was here first
@@ -288,7 +289,7 @@ private:
     }
 
     int ordinal_;
-    std::mutex mutex_;         // serialises 'create'
+    mutex mutex_;         // serialises 'create'
     lookup_table<Set> table_;
     std::atomic<Set*> first_{nullptr};
     Set* host_ = nullptr;      // the first one made

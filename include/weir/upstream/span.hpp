@@ -14,8 +14,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
@@ -81,7 +81,7 @@ public:
     }
 
 private:
-    std::vector<range> free_;
+    growing_array<range> free_;
     std::size_t handed_out_ = 0; // chunks
 };
 
