@@ -19,7 +19,7 @@ Each tests/bugs/NAME.bug is an exact-text edit of a header, and the tests that m
 Red is a test program that fails, crashes or does not end in time. A bug whose text is no longer there, that does
 not compile, or one of whose filters matches no test case, fails this script: it must be planted anew. The tests
 run on the simulated device; that they are green without the bug is the business of the stage that runs them all
-('gcc', whose library this one links).
+('gcc').
 """
 
 import os
@@ -29,19 +29,25 @@ import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
-from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_flags, run
+from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_flags, run, tail
 
 HERE = pathlib.Path(__file__).resolve().parent
 EDIT = re.compile(r"^edit:\s*(\S+)\n<<<<\n(.*?)\n?====\n(.*?)\n?>>>>$", re.M | re.S)
 TIME_LIMIT = 120  # seconds for a test program that would end in a few
 
 
+LIBRARIES = []  # what every test program links
+
+
 def libraries():
-    """What the stage 'gcc' built that every test program links."""
-    found = [*(BUILD / "gcc").rglob("libweir-test-main.a"), *(BUILD / "gcc").rglob("libsimulated_cuda*.a")]
-    if len(found) < 2:
-        raise SystemExit("build/gcc holds no test libraries: run 'sh tests/run.sh --only gcc' first")
-    return found
+    """Builds the libraries of the preset 'gcc'."""
+    folder = BUILD / "gcc"
+    for command in (["cmake", "--preset", "gcc", "-B", folder],
+                    ["cmake", "--build", folder, "--target", "weir-test-main", "simulated_cuda"]):
+        done = run(command, cwd=ROOT, timeout=600)
+        if done.code != 0:
+            raise SystemExit(f"the test libraries do not build:\n{tail(done.output)}")
+    return [*folder.rglob("libweir-test-main.a"), *folder.rglob("libsimulated_cuda*.a")]
 
 
 def plant(bug, place):
@@ -99,7 +105,7 @@ def judge(path):
                     "-c", source, "-o", objects[-1]], timeout=300)
         if done.code != 0:
             return name, f"does not compile:\n{head(done.output)}"
-    done = run(["g++", "-o", place / "red", *objects, *libraries(), "-pthread", "-ldl"], timeout=120)
+    done = run(["g++", "-o", place / "red", *objects, *LIBRARIES, "-pthread", "-ldl"], timeout=120)
     if done.code != 0:
         return name, f"does not link:\n{head(done.output)}"
     if stale := unmatched(place / "red", cases):
@@ -116,7 +122,7 @@ def judge(path):
 def main():
     wanted = sys.argv[1:]
     paths = sorted(p for p in HERE.glob("*.bug") if not wanted or p.stem in wanted)
-    libraries()
+    LIBRARIES.extend(libraries())
     close_with(at_once(judge, paths))
 
 

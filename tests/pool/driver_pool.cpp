@@ -339,8 +339,10 @@ TEST_CASE("driver_pool: one that ends with live blocks says so, or not, or abort
                 for (int i = 0; i < blocks; ++i)
                     out.push_back(pool.allocate_sync(256));
             });
-            for (void* each : out) // they are still the program's
+#ifdef WEIR_SIMULATED_CUDA // which reports what leaks; CUDA 13.0 may crash where they are freed after their pool
+            for (void* each : out)
                 check(cudaFreeAsync(each, cudaStreamLegacy), "cudaFreeAsync");
+#endif
             return text;
         };
         CHECK(end_with(leak_action::report, 2) == "weir: pool 'leaky' ends with 2 blocks still handed out; free them, or "
