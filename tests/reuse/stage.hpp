@@ -143,12 +143,14 @@ public:
         return 0;
     }
     std::uint64_t chunks() const { return of("cudaMalloc"); }
+    /// Waits for the device, and chunks that went back.
+    std::uint64_t device_waits() const { return of("cudaDeviceSynchronize") + of("cudaFree"); }
     std::uint64_t waits() const { return of("cudaStreamWaitEvent"); }
     std::uint64_t records() const { return of("cudaEventRecord"); }
     std::uint64_t queries() const { return of("cudaEventQuery"); }
     /// Calls that make the host wait.
     std::uint64_t host_waits() const {
-        return of("cudaEventSynchronize") + of("cudaDeviceSynchronize") + of("cudaStreamSynchronize");
+        return of("cudaEventSynchronize") + device_waits() + of("cudaStreamSynchronize");
     }
 
 private:

@@ -6,6 +6,8 @@
 
 #include "stage.hpp"
 
+#include <support/capture.hpp>
+
 #include <new>
 #include <string>
 #include <thread>
@@ -181,7 +183,7 @@ TEST_CASE("stream_ordered: rung 5 waits for several streams and joins what they 
     void* const again = pool.write(d, 6 * MiB);
     CHECK(again == whole);
     CHECK(calls.of("cudaEventSynchronize") >= 2);
-    CHECK(calls.of("cudaDeviceSynchronize") + calls.chunks() == 0);
+    CHECK(calls.device_waits() + calls.chunks() == 0);
     pool.deallocate(d, again, 6 * MiB);
     check_all_returns(pool);
 }
@@ -212,7 +214,7 @@ TEST_CASE("stream_ordered: rung 5 finds what an idle stream keeps for itself") {
     pool.deallocate(a, q, 1 * MiB); // both open: no event was recorded, and 'a' makes no more calls
     tally const calls;
     void* const r = pool.write(b, 4 * MiB);
-    CHECK(calls.of("cudaDeviceSynchronize") == 1);
+    CHECK(calls.device_waits() == 2); // the wait, and the chunk that goes back
     pool.deallocate(b, r, 4 * MiB);
     check_all_returns(pool);
 }
@@ -589,7 +591,7 @@ TEST_CASE("stream_ordered: a third stream finds a block with a second use when a
         }
         tally const calls;
         CHECK(pool.write(c, 2 * MiB) == p); // 'a' makes no more calls
-        CHECK(calls.of("cudaDeviceSynchronize") == 0);
+        CHECK(calls.device_waits() == 0);
         if (over)
             CHECK(calls.host_waits() == 0);
         pool.deallocate(c, p, 2 * MiB);
@@ -848,7 +850,7 @@ TEST_CASE("stream_ordered: a thread that ends leaves nothing without an event") 
         }).join();
         tally const calls;
         CHECK(pool.write(a, 2 * MiB) == p);
-        CHECK(calls.of("cudaDeviceSynchronize") == 0);
+        CHECK(calls.device_waits() == 0);
         pool.deallocate(a, p, 2 * MiB);
         check_all_returns(pool);
     }
@@ -885,6 +887,109 @@ TEST_CASE("stream_ordered: streams that come and go leave nothing behind that gr
             play(pool);
         }
     }
+}
+
+TEST_CASE("stream_ordered: streams that only free, each under the same handle, leave nothing that grows") {
+    world const here(device::config{}.eager());
+    stream producer;
+    watched<pool_of<stream_ordered<>>> pool;
+    for (int round = 0; round < 300; ++round) {
+        stream consumer;
+        void* const p = pool.write(producer, 1 * MiB);
+        CHECK(cudaStreamSynchronize(producer) == cudaSuccess);
+        CHECK(device::launch(consumer, {{p, 1 * MiB}}, {}) == cudaSuccess);
+        pool.deallocate(consumer, p, 1 * MiB);
+        CHECK(cudaStreamSynchronize(consumer) == cudaSuccess);
+    }
+    CHECK(pool->reserved_bytes() <= 16 * MiB);
+    check_all_returns(pool);
+}
+
+namespace {
+struct tidy : weir::reuse::stream_ordered_tuning {
+    static constexpr std::size_t stranded_bytes = 8 * MiB;
+};
+} // namespace
+
+TEST_CASE("stream_ordered: streams that live long and go leave no more than is allowed") {
+    world const here;
+    watched<pool_of<stream_ordered<checked, grow_first, tidy>, sized>> pool;
+    cudaStream_t captured = nullptr;
+    REQUIRE(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking) == cudaSuccess);
+    support::capture graph(captured); // which no wait for the device may break
+    for (int life = 0; life < 40; ++life) {
+        stream s;
+        for (int turn = 0; turn < 70; ++turn) {
+            void* const large = pool.write(s, 1 * MiB);
+            void* const small = pool.write(s, 4 * KiB);
+            pool.deallocate(s, large, 1 * MiB);
+            pool.deallocate(s, small, 4 * KiB);
+        }
+    }
+    CHECK(pool->reserved_bytes() <= 8 * MiB + 3 * 4 * MiB);
+    CHECK(graph.unbroken());
+    CHECK(cudaStreamDestroy(captured) == cudaSuccess);
+    check_all_returns(pool);
+}
+
+TEST_CASE_TEMPLATE("stream_ordered: a block of a default stream is ordered after its own device's, whichever is current", Pool,
+                   fits, slabs, watched<pool_of<weir::reuse::after_event>>) {
+    for (cudaStream_t on : {cudaStreamLegacy, cudaStream_t{}, cudaStreamPerThread}) {
+        world const here(device::config{}.late().with_devices(2));
+        Pool pool(limit(2 * MiB));
+        void* const p = pool.write(on, 2 * MiB);
+        cudaEvent_t written = nullptr;
+        REQUIRE(cudaEventCreateWithFlags(&written, cudaEventDisableTiming) == cudaSuccess);
+        CHECK(cudaEventRecord(written, on) == cudaSuccess);
+        CHECK(device::launch(on, {{p, 2 * MiB}}, {}) == cudaSuccess);
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+        CHECK(cudaStreamWaitEvent(on, written, 0) == cudaSuccess); // the current device's stream of that name
+        CHECK(device::launch(on, {{p, 2 * MiB}}, {}) == cudaSuccess);
+        CHECK(cudaEventDestroy(written) == cudaSuccess);
+        pool->deallocate(on, p, 2 * MiB);
+        device::note_free(p, 2 * MiB, on);
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        stream b;
+        void* const q = pool.write(b, 2 * MiB);
+        CHECK(q == p);
+        pool.deallocate(b, q, 2 * MiB);
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE("stream_ordered: at the limit the pool waits for the device and breaks no capture") {
+    world const here;
+    stream a, b, captured;
+    loose pool(limit(2 * MiB));
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB); // open: 'b' cannot wait for it
+    {
+        support::capture graph(captured);
+        void* const q = pool.write(b, 2 * MiB);
+        CHECK(graph.unbroken());
+        pool.deallocate(b, q, 2 * MiB);
+    }
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: memory of no device is waited for on every device") {
+    world const here(device::config{}.late().with_devices(2));
+    {
+        watched<pool_of<usual<>, fitted, weir::upstream::managed>> pool;
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        stream far;
+        void* const p = pool.write(far, 1 * MiB);
+        pool.deallocate(far, p, 1 * MiB);
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        CHECK(device::pending() == 1);
+        pool->settle();
+        CHECK(device::pending() == 0);
+        void* const q = pool.write(far, 1 * MiB);
+        pool.deallocate(far, q, 1 * MiB);
+        CHECK(device::pending() == 1);
+    } // the end waits too
+    CHECK(device::pending() == 0);
 }
 
 TEST_CASE("stream_ordered: a stream that has lived for a while keeps what it frees, with no event") {
@@ -1126,7 +1231,7 @@ TEST_CASE("stream_ordered: 'settle' vouches for no slab that moved between its l
                          [&] {
                              while (waiting.of("cudaEventSynchronize") == 0)
                                  device::yield();
-                             CHECK(waiting.of("cudaDeviceSynchronize") == 1);
+                             CHECK(waiting.device_waits() == 1);
                              for (void* each : slab) {
                                  CHECK(device::launch(a, {}, {{each, 1 * KiB}}) == cudaSuccess);
                                  pool.deallocate(a, each, 1 * KiB);

@@ -146,3 +146,33 @@ PROBE("what only enqueues beside a global capture is no harm to it") {
         CUDA_OK(graph.end());
     }
 }
+
+PROBE("freeing memory waits for all work on the device, also of a stream that was destroyed, and breaks no capture") {
+    for (bool const destroyed : {false, true}) {
+        CAPTURE(destroyed);
+        stream captured;
+        event passed;
+        device_bytes memory(std::size_t{64} << 20);
+        void* other = nullptr;
+        CUDA_MUST(cudaMalloc(&other, 1));
+        cudaStream_t work = nullptr;
+        CUDA_MUST(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking));
+        for (int turn = 0; turn < 200; ++turn)
+            CUDA_OK(cudaMemsetAsync(memory, turn, std::size_t{64} << 20, work));
+        CUDA_OK(cudaEventRecord(passed, work));
+        if (destroyed)
+            CUDA_OK(cudaStreamDestroy(work));
+        {
+            capture graph(captured, cudaStreamCaptureModeGlobal);
+            cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+            CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+            CUDA_OK(cudaFree(other));
+            CUDA_OK(cudaEventQuery(passed));
+            CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+            CHECK(status_of(captured) == cudaStreamCaptureStatusActive);
+            CUDA_OK(graph.end());
+        }
+        if (!destroyed)
+            CUDA_OK(cudaStreamDestroy(work));
+    }
+}

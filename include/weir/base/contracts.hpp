@@ -125,8 +125,16 @@ template <class R>
 using settles = decltype(std::declval<R&>().settle());
 template <class R, class Stream>
 using borrows = decltype(std::declval<R&>().borrow(std::size_t{}, std::size_t{}, std::declval<Stream>()));
+template <class R>
+using strands = decltype(std::declval<R&>().strand(range{}));
 template <class R, class Stream>
 using gathers = decltype(std::declval<R&>().gather(std::declval<Stream>()));
+template <class R>
+using reclaims = decltype(std::declval<R&>().reclaim());
+template <class R>
+using waits = when<std::is_same_v<decltype(std::declval<R&>().wait()), bool>>;
+template <class R>
+using counts_unsettled = size_type_of<decltype(std::declval<R&>().unsettled_bytes())>;
 template <class R>
 using counts_uses = when<std::is_same_v<decltype(std::declval<R&>().used()), usage>>;
 template <class R>
@@ -199,6 +207,11 @@ constexpr bool require_rule() {
     static_assert(holds<says_what_it_promises, R>,
                   "weir: the reuse slot needs 'static constexpr bool' members 'thread_safe', 'orders_streams' and "
                   "'waits_before_growing'");
+    if constexpr (holds<binds, R, Placement> && holds<says_what_it_promises, R>)
+        if constexpr (R::waits_before_growing)
+            static_assert(holds<borrows, typename R::template over<Placement>, on_host_t>,
+                          "weir: the reuse slot's rule says 'waits_before_growing', so its 'over' needs 'range "
+                          "borrow(std::size_t bytes, std::size_t alignment, stream_ref)'");
     return true;
 }
 
@@ -212,6 +225,15 @@ constexpr bool require_reuse() {
     static_assert(holds<reuse_adds, R, Stream>, "weir: the reuse slot's 'over' needs 'void add(range, stream_ref)'");
     static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
     static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
+    if constexpr (holds<gathers, R, Stream>)
+        static_assert(holds<reclaims, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");
+    if constexpr (holds<gathers, R, Stream> && holds<borrows, R, Stream>) {
+        static_assert(holds<waits, R>, "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool wait()', "
+                                       "true where something was in flight");
+        static_assert(holds<counts_unsettled, R>,
+                      "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'std::size_t "
+                      "unsettled_bytes()', which 'settle' would free");
+    }
     return true;
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How does a number of bytes read in a report?
+// How do reports and refusals read?
 //
-// With a binary unit and two decimals, cut and not rounded, where it is not whole: '256 B', '1.50 MiB', '8 GiB'.
+// A number of bytes has a binary unit and two decimals, cut and not rounded, where it is not whole: '256 B', '1.50 MiB',
+// '8 GiB'.
 //
 // cost:      a string; reports only.
 // not for:   what a program reads: those get plain numbers.
@@ -47,6 +48,21 @@ inline std::string report_text(memory_report const& facts, char const* kind) {
            count_text(facts.chunks, " chunk") + ", largest free " + bytes_text(facts.largest_free_bytes) + ", limit " +
            (facts.limit_bytes == SIZE_MAX ? "none" : bytes_text(facts.limit_bytes)) +
            (facts.lost_bytes == 0 ? "" : ", " + bytes_text(facts.lost_bytes) + " not handed out again");
+}
+
+/// Why a pool of `kind` memory has no room for a block that needs a chunk of `chunk_bytes` bytes (0: no chunk can hold it).
+inline std::string refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t refused_bytes, char const* kind) {
+    if (chunk_bytes == 0)
+        return "no block of this pool can have that size and alignment; ask for less";
+    std::string const chunk = "another chunk of " + std::to_string(chunk_bytes) + " bytes";
+    if (!at_limit)
+        return std::string("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
+               "; free something, here or in another pool";
+    return "no free range is large enough and the pool's limit leaves no room for " + chunk +
+           (refused_bytes == 0
+                ? ""
+                : ", while the upstream refuses to take " + std::to_string(refused_bytes) + " free bytes back") +
+           "; raise pool_options::limit or free something";
 }
 
 } // namespace v0

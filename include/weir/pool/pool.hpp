@@ -34,6 +34,7 @@
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/identity.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -84,10 +85,11 @@ public:
     }
 
     /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and when there is
-    /// no room. For work enqueued on `stream` from now on. Makes no driver call unless the pool must grow, and
-    /// never blocks on a device unless the pool is at its limit. Throws usage_error (alignment; a stream of another
-    /// device or, where identity is checked, one that is being captured), cuda_error, and std::bad_alloc when the
-    /// host has no memory for the bookkeeping; the pool is then as it was.
+    /// no room. For work enqueued on `stream` from now on. Makes no driver call unless the pool must grow. Blocks on the
+    /// device only where it grows and a chunk is wholly free, which goes back first; at the limit; and where streams that
+    /// are gone left too much behind (stream_ordered_tuning). Throws usage_error (alignment; a stream of another device
+    /// or, where identity is checked, one that is being captured), cuda_error, and std::bad_alloc when the host has no
+    /// memory for the bookkeeping; the pool is then as it was.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
@@ -100,13 +102,18 @@ public:
         return reinterpret_cast<void*>(block.offset);
     }
 
-    /// Takes a block back, ordered on `stream`; `bytes` and `alignment` are those of the allocation. Null does
-    /// nothing. What a captured stream frees is not handed out again, since its graph may use it at each launch. Never
-    /// blocks on a device.
+    /// Takes a block back, ordered on `stream` (a default stream: the pool's device's and the current device's); `bytes`
+    /// and `alignment` are those of the allocation. Null does nothing. What a captured stream frees is not handed out
+    /// again, since its graph may use it at each launch. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = default_alignment) noexcept {
-        if (p)
-            rule_.give(range{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)}, stream);
+        if (!p)
+            return;
+        range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
+        if (stream_ordered && is_default_stream(stream) && !stream.is_host() && device() != any_device)
+            give_by_default(block, stream);
+        else
+            rule_.give(block, stream);
     }
 
     /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Call it after
@@ -130,8 +137,8 @@ public:
         return before - held_.bytes();
     }
 
-    /// Blocks until all enqueued work is done; then every freed byte may go to any stream. Breaks the captures that
-    /// are under way on the device, as cudaDeviceSynchronize does. Throws cuda_error.
+    /// Blocks until all enqueued work is done; then every freed byte may go to any stream. Breaks no capture, but where
+    /// the device has not a byte left (runtime/device_wait.hpp). Throws cuda_error.
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds. The caller knows that nothing uses
@@ -178,18 +185,7 @@ public:
     /// Why an allocation of `bytes` bytes finds no room now.
     std::string refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const needed = chunk_for(bytes, alignment);
-        if (needed == 0)
-            return "no block of this pool can have that size and alignment; ask for less";
-        if (!held_.has_room(needed)) {
-            std::size_t const refused = held_.refused_bytes();
-            return "no free range is large enough and the pool's limit leaves no room for another chunk of " +
-                   std::to_string(needed) + " bytes" +
-                   (refused == 0 ? "" : ", while the upstream refuses to take " + std::to_string(refused) + " free bytes back") +
-                   "; raise pool_options::limit or free something";
-        }
-        return std::string("no free range is large enough and the upstream (") + name_of(space) +
-               " memory) has no room for another chunk of " + std::to_string(needed) +
-               " bytes; free something, here or in another pool";
+        return refusal_text(needed, !held_.has_room(needed), held_.refused_bytes(), name_of(space));
     }
 
 private:
@@ -199,15 +195,7 @@ private:
     using growth_lock = std::conditional_t<thread_safe, mutex, no_lock>;
     using holdings_of = holdings<Upstream, std::conditional_t<thread_safe, spin_lock, no_lock>>;
 
-    static int ordinal_of(Upstream const& upstream) noexcept {
-        if constexpr (contracts::holds<contracts::says_ordinal, Upstream>)
-            return upstream.ordinal();
-        else
-            return any_device;
-    }
-
-    // The bytes of a chunk that has room for the block if it starts at a multiple of `base`: whole pages; 0 if that
-    // overflows.
+    // The whole pages of a chunk that has room for the block if it starts at a multiple of `base`; 0 on overflow.
     static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
                                            std::size_t base = usual_alignment()) noexcept {
         return align_up(Placement::needs(bytes, alignment, base), holdings_of::granularity());
@@ -219,10 +207,27 @@ private:
         return page > Upstream::alignment ? page : Upstream::alignment;
     }
 
-    // The ladder above the first try. Whoever waits for a device holds no lock, so that the others go on.
+    // A default stream is the current device's. The block's uses may be on the pool's device's all the same, as when a
+    // container ends while another device is current: the free waits for both.
+    [[gnu::noinline]] void give_by_default(range block, stream_ref stream) noexcept {
+        try {
+            if constexpr (contracts::holds<contracts::notes_uses, rule, stream_ref>)
+                if (current_device() != device())
+                    rule_.used_on(block, stream);
+            device_guard const guard(device());
+            return rule_.give(block, stream);
+        } catch (...) { // CUDA does not answer, or that stream is captured
+        }
+        if constexpr (contracts::holds<contracts::strands, rule>)
+            rule_.strand(block);
+    }
+
+    // The ladder above the first try. Whoever waits for events holds no lock, so that the others go on.
     range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (Placement::rounded(bytes, alignment) > limit_bytes())
             return range{}; // waiting would not help
+        if constexpr (gathers)
+            rule_.reclaim();
         if constexpr (Reuse::waits_before_growing) {
             if (range const block = search(bytes, alignment, stream, false))
                 return block;
@@ -234,26 +239,24 @@ private:
         if constexpr (contracts::holds<contracts::borrows, rule, stream_ref>) {
             if (range const block = rule_.borrow(bytes, alignment, stream))
                 return block;
-            if constexpr (gathers)
-                return await(bytes, alignment, stream);
-            else
-                return search(bytes, alignment, stream);
+            return await(bytes, alignment, stream);
         }
         return range{};
     }
 
-    // The last rung. What other threads free meanwhile may be in flight again, so one wait may not be enough; but where
-    // they take whatever comes free, nobody waits for ever.
+    // What other threads free meanwhile may be in flight again, so one wait may not do; but nobody waits for ever.
     range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        for (int waits = 0; waits < most_waits; ++waits) {
-            bool const waited = rule_.wait();
-            if (range const block = search(bytes, alignment, stream))
-                return block;
-            if (waited)
-                continue;
-            if (rule_.unsettled_bytes() == 0)
-                return range{}; // all that is free is within reach
-            rule_.settle();
+        if constexpr (gathers) {
+            for (int waits = 0; waits < most_waits; ++waits) {
+                bool const waited = rule_.wait();
+                if (range const block = search(bytes, alignment, stream))
+                    return block;
+                if (waited)
+                    continue;
+                if (rule_.unsettled_bytes() == 0)
+                    return range{}; // all that is free is within reach
+                rule_.settle();
+            }
         }
         return search(bytes, alignment, stream);
     }
@@ -261,11 +264,6 @@ private:
     // What needs no wait. One thread at a time: the others find what this one got.
     range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
         lock_guard<growth_lock> const lock(growth_lock_);
-        range const block = again(bytes, alignment, stream);
-        return block || !may_grow ? block : grow_and_take(bytes, alignment, stream);
-    }
-
-    range again(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         range block = rule_.take(bytes, alignment, stream);
         if constexpr (gathers) {
             if (!block) {
@@ -273,7 +271,7 @@ private:
                 block = rule_.take(bytes, alignment, stream);
             }
         }
-        return block;
+        return block || !may_grow ? block : grow_and_take(bytes, alignment, stream);
     }
 
     range grow_and_take(std::size_t bytes, std::size_t alignment, stream_ref stream) {

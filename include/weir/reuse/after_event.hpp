@@ -24,6 +24,7 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/second_uses.hpp>
@@ -103,6 +104,18 @@ struct after_event {
                 look();
         }
 
+        /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
+        void strand(range block) noexcept {
+            waiting last{block, second_.take(block.offset), any_device};
+            lock_guard<mutex> const lock(mutex_);
+            used_.gave(block);
+            try {
+                stranded_.push_back(std::move(last));
+            } catch (...) {
+                used_.lost_bytes += block.bytes;
+            }
+        }
+
         void add(range chunk, stream_ref) {
             lock_guard<mutex> const lock(mutex_);
             if constexpr (contracts::fences<Placement>)
@@ -118,8 +131,7 @@ struct after_event {
             return placement_.remove(chunk);
         }
 
-        /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error;
-        /// also while a graph is captured, whose capture breaks, if a free could not record its event.
+        /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error.
         void settle() {
             growing_array<waiting> found;
             {
@@ -128,7 +140,7 @@ struct after_event {
             }
             try {
                 if (!found.empty())
-                    synchronize_devices();
+                    wait_for_device(ordinal_); // of no device: it may be in use on any
                 for (waiting const& each : found)
                     for (event const& use : each.uses)
                         use.synchronize();
@@ -220,17 +232,6 @@ struct after_event {
                 } catch (...) {
                     used_.lost_bytes += each.block.bytes;
                 }
-            }
-        }
-
-        // Where the rule has no device of its own, a stranded block may be in use on any.
-        void synchronize_devices() const {
-            int count = 1;
-            if (ordinal_ == any_device)
-                check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-            for (int each = 0; each < count; ++each) {
-                device_guard const guard(ordinal_ == any_device ? each : ordinal_);
-                check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
             }
         }
 

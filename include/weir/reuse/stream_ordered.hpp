@@ -92,16 +92,21 @@ struct stream_ordered {
         void give(range block, stream_ref stream) noexcept {
             try {
                 Identity::require_no_capture(stream);
-                auto const own = enter(stream, false);
-                own->count(block, -1);
-                if (uses_.any())
-                    if (growing_array<event> uses = uses_.take(block.offset); !uses.empty())
-                        return own->defer(block, std::move(uses), stream);
-                if (!own->put_recent(block))
-                    own->put(block, stream);
+                if (!uses_.any()) {
+                    auto const own = enter(stream, false);
+                    if (own->put_recent(block) || own->put(block, stream))
+                        return own->count(block, -1);
+                }
             } catch (...) { // the pool cannot use a set of the stream's
-                give_unplaced(block, stream);
             }
+            give_slowly(block, stream);
+        }
+
+        /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
+        void strand(range block) noexcept {
+            auto const settled = sets_.settled();
+            settled->count(block, -1);
+            settled->strand(block, uses_.take(block.offset));
         }
 
         /// Rung 3: fresh bytes, for `stream` first. Throws as take, and then the bytes are not kept.
@@ -147,9 +152,14 @@ struct stream_ordered {
         bool wait() { return sets_.wait(); }
 
         /// Blocks until all work on the streams' devices is done; then anyone may have everything freed before the
-        /// call, but for streams on which another thread frees meanwhile. Throws cuda_error, also while a graph is
-        /// captured, whose capture breaks.
+        /// call, but for streams on which another thread frees meanwhile. Throws cuda_error, std::bad_alloc.
         void settle() { sets_.settle(); }
+
+        /// The same where streams that are gone left more than Tuning::stranded_bytes behind, which nothing else frees.
+        void reclaim() {
+            if (sets_.stranded_bytes() > Tuning::stranded_bytes)
+                sets_.settle();
+        }
 
         /// The work before the present end of `stream` uses the block at `block.offset`: its free waits for it.
         void used_on(range block, stream_ref stream) { uses_.add(block.offset, stream); }
@@ -278,11 +288,23 @@ struct stream_ordered {
             sets_.settled()->strand(stock, {}, true);
         }
 
+        // Takes back a block that other streams use, or whose stream's handle was another's before.
+        [[gnu::noinline]] void give_slowly(range block, stream_ref stream) noexcept {
+            growing_array<event> uses = uses_.take(block.offset);
+            try {
+                Identity::require_no_capture(stream);
+                auto const own = enter(stream);
+                if (uses.empty() ? own->put(block, stream) : own->defer(block, std::move(uses), stream))
+                    return own->count(block, -1);
+            } catch (...) {
+            }
+            give_unplaced(block, std::move(uses), stream);
+        }
+
         // Takes back a block whose stream has no set, or none that may be used now: it is captured, of another device,
         // or unknown to CUDA, or the host has no memory. An event of the block's own stands for it where it can; else
         // only 'settle' frees it.
-        [[gnu::noinline]] void give_unplaced(range block, stream_ref stream) noexcept {
-            growing_array<event> uses = uses_.take(block.offset);
+        void give_unplaced(range block, growing_array<event> uses, stream_ref stream) noexcept {
             bool captured = false;
             bool placed = false;
             try {

@@ -11,6 +11,7 @@
 // not for:   fast paths: allocation from memory already held needs no current device.
 
 #include <cuda_runtime_api.h>
+#include <weir/base/contracts.hpp>
 #include <weir/runtime/check.hpp>
 
 namespace weir {
@@ -24,6 +25,15 @@ inline int current_device() {
     int ordinal = 0;
     check(cudaGetDevice(&ordinal), "cudaGetDevice");
     return ordinal;
+}
+
+/// The device of a part that says one with `ordinal()`; any_device for others.
+template <class Part>
+int ordinal_of(Part const& part) noexcept {
+    if constexpr (contracts::holds<contracts::says_ordinal, Part>)
+        return part.ordinal();
+    else
+        return any_device;
 }
 
 /// Makes a device current for this thread until the end of the scope.

@@ -97,24 +97,20 @@ inline void synchronize(stream_ref stream) {
         check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
 }
 
-/// The ordinal of the device that `stream` belongs to; the current device for the host and, before CUDA 12.8,
-/// for every stream. Breaks the capture of a stream that is being captured: ask 'is_capturing' first. Throws
-/// cuda_error.
+/// The ordinal of the device that `stream` belongs to; the current device for the host. Breaks the capture of a stream
+/// that is being captured: ask 'is_capturing' first. Throws cuda_error.
 inline int device_of(stream_ref stream) {
     int ordinal = 0;
-#if CUDART_VERSION >= 12080
-    if (!stream.is_host()) {
+    if (stream.is_host())
+        check(cudaGetDevice(&ordinal), "cudaGetDevice");
+    else
         check(cudaStreamGetDevice(stream.get(), &ordinal), "cudaStreamGetDevice");
-        return ordinal;
-    }
-#endif
-    check(cudaGetDevice(&ordinal), "cudaGetDevice");
     return ordinal;
 }
 
 /// CUDA's name for the stream itself: unique for the life of the process, while handles are used again as soon
 /// as a stream is destroyed. Breaks the capture of a stream that is being captured: ask 'is_capturing' first.
-/// 50 ns. Throws cuda_error.
+/// 22 ns. Throws cuda_error.
 inline unsigned long long id_of(stream_ref stream) {
     unsigned long long id = 0;
     check(query_id(stream.get(), &id), "cudaStreamGetId");

@@ -23,10 +23,10 @@
 // cost:      put and take of a size freed lately: a few instructions. 2 KiB a stream.
 // not for:   deciding whose bytes to take: that is the reuse rule's ladder.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
@@ -48,7 +48,7 @@ public:
 
     spin_lock lock;
     stream_set* next = nullptr; // the next set of the same pool; fixed once published
-    std::atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
+    atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
 
     /// Makes this empty set the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
     void name(stream_ref stream, std::uint64_t as, unsigned long long id, int ordinal) noexcept {
@@ -69,10 +69,9 @@ public:
     bool is_of(unsigned long long id) const noexcept { return id_ == id; }
     /// How often the set was named: what was known of its event holds while this stays the same.
     std::uint64_t names() const noexcept { return names_; }
-    /// The device of its stream.
     int ordinal() const noexcept { return ordinal_; }
 
-    /// Takes back a block whose last use is in this stream's order, if it may stay open; else false.
+    /// Takes back a block whose last use is in this stream's order, if it may stay open.
     bool put_recent(range block) noexcept {
         if (block.bytes > recent_limit_bytes_ || recent_.bytes() > recent_limit_bytes_ - block.bytes ||
             !recent_.put(block))
@@ -81,21 +80,23 @@ public:
         return true;
     }
 
-    /// The same for a block that may not: records the event first. On the host, whose bytes nobody uses any more and
-    /// anyone may have, there is none to record. Never blocks, never throws.
-    [[gnu::noinline]] void put(range block, stream_ref stream) noexcept {
+    /// The same for a block that may not, if the event can be recorded. On the host there is none to record. Never blocks.
+    [[gnu::noinline]] bool put(range block, stream_ref stream) noexcept {
+        if (!stream.is_host() && !close(stream))
+            return false;
         ++arrivals_;
         if (young_frees_ != 0 && --young_frees_ == 0)
             recent_limit_bytes_ = Tuning::recent_bytes; // it has lived for a while: see Tuning::young_frees
-        if (stream.is_host() || close(stream))
-            cover(block);
-        else
-            hold(block);
+        cover(block);
+        return true;
     }
 
-    /// Takes back a block that other streams use up to the events `uses`.
-    void defer(range block, growing_array<event> uses, stream_ref stream) noexcept {
-        keep_back(block, std::move(uses), stream.is_host() || close(stream), false);
+    /// Takes back a block that other streams use up to the events `uses`, which it takes; else false, as put.
+    bool defer(range block, growing_array<event>&& uses, stream_ref stream) noexcept {
+        if (!stream.is_host() && !close(stream))
+            return false;
+        keep_back(block, std::move(uses), true, false);
+        return true;
     }
 
     /// Takes back a block of whose last use nothing is known but `uses`: it waits for 'settle'. A `stock` is not a
@@ -342,7 +343,7 @@ private:
     std::uint64_t arrivals_ = 0;
     std::size_t closed_bytes_ = 0; // deferred ones
     std::size_t lost_bytes_ = 0;
-    std::atomic<std::size_t> offered_bytes_{0};
+    atomic<std::size_t> offered_bytes_{0};
 };
 
 } // namespace v0

@@ -13,21 +13,23 @@
 // cost:      a known stream: one look-up and one spin lock. A new one: a mutex and a few CUDA calls.
 // not for:   deciding who may have which bytes.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/lookup_table.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
 #include <weir/base/spin_lock.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/stream.hpp>
@@ -139,14 +141,16 @@ public:
             own->list_uses(uses);
             moments.push_back(moment{each, own->arrivals(), own->ordinal() == any_device ? ordinal_ : own->ordinal()});
         }
-        for (std::size_t i = 0; i < moments.size(); ++i) {
-            bool done = false;
-            for (std::size_t j = 0; j < i && !done; ++j)
-                done = moments[j].ordinal == moments[i].ordinal;
-            if (done)
-                continue;
-            device_guard const guard(moments[i].ordinal);
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        if (ordinal_ == any_device && settled()->open_bytes() != 0) {
+            wait_for_device(any_device); // nobody knows where these bytes were in use
+        } else {
+            for (std::size_t i = 0; i < moments.size(); ++i) {
+                bool done = moments[i].ordinal == any_device; // the host's
+                for (std::size_t j = 0; j < i && !done; ++j)
+                    done = moments[j].ordinal == moments[i].ordinal;
+                if (!done)
+                    wait_for_device(moments[i].ordinal);
+            }
         }
         wait_for(uses); // on streams of other devices
         for (moment const& then : moments) {
@@ -154,6 +158,17 @@ public:
             if (own->arrivals() == then.arrivals)
                 own->settle();
         }
+    }
+
+    /// What streams that are gone left without an event, in bytes. Each that left anything counts for a MiB at least,
+    /// since every search walks past it.
+    std::size_t stranded_bytes() noexcept {
+        std::size_t sum = 0;
+        for (Set* each = first(); each; each = each->next)
+            if (each != host_ && each->key.load(std::memory_order_relaxed) == 0)
+                if (std::size_t const left = locked(*each)->open_bytes())
+                    sum += left < MiB ? MiB : left;
+        return sum;
     }
 
     /// Bytes that no event makes anyone's, but 'settle' does.
@@ -291,7 +306,7 @@ private:
     int ordinal_;
     mutex mutex_;         // serialises 'create'
     lookup_table<Set> table_;
-    std::atomic<Set*> first_{nullptr};
+    atomic<Set*> first_{nullptr};
     Set* host_ = nullptr;      // the first one made
     std::size_t count_ = 0;
     std::size_t look_for_empty_at_ = 16; // sets; doubles when none was empty, so that looking stays cheap

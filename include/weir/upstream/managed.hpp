@@ -29,7 +29,6 @@ public:
     static constexpr std::size_t alignment = 256;
     static constexpr memory_space space = memory_space::managed;
     static constexpr std::size_t granularity = 2 * MiB;
-    static constexpr bool release_waits = true; // for all work on the device
 
     /// `ordinal`: the device to allocate under; any_device: the one that is current now. Throws cuda_error.
     explicit managed(int ordinal = any_device) : ordinal_(ordinal == any_device ? current_device() : ordinal) {}

@@ -38,7 +38,6 @@ public:
     static constexpr std::size_t alignment = 256;
     static constexpr memory_space space = memory_space::pinned;
     static constexpr std::size_t granularity = 64 * KiB;
-    static constexpr bool release_waits = true; // for all work on the device
 
     /// A chunk of `bytes` bytes, or null when the host cannot lock that much. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {

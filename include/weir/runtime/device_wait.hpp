@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does one wait for all work on a device, whoever enqueued it, and break nobody's capture?
+//
+// cudaDeviceSynchronize breaks every capture that is under way on the device. cudaFree waits just as long, also for the
+// work of streams that have been destroyed, and in a thread of relaxed capture mode it leaves captures alone (a probe of
+// the conformance suite; CUDA 13.0). Only where the device has no byte left to give is cudaDeviceSynchronize called.
+//
+// order:    what was enqueued on the device before the call is over after it.
+// cost:     two driver calls, and the wait.
+// not for:  one stream or event: see stream.hpp and event.hpp.
+
+#include <cuda_runtime_api.h>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Blocks until all work on the device is done; any_device: on every device of the machine, which makes CUDA ready on
+/// each. Any thread. Throws cuda_error.
+inline void wait_for_device(int ordinal) {
+    if (ordinal == any_device) {
+        int count = 0;
+        check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+        for (int each = 0; each < count; ++each)
+            wait_for_device(each);
+        return;
+    }
+    device_guard const guard(ordinal);
+    capture_mode_guard const relaxed;
+    void* p = nullptr;
+    if (out_of_room(cudaMalloc(&p, 1), "cudaMalloc"))
+        return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    cudaError_t const error = cudaFree(p);
+    if (!succeeded(error))
+        static_cast<void>(succeeded(cudaFree(p))); // once more, so that nothing leaks
+    check(error, "cudaFree");
+}
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <weir/runtime/device_wait.hpp>
+#ifdef WEIR_SIMULATED_CUDA
+#include <simulated_cuda/simulated_cuda.hpp>
+#endif
+
+using weir::wait_for_device;
+
+TEST_CASE("device_wait: all that was enqueued is over, whoever did it") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        cudaEvent_t passed = nullptr;
+        REQUIRE(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming) == cudaSuccess);
+        void* p = nullptr;
+        REQUIRE(cudaMalloc(&p, 1024) == cudaSuccess);
+        CHECK(cudaMemsetAsync(p, 1, 1024, s) == cudaSuccess);
+        CHECK(cudaEventRecord(passed, s) == cudaSuccess);
+        wait_for_device(0);
+        CHECK(cudaEventQuery(passed) == cudaSuccess);
+        CHECK(cudaMemsetAsync(p, 2, 1024, s) == cudaSuccess);
+        CHECK(cudaEventRecord(passed, s) == cudaSuccess);
+        wait_for_device(weir::any_device);
+        CHECK(cudaEventQuery(passed) == cudaSuccess);
+        CHECK(cudaEventDestroy(passed) == cudaSuccess);
+        CHECK(cudaFree(p) == cudaSuccess);
+    });
+}
+
+TEST_CASE("device_wait: breaks no capture") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        support::capture graph(s);
+        wait_for_device(0);
+        CHECK(graph.unbroken());
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+
+namespace device = simulated_cuda;
+
+TEST_CASE("device_wait: waits for streams that were destroyed, on the device that is named") {
+    device::world const here(device::config{}.late().with_devices(2), support::report_all);
+    for (int const current : {0, 1}) {
+        CAPTURE(current);
+        CHECK(cudaSetDevice(1) == cudaSuccess);
+        cudaStream_t s = nullptr;
+        REQUIRE(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+        CHECK(device::launch(s, {}, {}) == cudaSuccess);
+        CHECK(cudaStreamDestroy(s) == cudaSuccess);
+        CHECK(cudaSetDevice(current) == cudaSuccess);
+        CHECK(device::pending() == 1);
+        wait_for_device(0);
+        CHECK(device::pending() == 1);
+        wait_for_device(1);
+        CHECK(device::pending() == 0);
+        int now = -1;
+        CHECK(cudaGetDevice(&now) == cudaSuccess);
+        CHECK(now == current);
+    }
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+}
+
+TEST_CASE("device_wait: where the device has no byte left it waits all the same") {
+    device::world const here(device::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    CHECK(device::launch(s, {}, {}) == cudaSuccess);
+    device::fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation, device::lasting::for_ever);
+    wait_for_device(0);
+    device::clear_faults();
+    CHECK(device::pending() == 0);
+}
+
+TEST_CASE("device_wait: a call that fails is named, and nothing leaks") {
+    for (std::uint64_t k = 1;; ++k) {
+        CAPTURE(k);
+        device::world const here(device::config{}.late(), support::report_all);
+        device::fail_call(k, cudaErrorUnknown);
+        try {
+            wait_for_device(0);
+        } catch (weir::cuda_error const& error) { // leaving the relaxed mode is tried twice, and may fail unseen
+            CHECK(error.code() == static_cast<int>(cudaErrorUnknown));
+        }
+        bool const struck = device::failed_calls() != 0;
+        device::clear_faults();
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+        if (!struck)
+            break;
+    }
+}
+
+#endif
