@@ -2,19 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns the JSON of bench runs into tables and a picture.
 
-    report.py [--text] [--csv FILE] [--markdown FILE] [--svg FILE] [--title TEXT] RUN.json...
+    report.py [--text] [--csv FILE] [--markdown FILE] [--svg FILE] [--title TEXT] [--replay FILE] [--readme FILE] RUN...
 
-Every file is Google Benchmark's JSON of weir-bench; names are question/case/pool. A figure is the median over
-the repetitions, with the least and the greatest; of a slow pool there are fewer. --text prints a compact table: median and, in per cent of it,
-how far the repetitions lie apart. Standard library only.
+RUN is Google Benchmark's JSON of weir-bench, or run.sh's raw.tar.gz, which holds such files; names are
+question/case/pool. A figure is the median over the repetitions, with the least and the greatest; of a slow pool there
+are fewer. --text prints a compact table: median and, in per cent of it, how far the repetitions lie apart. --replay
+names what 'replay --csv TRACE...' printed on the same machine. A Markdown file that is there keeps what stands in it
+from the line '## What to read into it' on: that part is written by hand. --readme puts the figures between the lines
+'<!-- figures -->' and '<!-- end of figures -->' of a README. Standard library only.
 """
 import argparse
 import csv
 import html
 import json
 import math
+import pathlib
+import re
 import statistics
 import sys
+import tarfile
+import textwrap
 
 QUESTIONS = {
     "pairs": "Allocate and free a block of one size, one stream: ns a pair",
@@ -36,7 +43,11 @@ COUNTERS = {  # and what stands behind the figure
     "host_B_per_stream": "host B a stream", "host_KiB_per_pool": "host KiB a pool", "destroy_ms": "ms to destroy",
     "percent_over_bare": "% over no allocation", "percent_slower": "% slower than early", "cold_ns": "ns cold",
     "Mcalls_per_s": "million a second"}
+LESS_IS_BETTER = ("device_MiB", "host_B_per_block", "host_B_half_freed", "host_B_per_stream", "host_KiB_per_pool",
+                  "destroy_ms", "percent_over_bare", "cold_ns")
 SHARE = "WEIR_BENCH_SHARE is spent"  # what the harness says of a repetition that it left out
+BY_HAND = "## What to read into it"
+BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 class Figure:
@@ -50,16 +61,28 @@ class Figure:
         return statistics.median(self.times)
 
 
+def runs_in(paths):
+    """(name, run) for every file of JSON, also of those in an archive, in the order of their names."""
+    found = []
+    for path in paths:
+        try:
+            if tarfile.is_tarfile(path):
+                with tarfile.open(path) as archive:
+                    for member in archive:
+                        if member.name.endswith(".json"):
+                            found.append((member.name, json.load(archive.extractfile(member))))
+            else:
+                with open(path, encoding="utf-8") as file:
+                    found.append((path, json.load(file)))
+        except (OSError, ValueError) as error:
+            print(f"report.py: {path} is left out: {error}", file=sys.stderr)
+    return sorted(found, key=lambda each: each[0])
+
+
 def read(paths):
     """{question: {case: {pool: Figure}}} in the order of the program, and the context of the first file."""
     entries, context = [], {}
-    for path in paths:
-        try:
-            with open(path, encoding="utf-8") as file:
-                run = json.load(file)
-        except (OSError, ValueError) as error:
-            print(f"report.py: {path} is left out: {error}", file=sys.stderr)
-            continue
+    for _, run in runs_in(paths):
         context = context or run.get("context", {})
         entries += [entry for entry in run.get("benchmarks", []) if entry.get("run_type") != "aggregate"]
     # Interleaved runs are written in the order in which they ended; families are numbered as they were registered.
@@ -166,7 +189,9 @@ def facts(context):
             yield f"version of `{key[len('version/'):]}`", str(context[key])
 
 
-def markdown(figures, context, title, picture, path):
+def markdown(figures, context, title, picture, path, replayed):
+    there = pathlib.Path(path).read_text(encoding="utf-8") if pathlib.Path(path).exists() else ""
+    kept = there[there.index(BY_HAND):] if BY_HAND in there else ""
     with open(path, "w", encoding="utf-8") as out:
         print(f"# {title or context.get('device', 'bench')}\n", file=out)
         print("Medians of host-side nanoseconds over the repetitions (least to greatest); method: README.md.", file=out)
@@ -196,9 +221,158 @@ def markdown(figures, context, title, picture, path):
                             cell += f"; {number(statistics.median(figure.counters[counter]))} {COUNTERS[counter]}"
                     cells.append(cell)
                 print(f"| `{pool}` | " + " | ".join(cells) + " |", file=out)
-        for question, case, pool, figure in rows(figures):
-            if figure.error:
-                print(f"\nFailed: {question}/{case}/{pool}: {figure.error}", file=out)
+        print_errors(figures, out)
+        print_behind(figures, replayed, out)
+        if replayed:
+            print_replay(replayed, out)
+        if kept:
+            print("\n" + kept.strip(), file=out)
+
+
+def print_errors(figures, out):
+    """What did not run, and what ran less often than the rest."""
+    errors = {}
+    for question, case, pool, figure in rows(figures):
+        if figure.error:
+            errors.setdefault((figure.error, bool(figure.times)), {}).setdefault(f"{question}/{case}", []).append(pool)
+    for (error, has_times), cases in errors.items():
+        what = "Of fewer repetitions (the CSV says of how many)" if has_times else "Not run"
+        print(f"\n{what}: {error}: " + "; ".join(
+            f"{case}: " + ", ".join(f"`{pool}`" for pool in pools) for case, pools in cases.items()), file=out)
+
+
+def print_behind(figures, replayed, out):
+    """Every figure of a pool of weir's that is worse than PEER's."""
+    lines, same = [], []
+    for question, case, pool, figure in rows(figures):
+        peer = figures[question][case].get(PEER)
+        if not pool.startswith("weir::") or not figure.times or not peer or not peer.times:
+            continue
+        if pool == "weir::driver_pool":
+            same.append(figure.median / peer.median)
+            continue
+        where = f"{question}/{case}"
+        if figure.median > peer.median:
+            lines.append((where, "ns", pool, figure.median, peer.median))
+        for counter in LESS_IS_BETTER:
+            if counter in figure.counters and counter in peer.counters:
+                own, other = (statistics.median(f.counters[counter]) for f in (figure, peer))
+                if own > other:
+                    lines.append((where, COUNTERS[counter], pool, own, other))
+    for trace, pools in replayed.items():
+        other = pools.get("driver_pool")
+        for pool in ("device_pool", "composed_pool"):
+            if other and (own := pools.get(pool)):
+                if own["ns"] > other["ns"]:
+                    lines.append((f"replay/{trace}", "ns an operation", pool, own["ns"], other["ns"]))
+                if own["held"] > other["held"]:
+                    lines.append((f"replay/{trace}", "reserved over requested", pool, own["held"], other["held"]))
+    print(f"\n## Where a pool of weir's is behind {PEER}\n", file=out)
+    if lines:
+        print(f"Every median that is worse than {PEER}'s: slower, or more memory held. In the replay, which is below, that is\n"
+              "`driver_pool`.\n", file=out)
+        print(f"| where | what | pool | its | {PEER}'s | times |\n|---|---|---|---:|---:|---:|", file=out)
+    else:
+        print("In no case.", file=out)
+    together = {}  # pools of one figure in one line
+    for where, what, pool, own, other in lines:
+        together.setdefault((where, what, own, other), []).append(f"`{pool}`")
+    for (where, what, own, other), pools in together.items():
+        digits = (lambda x: f"{x:.3f}") if what.startswith("reserved") else number
+        print(f"| {where} | {what} | {', '.join(pools)} | {digits(own)} | {digits(other)} | " +
+              (f"{own / other:.2f} |" if other > 0 else "- |"), file=out)
+    if same:
+        print(f"\n`weir::driver_pool`, the same pool of CUDA's behind a guard, is above it in {sum(r > 1 for r in same)} of "
+              f"{len(same)} medians: {min(same):.2f} to {max(same):.2f} times.", file=out)
+
+
+def read_replay(path):
+    """{trace: {pool: {held, ns, calls, failures}}} of what 'replay --csv' printed; {} for no path."""
+    found = {}
+    if path:
+        with open(path, encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                found.setdefault(row["trace"], {})[row["pool"]] = {
+                    "held": int(row["peak_reserved_bytes"]) / int(row["peak_requested_bytes"]),
+                    "ns": float(row["ns_per_op"]), "calls": int(row["driver_calls"]), "failures": int(row["failures"])}
+    return found
+
+
+def print_replay(replayed, out):
+    failures = sum(each["failures"] for pools in replayed.values() for each in pools.values())
+    print("\n## Replay of real traces: peak reserved over peak requested\n", file=out)
+    print(f"`replay --csv TRACE...` (`examples/replay`), same machine and commit; allocations refused: {failures}. `cub` has its "
+          "defaults here: it keeps 6 MB at most.", file=out)
+    for what, show, intro in (("held", lambda x: f"{x:.3f}", ""),
+                              ("ns", lambda x: f"{x:,.0f}", "The same: nanoseconds an operation, from a cold pool, growth included."),
+                              ("calls", lambda x: f"{x:,}", "The same: driver calls.")):
+        print(f"\n{intro}\n" if intro else "", file=out)
+        print("| pool | " + " | ".join(title_of(trace) for trace in replayed) + " |\n|---|" + "---:|" * len(replayed), file=out)
+        for pool in dict.fromkeys(pool for pools in replayed.values() for pool in pools):
+            print(f"| `{pool}` | " + " | ".join(show(pools[pool][what]) if pool in pools else "-" for pools in replayed.values()) +
+                  " |", file=out)
+
+
+README_ROWS = (  # what README.md shows: question, case, in words
+    ("pairs", "256_B", "a pair of 256 B on one stream"),
+    ("pairs", "32_MiB", "a pair of 32 MiB on one stream"),
+    ("random_sizes", "10000_live", "a call, random sizes to 1 MiB, 10,000 live"),
+    ("threads", "16_threads_own_streams", "a pair of 4 KiB, 16 threads, own streams (wall)"),
+    ("handover", "producer_consumer", "a block that changes threads and streams"),
+)
+NO_STREAMS = "thrust::disjoint_pool"
+
+
+def for_readme(figures, context, replayed):
+    """The README's tables: the best peer of each row by name, and memory."""
+    median = lambda question, case, pool: (f := figures.get(question, {}).get(case, {}).get(pool)) and f.times and f.median
+    shown = lambda ns: number(ns) if ns else "-"
+    paragraph = lambda words: textwrap.fill(words, 119, break_long_words=False, break_on_hyphens=False)
+    lines = [paragraph(
+        f"Host-side nanoseconds, medians of one run on an {context.get('device', '?').replace('NVIDIA ', '')} (driver "
+        f"{context.get('nvidia_driver', '?')}, CUDA {context.get('cuda_runtime', '?')}, weir {context.get('commit', '?')}; "
+        f"`{context.get('command', '?')}`), all pools in the same run. [bench/results/h200.md](bench/results/h200.md) has the "
+        "spread, more pools, more questions, and a list of all figures in which weir is behind."), "",
+        f"| | `device_pool` | `promised_device_pool` | {PEER} | the best other peer that orders streams |", "|---|---:|---:|---:|---|"]
+    apart = []
+    for question, case, words in README_ROWS:
+        others = {pool: figure.median for pool, figure in figures.get(question, {}).get(case, {}).items()
+                  if kind(pool) in ("peer", "plugin") and pool not in (PEER, NO_STREAMS) and figure.times}
+        best = min(others, key=others.get, default=None)
+        lines.append(f"| {words} | {shown(median(question, case, 'weir::device_pool'))} | "
+                     f"{shown(median(question, case, 'weir::promised_device_pool'))} | {shown(median(question, case, PEER))} | " +
+                     (f"{number(others[best])} `{best}` |" if best else "- |"))
+        own, thrust = (median(question, case, pool) for pool in ("weir::immediate", NO_STREAMS))
+        if own and thrust:
+            apart.append((number(own), number(thrust)))
+    if apart:
+        listed = lambda i: ", ".join(each[i] for each in apart[:-1]) + " and " + apart[-1][i]
+        lines += ["", paragraph(
+            f"For one thread and no streams `{NO_STREAMS}` takes {listed(1)} ns in the first {len(apart)} rows, and a pool of "
+            f"weir's with `reuse::immediate` {listed(0)}.")]
+    if replayed:
+        pools = ("device_pool", "driver_pool", "cub", "thrust")
+        lines += ["", paragraph("Memory held at the peak over memory asked for at the peak, on traces of five real programs "
+                                "(`replay --csv TRACE...`, same machine):"), "",
+                  "| | `device_pool` | cudaMallocAsync (`driver_pool`) | `cub::CachingDeviceAllocator` | `thrust::disjoint_pool` |",
+                  "|---|---:|---:|---:|---:|"]
+        for trace, of in replayed.items():
+            lines.append(f"| {trace} | " + " | ".join(f"{of[pool]['held']:.3f}" if pool in of else "-" for pool in pools) + " |")
+        span = lambda pool: (f"{min(of[pool]['ns'] for of in replayed.values()):,.0f} to "
+                             f"{max(of[pool]['ns'] for of in replayed.values()):,.0f}")
+        lines += ["", paragraph(
+            f"CUB holds little here because by default it keeps 6 MB at most: an operation takes {span('cub')} ns, and of "
+            f"`device_pool` {span('device_pool')} (cold, growth included). In the first table CUB keeps all.")]
+    return "\n".join(lines)
+
+
+def write_readme(text, path):
+    """Puts the text between the two lines of a README. False: it has no such lines."""
+    page = pathlib.Path(path).read_text(encoding="utf-8")
+    new, places = re.subn(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{text}\n{END}", page, flags=re.S)
+    if places == 1:
+        pathlib.Path(path).write_text(new, encoding="utf-8")
+    return places == 1
 
 
 STYLE = """
@@ -286,9 +460,12 @@ def main():
     parser.add_argument("--svg", metavar="FILE")
     parser.add_argument("--picture", metavar="PATH", help="how the Markdown names the SVG")
     parser.add_argument("--title", default="")
-    parser.add_argument("runs", nargs="+", metavar="RUN.json")
+    parser.add_argument("--replay", metavar="FILE", help="what 'replay --csv TRACE...' printed")
+    parser.add_argument("--readme", metavar="FILE", help="a README whose figures are to be these")
+    parser.add_argument("runs", nargs="+", metavar="RUN")
     given = parser.parse_args()
     figures, context = read(given.runs)
+    replayed = read_replay(given.replay)
     if not figures:
         print("report.py: the files hold no results", file=sys.stderr)
         return 1
@@ -297,7 +474,10 @@ def main():
     if given.svg:
         svg(figures, context, given.title, given.svg)
     if given.markdown:
-        markdown(figures, context, given.title, given.picture, given.markdown)
+        markdown(figures, context, given.title, given.picture, given.markdown, replayed)
+    if given.readme and not write_readme(for_readme(figures, context, replayed), given.readme):
+        print(f"report.py: {given.readme} has no lines '{BEGIN}' and '{END}'", file=sys.stderr)
+        return 1
     if given.text:
         text(figures, context, sys.stdout)
     return 0

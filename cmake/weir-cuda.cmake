@@ -3,7 +3,7 @@
 #
 # Makes two INTERFACE targets: weir::cuda-headers (the folder of cuda_runtime_api.h) and weir::cuda-runtime
 # (the runtime library). A machine with only the headers still configures: what then links weir::weir brings
-# its own runtime library.
+# its own runtime library. With no headers either it makes no target and says why in weir_no_cuda.
 #
 # WEIR_CUDA_INCLUDE_DIR  the folder of cuda_runtime_api.h, where there is no toolkit to find
 # WEIR_CUDA_RUNTIME      static, shared or none; by default what CMAKE_CUDA_RUNTIME_LIBRARY says, else static
@@ -11,6 +11,7 @@
 # The libraries are named by path: an imported target of find_package would be unknown in the folder of a
 # project that adds weir as a subfolder.
 
+set(weir_no_cuda "")
 if(TARGET weir::cuda-headers)
     return()
 endif()
@@ -21,8 +22,9 @@ find_path(WEIR_CUDA_INCLUDE_DIR cuda_runtime_api.h
     PATHS /usr/local/cuda PATH_SUFFIXES include
     DOC "The folder of cuda_runtime_api.h")
 if(NOT WEIR_CUDA_INCLUDE_DIR)
-    message(FATAL_ERROR "weir: found no cuda_runtime_api.h; install the CUDA toolkit (its headers suffice to "
-        "compile), or set WEIR_CUDA_INCLUDE_DIR to the folder that holds it")
+    string(CONCAT weir_no_cuda "found no cuda_runtime_api.h; install the CUDA toolkit (its headers suffice to compile), "
+        "or set WEIR_CUDA_INCLUDE_DIR to the folder that holds it")
+    return()
 endif()
 
 if(NOT DEFINED WEIR_CUDA_RUNTIME)

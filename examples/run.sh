@@ -8,13 +8,15 @@
 weir_from=$PWD
 cd "$(dirname "$0")/.." || exit 1
 
+# In the order of their numbers, whatever language they are in.
 weir_names() {
-    for weir_path in examples/*.cpp examples/*.cu examples/*/; do
+    for weir_path in examples/*; do
+        [ -d "$weir_path" ] && weir_path=$weir_path/
         weir_name=${weir_path#examples/}
         case $weir_name in
-        \** | traces/ | data/) ;;
+        data/) ;;
         */) ls "examples/$weir_name"*.c[pu]* >/dev/null 2>&1 && echo "${weir_name%/}" ;;
-        *) echo "${weir_name%.*}" ;;
+        *.cpp | *.cu) echo "${weir_name%.*}" ;;
         esac
     done
 }

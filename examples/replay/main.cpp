@@ -2,9 +2,9 @@
 
 // Replays the allocations of a real program through weir's pools and CUDA's, and compares them.
 //
-//     replay                                  the trace that ships with the examples, all pools, a table and
-//     a page replay --csv a.csv b.csv.gz             for another program replay --pool device_pool --limit 8G
-//     one pool, which may hold at most 8 GiB
+//     replay                                    the trace that ships with the examples, all pools, a table and a page
+//     replay --csv a.csv b.csv.gz               two traces, as a table for a program to read
+//     replay --pool device_pool --limit 8G      one pool, which may hold at most 8 GiB
 //
 // A trace that cannot be read is refused with a sentence; the others are replayed all the same. Exit codes:
 // 0, all was replayed (refused allocations are in the table); 1, CUDA failed in a replay, or a result could

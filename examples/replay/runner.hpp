@@ -11,8 +11,8 @@
 //
 // The trace holds no kernels, so the streams are idle: what is freed is free at once on every stream.
 //
-// invariant: a block that the pool refused is counted as a failure and its free is skipped; the replay goes
-// on. not for:   judging a pool's speed under load from many threads: see bench/.
+// invariant: a block that the pool refused is counted as a failure and its free is skipped; the replay goes on.
+// not for:   judging a pool's speed under load from many threads: see bench/.
 
 #include "contender.hpp"
 #include "ledger.hpp"

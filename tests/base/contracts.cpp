@@ -45,6 +45,19 @@ struct rule {
         weir::usage used();
     };
 };
+struct rich_rule {
+    static constexpr bool thread_safe = true;
+    static constexpr bool orders_streams = true;
+    static constexpr bool waits_before_growing = true;
+    template <class Placement>
+    struct over : rule::over<Placement> {
+        range borrow(std::size_t, std::size_t, on_host_t);
+        void gather(on_host_t);
+        void reclaim();
+        bool wait();
+        std::size_t unsettled_bytes();
+    };
+};
 struct pool {
     static constexpr memory_space space = memory_space::host;
     void* try_allocate(on_host_t, std::size_t, std::size_t);
@@ -120,6 +133,9 @@ struct promises_at_run_time {
     template <class>
     struct over {};
 };
+struct waits_silently : rule::over<placement> {
+    void wait();
+};
 struct user_of_second_streams : pool {
     void used_on(void*, on_host_t);
 };
@@ -131,6 +147,8 @@ static_assert(contracts::require_upstream<upstream>() && contracts::require_upst
 static_assert(contracts::require_placement<placement>() && contracts::require_placement<rich_placement>());
 static_assert(contracts::require_rule<rule, placement>());
 static_assert(contracts::require_reuse<rule::over<placement>, on_host_t>());
+static_assert(contracts::require_rule<rich_rule, placement>());
+static_assert(contracts::require_reuse<rich_rule::over<placement>, on_host_t>());
 static_assert(contracts::require_pool<pool, on_host_t>() && contracts::require_layered<whole_pool, on_host_t>());
 
 TEST_CASE("contracts: what keeps every clause is let in, asked at run time too") {
@@ -138,6 +156,8 @@ TEST_CASE("contracts: what keeps every clause is let in, asked at run time too")
                                  &contracts::require_placement<placement>,
                                  &contracts::require_rule<rule, placement>,
                                  &contracts::require_reuse<rule::over<placement>, on_host_t>,
+                                 &contracts::require_rule<rich_rule, placement>,
+                                 &contracts::require_reuse<rich_rule::over<placement>, on_host_t>,
                                  &contracts::require_growth<growth>,
                                  &contracts::require_pool<pool, on_host_t>,
                                  &contracts::require_layered<whole_pool, on_host_t>};
@@ -211,6 +231,20 @@ TEST_CASE("contracts: a rule says what it promises, as constants") {
     CHECK_FALSE(contracts::holds<contracts::gathers, bound, on_host_t>);
     CHECK_FALSE(contracts::holds<contracts::notes_uses, bound, on_host_t>);
     CHECK_FALSE(contracts::holds<contracts::removes, bound>);
+}
+
+TEST_CASE("contracts: a rule that gathers and borrows can wait, and counts what a wait does not free") {
+    using bound = rule::over<placement>;
+    using rich = rich_rule::over<placement>;
+    CHECK_FALSE(contracts::holds<contracts::waits, bound>);
+    CHECK_FALSE(contracts::holds<contracts::waits, waits_silently>);
+    CHECK_FALSE(contracts::holds<contracts::counts_unsettled, bound>);
+    CHECK_FALSE(contracts::holds<contracts::reclaims, bound>);
+    CHECK(contracts::holds<contracts::borrows, rich, on_host_t>);
+    CHECK(contracts::holds<contracts::gathers, rich, on_host_t>);
+    CHECK(contracts::holds<contracts::reclaims, rich>);
+    CHECK(contracts::holds<contracts::waits, rich>);
+    CHECK(contracts::holds<contracts::counts_unsettled, rich>);
 }
 
 TEST_CASE("contracts: a pool is asked for what it may have") {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <new>
 #include <random>
+#include <support/failing_new.hpp>
 #include <utility>
 #include <vector>
 #include <weir/base/growing_array.hpp>
@@ -181,4 +182,27 @@ TEST_CASE("growing_array: a copy that fails leaves nothing behind") {
     int const before = tracked::live;
     CHECK_THROWS_AS(growing_array<tracked>{list}, std::bad_alloc);
     CHECK(tracked::live == before);
+}
+
+TEST_CASE("growing_array: where the host has no memory to grow, it is as it was") {
+    if (!support::host_memory_can_fail)
+        return;
+    auto const full = [] {
+        growing_array<tracked> list = up_to(4);
+        REQUIRE(list.size() == list.capacity());
+        return list;
+    };
+    auto const is_as_it_was = [](growing_array<tracked> const& list) {
+        CHECK(values(list) == std::vector<int>{0, 1, 2, 3});
+        CHECK(tracked::live == 4);
+    };
+    for (std::ptrdiff_t at = 0; at <= 4; ++at) {
+        CAPTURE(at);
+        CHECK(support::each_failure(
+                  full, [at](growing_array<tracked>& list) { list.insert(list.begin() + at, tracked(9)); },
+                  is_as_it_was) == 1);
+    }
+    CHECK(support::each_failure(full, [](growing_array<tracked>& list) { list.push_back(tracked(9)); }, is_as_it_was) == 1);
+    CHECK(support::each_failure(full, [](growing_array<tracked>& list) { list.resize(5); }, is_as_it_was) == 1);
+    CHECK(support::each_failure(full, [](growing_array<tracked>& list) { list.reserve(5); }, is_as_it_was) == 1);
 }

@@ -57,7 +57,8 @@ struct rich : plain {
 
 template <class Pool>
 struct layer : weir::layered<layer<Pool>, Pool> {
-    template <class... Arguments>
+    template <class... Arguments,
+              class = std::enable_if_t<weir::layered<layer<Pool>, Pool>::template makes_pool<Arguments...>>>
     explicit layer(Arguments&&... arguments)
         : weir::layered<layer, Pool>(std::in_place, std::forward<Arguments>(arguments)...) {}
     void* try_allocate(on_host_t stream, std::size_t bytes, std::size_t alignment) {
@@ -66,6 +67,12 @@ struct layer : weir::layered<layer<Pool>, Pool> {
     void deallocate(on_host_t stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
+};
+
+// Made from anything.
+struct greedy : plain {
+    template <class... Arguments>
+    explicit greedy(Arguments const&...) {}
 };
 
 template <class L, class = void>
@@ -112,6 +119,23 @@ TEST_CASE("layered: holds a pool of its own, made from what it is given") {
     CHECK(twice.inner().inner().first_ == 6);
     layer<rich> const& fixed = outer;
     CHECK(&fixed.inner() == &outer.inner());
+}
+
+TEST_CASE("layered: is made from what makes its pool, and from nothing else") {
+    CHECK(std::is_constructible_v<layer<rich>>);
+    CHECK(std::is_constructible_v<layer<rich>, int, char const*>);
+    CHECK(std::is_constructible_v<layer<layer<rich>>, int, std::string&>);
+    CHECK_FALSE(std::is_constructible_v<layer<rich>, int>);
+    CHECK_FALSE(std::is_constructible_v<layer<layer<rich>>, char const*, int>);
+    CHECK(std::is_constructible_v<layer<rich&>, rich&>);
+    CHECK_FALSE(std::is_constructible_v<layer<rich&>>);
+    CHECK_FALSE(std::is_constructible_v<layer<rich&>, rich>);
+    CHECK_FALSE(std::is_constructible_v<layer<rich&>, rich const&>);
+    CHECK_FALSE(std::is_constructible_v<layer<rich>, layer<rich>&>);
+    CHECK(std::is_constructible_v<layer<greedy>, int, int, int>);
+    CHECK_FALSE(std::is_constructible_v<layer<greedy>, layer<greedy>&>);
+    CHECK_FALSE(std::is_constructible_v<layer<greedy>, layer<greedy> const&>);
+    CHECK_FALSE(std::is_constructible_v<layer<greedy>, layer<greedy>>);
 }
 
 TEST_CASE("layered: or stands on a pool that lives elsewhere") {

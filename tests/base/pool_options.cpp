@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include <cstdint>
+#include <cstdio>
 #include <doctest/doctest.h>
+#include <string>
 #include <support/standard_error.hpp>
+#include <sys/socket.h>
 #include <type_traits>
+#include <unistd.h>
 #include <weir/base/pool_options.hpp>
 
 using weir::leak_action;
@@ -50,7 +54,34 @@ TEST_CASE("pool_options: live blocks at the end are told, unless there are none 
           "pool\n");
     CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 2, 0); }) ==
           "weir: pool 'a' ends with 2 blocks still handed out; free them, or end their containers, before the pool\n");
+    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 1, 256); }) ==
+          "weir: pool 'a' ends with 256 bytes in 1 block still handed out; free it, or end its container, before the pool\n");
+    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 1, 1); }) ==
+          "weir: pool 'a' ends with 1 byte in 1 block still handed out; free it, or end its container, before the pool\n");
+    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, SIZE_MAX, SIZE_MAX); }) ==
+          "weir: pool 'a' ends with 18446744073709551615 bytes in 18446744073709551615 blocks still handed out; free them, or "
+          "end their containers, before the pool\n");
     CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 0, 0); }).empty());
     CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::abort, 0, 0); }).empty());
     CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::ignore, 2, 768); }).empty());
+}
+
+TEST_CASE("pool_options: live blocks are told in one piece, which the sentence of another thread cannot part") {
+    int ends[2] = {-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0); // keeps what was written apart, piece by piece
+    std::fflush(stderr);
+    int const kept = ::dup(STDERR_FILENO);
+    ::dup2(ends[0], STDERR_FILENO);
+    weir::tell_leaks("a", leak_action::report, 2, 768);
+    std::fflush(stderr);
+    ::dup2(kept, STDERR_FILENO);
+    ::close(kept);
+    char first[200];
+    ssize_t const bytes = ::recv(ends[1], first, sizeof first, MSG_DONTWAIT);
+    REQUIRE(bytes > 0);
+    CHECK(std::string(first, static_cast<std::size_t>(bytes)) ==
+          "weir: pool 'a' ends with 768 bytes in 2 blocks still handed out; free them, or end their containers, before the "
+          "pool\n");
+    ::close(ends[0]);
+    ::close(ends[1]);
 }

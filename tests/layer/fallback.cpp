@@ -73,6 +73,16 @@ static_assert(!has_rest<less>::value && !can_trim<less>::value && !can_used_on<l
 static_assert(has_rest<both>::value && can_trim<both>::value && can_used_on<both>::value);
 static_assert(!less::thread_safe && !less::stream_ordered && less::default_alignment == 64);
 
+TEST_CASE("fallback: is made from what makes its pools, and from nothing else") {
+    using pool = counting_pool<>;
+    CHECK(std::is_constructible_v<both, std::size_t, std::size_t>);
+    CHECK_FALSE(std::is_constructible_v<both, int*, std::size_t>);
+    CHECK_FALSE(std::is_constructible_v<both, std::size_t, int*>);
+    CHECK(std::is_constructible_v<fallback<pool&, pool>, pool&, std::size_t>);
+    CHECK_FALSE(std::is_constructible_v<fallback<pool&, pool>, pool const&, std::size_t>);
+    CHECK_FALSE(std::is_constructible_v<fallback<pool&, pool&>, pool&, pool>);
+}
+
 TEST_CASE("fallback: the first is asked first, and what it refuses the second may grant") {
     both pool(std::size_t{100}, std::size_t{1000});
     void* const a = pool.try_allocate(on_host, 100);

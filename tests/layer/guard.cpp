@@ -15,6 +15,7 @@
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #include <weir/layer/guard.hpp>
@@ -56,6 +57,17 @@ std::string address(void const* p) {
 }
 
 } // namespace
+
+TEST_CASE("guard: is made from what makes its pool, and from nothing else") {
+    using pool = counting_pool<>;
+    using by_reference = weir::layer::guard<pool&>;
+    CHECK(std::is_constructible_v<guarded>);
+    CHECK(std::is_constructible_v<by_reference, pool&>);
+    CHECK_FALSE(std::is_constructible_v<by_reference, pool const&>);
+    CHECK_FALSE(std::is_constructible_v<guarded, int*, int, int>);
+    CHECK_FALSE(std::is_constructible_v<guarded, guarded&>);
+    CHECK_FALSE(std::is_constructible_v<guarded, guarded>);
+}
 
 TEST_CASE("guard: right frees pass without a word") {
     listener here;

@@ -10,6 +10,7 @@
 #include <support/counting_pool.hpp>
 #include <support/sentence.hpp>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #include <weir/layer/limit.hpp>
@@ -17,6 +18,17 @@
 using support::counting_pool;
 using weir::on_host;
 using limited = weir::layer::limit<counting_pool<>>;
+
+TEST_CASE("limit: is made from what makes its pool, and from nothing else") {
+    using pool = counting_pool<>;
+    using by_reference = weir::layer::limit<pool&>;
+    CHECK(std::is_constructible_v<limited, std::size_t>);
+    CHECK(std::is_constructible_v<by_reference, std::size_t, pool&>);
+    CHECK_FALSE(std::is_constructible_v<by_reference, std::size_t, pool const&>);
+    CHECK_FALSE(std::is_constructible_v<limited, std::size_t, int*, int, int>);
+    CHECK_FALSE(std::is_constructible_v<limited, std::size_t, limited&>);
+    CHECK_FALSE(std::is_constructible_v<limited, std::size_t, limited>);
+}
 
 TEST_CASE("limit: is exact, to the byte") {
     limited pool(1000);

@@ -8,6 +8,7 @@
 #include <random>
 #include <support/counting_pool.hpp>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #include <weir/layer/statistics.hpp>
@@ -15,6 +16,17 @@
 using support::counting_pool;
 using weir::on_host;
 using counted = weir::layer::statistics<counting_pool<>>;
+
+TEST_CASE("statistics: is made from what makes its pool, and from nothing else") {
+    using pool = counting_pool<>;
+    using by_reference = weir::layer::statistics<pool&>;
+    CHECK(std::is_constructible_v<counted>);
+    CHECK(std::is_constructible_v<by_reference, pool&>);
+    CHECK_FALSE(std::is_constructible_v<by_reference, pool const&>);
+    CHECK_FALSE(std::is_constructible_v<counted, int*, int, int>);
+    CHECK_FALSE(std::is_constructible_v<counted, counted&>);
+    CHECK_FALSE(std::is_constructible_v<counted, counted>);
+}
 
 TEST_CASE("statistics: nothing was asked for at first") {
     counted const pool;

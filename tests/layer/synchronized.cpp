@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #include <weir/layer/statistics.hpp>
@@ -61,6 +62,17 @@ struct alone : weir::resource<alone> {
 };
 
 } // namespace
+
+TEST_CASE("synchronized: is made from what makes its pool, and from nothing else") {
+    using pool = slab_pool;
+    using by_reference = weir::layer::synchronized<pool&>;
+    CHECK(std::is_constructible_v<synchronized<slab_pool>>);
+    CHECK(std::is_constructible_v<by_reference, pool&>);
+    CHECK_FALSE(std::is_constructible_v<by_reference, pool const&>);
+    CHECK_FALSE(std::is_constructible_v<synchronized<slab_pool>, int*, int, int>);
+    CHECK_FALSE(std::is_constructible_v<synchronized<slab_pool>, synchronized<slab_pool>&>);
+    CHECK_FALSE(std::is_constructible_v<synchronized<slab_pool>, synchronized<slab_pool>>);
+}
 
 TEST_CASE("synchronized: one thread at a time is inside the pool") {
     synchronized<alone> pool;

@@ -582,7 +582,7 @@ TEST_CASE("pool: one that was told to abort says so and aborts") {
     });
     CHECK(WIFSIGNALED(status));
     CHECK(WTERMSIG(status) == SIGABRT);
-    CHECK_SAYS(text, "weir: pool 'strict' ends with 256 bytes in 1 blocks still handed out");
+    CHECK_SAYS(text, "weir: pool 'strict' ends with 256 bytes in 1 block still handed out");
 }
 #endif
 

@@ -863,6 +863,7 @@ TEST_CASE("stream_ordered: streams that come and go leave nothing behind that gr
         world const here(device::config{}.random(7));
         auto const play = [](auto& pool) {
             std::size_t early = 0;
+            tally const calls;
             for (int round = 0; round < 60; ++round) {
                 stream streams[8];
                 for (int turn = 0; turn < 4; ++turn)
@@ -872,11 +873,13 @@ TEST_CASE("stream_ordered: streams that come and go leave nothing behind that gr
                         pool.deallocate(each, small, 4 * KiB);
                         pool.deallocate(each, large, 1 * MiB);
                     }
-                CHECK(cudaDeviceSynchronize() == cudaSuccess);
+                for (stream const& each : streams)
+                    CHECK(cudaStreamSynchronize(each) == cudaSuccess);
                 if (round == 9)
                     early = pool->reserved_bytes();
             }
             CHECK(pool->reserved_bytes() <= early + early / 4);
+            CHECK(calls.device_waits() == 0); // nobody waits for what they left
             check_all_returns(pool);
         };
         if (compact) {

@@ -21,8 +21,9 @@ namespace {
 template <class Slot>
 class slot_table {
 public:
-    slot_table() {
-        long const at = syscall(SYS_mmap, 0, capacity * sizeof(Slot), PROT_READ | PROT_WRITE,
+    /// 'hint': where it begins unless that is taken, so that handles, and what is hashed by them, are the same in every run.
+    explicit slot_table(std::uintptr_t hint) {
+        long const at = syscall(SYS_mmap, hint, capacity * sizeof(Slot), PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == -1)
             std::abort();
@@ -65,12 +66,12 @@ private:
 };
 
 slot_table<CUstream_st>& stream_slots() {
-    static auto* const table = new slot_table<CUstream_st>;
+    static auto* const table = new slot_table<CUstream_st>(0x7e8800000000u);
     return *table;
 }
 
 slot_table<CUevent_st>& event_slots() {
-    static auto* const table = new slot_table<CUevent_st>;
+    static auto* const table = new slot_table<CUevent_st>(0x7e8900000000u);
     return *table;
 }
 

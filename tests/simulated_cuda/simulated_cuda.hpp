@@ -268,4 +268,8 @@ void run_threads(std::vector<std::function<void()>> const& functions);
 /// A place where run_threads may switch.
 void yield();
 
+/// From now on this thread calls 'hook' wherever run_threads could switch, and not run_threads' own turnstile: for tests
+/// that hand turns over themselves. No lock of the simulator is held then. Null: no more.
+void at_switch_points(void (*hook)());
+
 } // namespace simulated_cuda

@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 #include <reuse/stage.hpp>
 #include <string>
+#include <support/sanitized.hpp>
 #include <utility>
 #include <vector>
 
@@ -18,19 +19,7 @@ namespace {
 namespace device = simulated_cuda;
 using namespace stage;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-#else
-constexpr bool sanitized = false;
-#endif
-
-bool quick() { return sanitized || std::getenv("WEIR_QUICK"); }
+bool quick() { return support::sanitized || std::getenv("WEIR_QUICK"); }
 std::uint64_t bounded(std::uint64_t runs) { return quick() ? runs / 10 : runs; }
 
 /// A block of one of two streams.

@@ -228,8 +228,8 @@ constexpr bool require_reuse() {
     if constexpr (holds<gathers, R, Stream>)
         static_assert(holds<reclaims, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");
     if constexpr (holds<gathers, R, Stream> && holds<borrows, R, Stream>) {
-        static_assert(holds<waits, R>, "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool wait()', "
-                                       "true where something was in flight");
+        static_assert(holds<waits, R>, "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool "
+                                       "wait()', true where something was in flight");
         static_assert(holds<counts_unsettled, R>,
                       "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'std::size_t "
                       "unsettled_bytes()', which 'settle' would free");

@@ -16,11 +16,11 @@
 // not for: many fences at odd addresses.
 
 #include <weir/base/address_map.hpp>
+#include <weir/base/atomic.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/spin_lock.hpp>
 
-#include <atomic>
 #include <cstddef>
 
 namespace weir {
@@ -62,7 +62,7 @@ private:
 
     mutable spin_lock lock_;
     address_map fences_;
-    std::atomic<std::size_t> coarse_{0};
+    atomic<std::size_t> coarse_{0};
 };
 
 } // namespace v0

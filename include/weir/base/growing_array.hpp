@@ -91,8 +91,7 @@ public:
     }
 
     void push_back(T value) {
-        if (size_ == capacity_)
-            move_to(size_ < 4 ? 4 : 2 * size_);
+        make_room();
         new (first_ + size_) T(std::move(value));
         ++size_;
     }
@@ -111,6 +110,7 @@ public:
             push_back(std::move(value));
             return first_ + index;
         }
+        make_room(); // before the last element moves out
         push_back(std::move(back()));
         for (std::size_t i = size_ - 2; i > index; --i)
             first_[i] = std::move(first_[i - 1]);
@@ -127,6 +127,11 @@ public:
     }
 
 private:
+    void make_room() {
+        if (size_ == capacity_)
+            move_to(size_ < 4 ? 4 : 2 * size_);
+    }
+
     [[gnu::noinline]] void move_to(std::size_t capacity) {
         static_assert(noexcept(T(std::move(*first_))));
         if (capacity > static_cast<std::size_t>(-1) / sizeof(T))

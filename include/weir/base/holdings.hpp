@@ -13,10 +13,10 @@
 // cost:      the upstream's calls; owns: a lock and a binary search.
 // not for:   knowing which bytes of a chunk are in use.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/chunk_list.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/growing_array.hpp>
@@ -147,7 +147,7 @@ private:
     mutable Lock lock_; // guards the two lists
     chunk_list chunks_;
     growing_array<range> refused_;
-    std::atomic<std::size_t> bytes_{0};
+    atomic<std::size_t> bytes_{0};
 };
 
 } // namespace v0

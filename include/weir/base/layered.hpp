@@ -87,6 +87,13 @@ public:
     }
 
 protected:
+    /// Whether `Arguments` are what the layer can be made from: what makes the wrapped pool. The layer itself is
+    /// not, even where its pool takes anything: layers are not copied.
+    template <class... Arguments>
+    static constexpr bool makes_pool =
+        std::is_constructible_v<Pool, Arguments...> &&
+        !(sizeof...(Arguments) == 1 && (std::is_same_v<std::decay_t<Arguments>, Derived> || ...));
+
     template <class... Arguments>
     explicit layered(std::in_place_t, Arguments&&... arguments) : pool_(std::forward<Arguments>(arguments)...) {}
 

@@ -13,10 +13,10 @@
 // cost:      find: a multiplication and usually one cache line. 16 bytes a slot, at most half of them in use.
 // not for:   owning the objects; keys that are 0.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <weir/base/atomic.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -60,8 +60,8 @@ public:
 
 private:
     struct slot {
-        std::atomic<std::uint64_t> key{0};
-        std::atomic<Value*> value{nullptr};
+        atomic<std::uint64_t> key{0};
+        atomic<Value*> value{nullptr};
     };
     struct table {
         table(std::size_t count, table* before) : slots(new slot[count]), mask(count - 1), older(before) {}
@@ -103,7 +103,7 @@ private:
         current_.store(next, std::memory_order_release);
     }
 
-    std::atomic<table const*> current_{nullptr};
+    atomic<table const*> current_{nullptr};
     table* newest_ = nullptr; // the same, for the writer
     std::size_t used_ = 0;    // keys in the newest table
 };

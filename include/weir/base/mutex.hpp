@@ -11,7 +11,9 @@
 // cost:      14 ns a pair uncontended; 40 bytes.
 // not for:   a few dozen instructions that wait for nothing: see spin_lock.
 
-#ifdef _WIN32
+#include <weir/base/atomic.hpp>
+#ifdef WEIR_ATOMIC_HEADER // which defines 'mutex' too
+#elif defined(_WIN32)
 #include <mutex>
 #else
 #include <pthread.h>
@@ -20,7 +22,8 @@
 namespace weir {
 inline namespace v0 {
 
-#ifdef _WIN32
+#ifdef WEIR_ATOMIC_HEADER
+#elif defined(_WIN32)
 using mutex = std::mutex;
 #else
 /// Meets the standard's Lockable. Any thread may call any member; the thread that locked unlocks.

@@ -59,10 +59,13 @@ private:
 inline void tell_leaks(std::string const& name, leak_action action, std::size_t blocks, std::size_t bytes) noexcept {
     if (blocks == 0 || action == leak_action::ignore)
         return;
-    std::fprintf(stderr, "weir: pool '%s' ends with ", name.c_str());
+    char bytes_in[40] = "";
     if (bytes != 0)
-        std::fprintf(stderr, "%zu bytes in ", bytes);
-    std::fprintf(stderr, "%zu blocks still handed out; free them, or end their containers, before the pool\n", blocks);
+        static_cast<void>(std::snprintf(bytes_in, sizeof bytes_in, "%zu byte%s in ", bytes, bytes == 1 ? "" : "s"));
+    // In one piece: pools may end on several threads at a time.
+    std::fprintf(stderr, "weir: pool '%s' ends with %s%zu block%s still handed out; free %s before the pool\n",
+                 name.c_str(), bytes_in, blocks, blocks == 1 ? "" : "s",
+                 blocks == 1 ? "it, or end its container," : "them, or end their containers,");
     if (action == leak_action::abort)
         std::abort();
 }

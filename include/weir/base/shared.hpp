@@ -12,9 +12,9 @@
 // cost:      one allocation; a copy is an atomic addition.
 // not for:   cycles.
 
-#include <atomic>
 #include <cstddef>
 #include <utility>
+#include <weir/base/atomic.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -60,7 +60,7 @@ private:
         template <class... Arguments>
         explicit counted(Arguments&&... arguments) : object(std::forward<Arguments>(arguments)...) {}
         T object;
-        std::atomic<std::size_t> owners{1};
+        atomic<std::size_t> owners{1};
     };
 
     counted* held_ = nullptr;

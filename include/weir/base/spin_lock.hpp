@@ -12,12 +12,7 @@
 // cost:      one exchange and one store, no system call, 1 byte.
 // not for:   sections that call CUDA as a rule or wait for anything: see mutex.
 
-#include <atomic>
-#ifdef _WIN32
-#include <thread>
-#else
-#include <sched.h> // a tenth of the compile time of <thread>
-#endif
+#include <weir/base/atomic.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -32,9 +27,8 @@ public:
     /// Blocks until the lock is held.
     void lock() noexcept {
         while (held_.exchange(true, std::memory_order_acquire)) {
-            for (int spins = 0; held_.load(std::memory_order_relaxed); ++spins)
-                if (spins >= spins_before_yield)
-                    yield();
+            for (int turns = 0; held_.load(std::memory_order_relaxed); ++turns)
+                spin(turns);
         }
     }
 
@@ -46,18 +40,7 @@ public:
     void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
 private:
-    // Lets another thread run on this core.
-    static void yield() noexcept {
-#ifdef _WIN32
-        std::this_thread::yield();
-#else
-        sched_yield();
-#endif
-    }
-
-    static constexpr int spins_before_yield = 100; // a critical section is shorter than this many reads
-
-    std::atomic<bool> held_{false};
+    atomic<bool> held_{false};
 };
 
 /// A lock that does nothing, for parts that are used by one thread at a time.

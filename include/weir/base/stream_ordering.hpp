@@ -40,7 +40,7 @@ struct stream_ordered_tuning {
     /// Frees on a stream that record an event each before it keeps any block so: a stream that lives shortly, of which
     /// there may be many, leaves nothing behind that only 'settle' frees. More: less is left by longer lives; less, down
     /// to 0: fewer events in programs whose streams live on.
-    static constexpr unsigned young_frees = 64;
+    static constexpr unsigned young_frees = 8;
     /// Bytes that streams which are gone may leave without an event before the pool waits for the device rather than
     /// grow; what a stream kept when it was destroyed, at most 'recent_bytes' of it, comes back in no other way. More:
     /// fewer waits where long-lived streams come and go; less: a smaller footprint there.

@@ -83,11 +83,13 @@ public:
     /// The contents become the `bytes` bytes at `source`: host or device memory for a device buffer, host
     /// memory for a pinned one; it may lie in this buffer. A device buffer's copy runs on its stream, and a
     /// source in pinned memory must not change until then; CUDA reads pageable sources before the call
-    /// returns, unless a graph is captured.
+    /// returns, unless a graph is captured. A pinned buffer's is made by the host before the call returns,
+    /// and waits for no work on any stream.
     void assign(void const* source, std::size_t bytes) { this->bytes_.assign(source, bytes); }
 
-    /// The same from another container: after the work on its stream so far, and before what that stream does
-    /// next.
+    /// The same from another container. A device buffer's copy runs after the work on that one's stream so far, and
+    /// before what that stream does next. A pinned buffer's is made at once and waits for no stream: first finish the
+    /// work that writes the source ('synchronize(source.stream())').
     template <memory_space Other>
     void assign(pooled<Other> const& source) {
         this->bytes_.assign(source.bytes());

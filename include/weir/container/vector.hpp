@@ -129,11 +129,13 @@ public:
     /// The contents become the `count` elements at `source`: host or device memory for a device vector, host
     /// memory for a pinned one; it may lie in this vector. A device vector's copy runs on its stream, and a
     /// source in pinned memory must not change until then; CUDA reads pageable sources before the call
-    /// returns, unless a graph is captured.
+    /// returns, unless a graph is captured. A pinned vector's is made by the host before the call returns,
+    /// and waits for no work on any stream.
     void assign(T const* source, std::size_t count) { this->bytes_.assign(source, rules::bytes_of(count)); }
 
-    /// The same from a std::vector, array or span of T. From another container: after the work on its stream
-    /// so far, and before what that stream does next.
+    /// The same from a std::vector, array or span of T. From another container, a device vector's copy runs after the
+    /// work on that one's stream so far, and before what that stream does next. A pinned vector's is made at once and
+    /// waits for no stream: first finish the work that writes the source ('synchronize(source.stream())').
     template <class Range, class = if_range<Range>>
     void assign(Range const& source) {
         if constexpr (decltype(is_pooled(source))::value)

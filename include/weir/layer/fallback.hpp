@@ -57,7 +57,8 @@ public:
                                                                        : second_pool::default_alignment;
 
     /// Each argument makes one pool, or is the pool where the type is a reference.
-    template <class A, class B>
+    template <class A, class B,
+              class = std::enable_if_t<std::is_constructible_v<First, A> && std::is_constructible_v<Second, B>>>
     fallback(A&& first, B&& second) : first_(std::forward<A>(first)), second_(std::forward<B>(second)) {}
     fallback(fallback const&) = delete;
     fallback& operator=(fallback const&) = delete;

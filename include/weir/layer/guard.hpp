@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <weir/base/address_map.hpp>
 #include <weir/base/contracts.hpp>
@@ -49,7 +50,7 @@ class guard : public layered<guard<Pool>, Pool> {
 
 public:
     /// `arguments`: the wrapped pool's.
-    template <class... Arguments>
+    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit guard(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
 
     /// Sets who hears of wrong frees. Not while other threads use the pool.

@@ -11,10 +11,11 @@
 // cost:      one atomic addition a call.
 // not for:   the memory that a pool reserves: see pool_options::limit.
 
-#include <atomic>
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/fwd.hpp>
@@ -31,7 +32,7 @@ class limit : public layered<limit<Pool>, Pool> {
 
 public:
     /// `limit_bytes`: the most that may be live; `arguments`: the wrapped pool's.
-    template <class... Arguments>
+    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit limit(std::size_t limit_bytes, Arguments&&... arguments)
         : base(std::in_place, std::forward<Arguments>(arguments)...), limit_bytes_(limit_bytes) {}
 
@@ -89,7 +90,7 @@ private:
     };
 
     std::size_t limit_bytes_;
-    std::atomic<std::size_t> current_bytes_{0};
+    atomic<std::size_t> current_bytes_{0};
 };
 
 } // namespace layer

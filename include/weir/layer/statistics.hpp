@@ -11,10 +11,11 @@
 // cost:      a few relaxed atomic operations a call.
 // not for:   how full the pool itself is: see pool::facts.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
@@ -30,7 +31,7 @@ class statistics : public layered<statistics<Pool>, Pool> {
 
 public:
     /// `arguments`: the wrapped pool's.
-    template <class... Arguments>
+    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit statistics(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
 
     /// As the wrapped pool's; counts the block, or the failure.
@@ -77,19 +78,19 @@ public:
     }
 
 private:
-    static void raise(std::atomic<std::uint64_t>& peak, std::uint64_t now) noexcept {
+    static void raise(atomic<std::uint64_t>& peak, std::uint64_t now) noexcept {
         std::uint64_t seen = peak.load(std::memory_order_relaxed);
         while (seen < now && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
         }
     }
 
-    std::atomic<std::uint64_t> current_bytes_{0};
-    std::atomic<std::uint64_t> current_blocks_{0};
-    std::atomic<std::uint64_t> peak_bytes_{0};
-    std::atomic<std::uint64_t> peak_blocks_{0};
-    std::atomic<std::uint64_t> total_bytes_{0};
-    std::atomic<std::uint64_t> total_blocks_{0};
-    std::atomic<std::uint64_t> failures_{0};
+    atomic<std::uint64_t> current_bytes_{0};
+    atomic<std::uint64_t> current_blocks_{0};
+    atomic<std::uint64_t> peak_bytes_{0};
+    atomic<std::uint64_t> peak_blocks_{0};
+    atomic<std::uint64_t> total_bytes_{0};
+    atomic<std::uint64_t> total_blocks_{0};
+    atomic<std::uint64_t> failures_{0};
 };
 
 } // namespace layer

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
@@ -37,7 +38,7 @@ public:
     static constexpr bool thread_safe = true;
 
     /// `arguments`: the wrapped pool's.
-    template <class... Arguments>
+    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit synchronized(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
 
     /// As the wrapped pool's, one thread at a time.

@@ -7,19 +7,20 @@
 // speaks weir's contract for it. It keeps memory between synchronisations by default (the driver's own default
 // gives it back at each); its other attributes are options.
 //
-// invariant: a block that CUDA refuses to take back is kept, and offered again once the device is idle, so that
-//            nothing leaks and nothing is freed too early.
+// invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
+//            captured stream freed until the pool ends, since the graph may use it at each launch; any other until
+//            'settle' offers it again.
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free.
 // cost:      about 500 ns a pair on one thread, more as threads join.
 // not for:   the hot path: 'device_pool' is several times faster.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <string>
 #include <utility>
 #include <weir/base/address_map.hpp>
+#include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
@@ -33,6 +34,7 @@
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/event.hpp>
+#include <weir/runtime/identity.hpp>
 #include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -51,7 +53,7 @@ struct driver_pool_options {
     leak_action on_leak = leak_action::report;    ///< what happens when it ends with live blocks
 };
 
-/// Any thread may call any member.
+/// Any thread may call any member. A default stream is that of the pool's device, whichever device is current.
 class driver_pool : public resource<driver_pool> {
 public:
     static constexpr memory_space space = memory_space::device;
@@ -85,14 +87,16 @@ public:
     driver_pool(driver_pool const&) = delete;
     driver_pool& operator=(driver_pool const&) = delete;
 
-    /// Blocks that are still out are reported on stderr (driver_pool_options::on_leak) and stay usable, as CUDA documents
-    /// for cudaMemPoolDestroy. Blocks on the device only where CUDA refused to take a block back before.
+    /// Blocks that are still out are reported on stderr (driver_pool_options::on_leak); do not use or free them any more.
+    /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
     ~driver_pool() {
         tell_leaks(options_.name, options_.on_leak, live_blocks_.load(std::memory_order_relaxed), 0);
-        for (int tries = 0; tries < 2 && !kept_.empty(); ++tries) {
-            try {
-                settle();
-            } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
+        for (growing_array<refused>* each : {&refused_, &lost_}) {
+            for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
+                try {
+                    offer(*each);
+                } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
+                }
             }
         }
         if (!destroy())
@@ -109,9 +113,9 @@ public:
         std::size_t const padding = alignment > default_alignment ? alignment : 0;
         if (bytes == 0 || add_overflows(bytes, padding))
             return nullptr;
+        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
         capture_mode_guard const relaxed;
         void* block = nullptr;
-        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
         if (out_of_room(cudaMallocFromPoolAsync(&block, bytes + padding, pool_, on), "cudaMallocFromPoolAsync"))
             return nullptr;
         try {
@@ -121,23 +125,32 @@ public:
                 block = align(block, alignment);
         } catch (...) {
             if (!succeeded(cudaFreeAsync(block, on)))
-                keep(refused{block, {}});
+                keep(refused{block, bytes + padding, {}}, on);
             throw;
         }
         live_blocks_.fetch_add(1, std::memory_order_relaxed);
         return block;
     }
 
-    /// Takes a block back in the order of `stream`; on the host, at once. Null does nothing. Never blocks. What CUDA
-    /// refuses, such as a block from outside a graph freed while the graph is captured, 'settle' offers it again.
-    void deallocate(stream_ref stream, void* p, std::size_t, std::size_t alignment = default_alignment) noexcept {
+    /// Takes a block back in the order of `stream` (a default stream: the pool's device's and the current device's); on
+    /// the host, at once. Null does nothing. Never blocks. In a captured
+    /// stream the free of a block from the same graph becomes a node of it. CUDA refuses there a block from outside, which
+    /// the graph may use at each launch: it counts as lost_bytes and is given back when the pool ends. What CUDA refuses
+    /// for other reasons 'settle' offers it again.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                    std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
-        growing_array<event> uses = uses_.take(reinterpret_cast<std::uintptr_t>(p));
+        auto const at = reinterpret_cast<std::uintptr_t>(p);
+        growing_array<event> uses; // on other streams
         void* const block = alignment > default_alignment ? unalign(p) : p;
         cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
-        live_blocks_.fetch_sub(1, std::memory_order_relaxed);
+        forget_one();
         try {
+            if (ordinal_for(on) != any_device && current_device() != options_.ordinal)
+                uses_.add(at, stream); // the current device's stream of that name
+            uses = uses_.take(at);
+            device_guard const here(ordinal_for(on));
             capture_mode_guard const relaxed;
             bool const waits = uses.empty() || !is_capturing(on); // an event from outside would break the capture
             for (event const& each : uses)
@@ -147,7 +160,7 @@ public:
                 return;
         } catch (...) { // some use may be in flight that the free could not be made to wait for
         }
-        keep(refused{block, std::move(uses)});
+        keep(refused{block, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
     }
 
     /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.
@@ -167,35 +180,10 @@ public:
         return after < before ? before - after : 0; // other threads allocate meanwhile
     }
 
-    /// Blocks until all work on the device is done, so that 'trim' finds everything that was freed. Breaks the captures
-    /// that are under way on the device, as cudaDeviceSynchronize does. Throws cuda_error.
-    void settle() {
-        growing_array<refused> kept;
-        {
-            lock_guard<mutex> const lock(mutex_);
-            kept.swap(kept_);
-        }
-        try {
-            device_guard const guard(options_.ordinal);
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-            for (refused const& each : kept)
-                for (event const& passed : each.uses)
-                    passed.synchronize(); // on a stream of another device
-        } catch (...) {
-            for (refused& each : kept)
-                keep(std::move(each));
-            throw;
-        }
-        bool offered = false;
-        for (refused& each : kept) {
-            if (succeeded(cudaFreeAsync(each.block, host_stream_)))
-                offered = true;
-            else
-                keep(std::move(each));
-        }
-        if (offered) // so that the memory is there for 'trim'
-            check(cudaStreamSynchronize(host_stream_), "cudaStreamSynchronize");
-    }
+    /// Blocks until all work on the device is done, so that 'trim' finds everything that was freed, and offers CUDA again
+    /// what it refused, but for what a captured stream freed. Breaks the captures that are under way on the device, as
+    /// cudaDeviceSynchronize does. Throws cuda_error.
+    void settle() { offer(refused_); }
 
     /// Bytes held from the device, now and at most since reset_peaks. Throws cuda_error.
     std::size_t reserved_bytes() const { return attribute(cudaMemPoolAttrReservedMemCurrent); }
@@ -219,9 +207,13 @@ public:
     cudaMemPool_t get() const noexcept { return pool_; }
 
     /// What is known of the pool now; CUDA does not tell the largest free range. Throws cuda_error.
+    /// lost_bytes: what captured streams freed and CUDA refused, which CUDA counts as in use.
     memory_report facts() const {
-        return memory_report{options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0,
-                             live_blocks_.load(std::memory_order_relaxed), 0};
+        memory_report now{options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0,
+                          live_blocks_.load(std::memory_order_relaxed), 0};
+        lock_guard<mutex> const lock(mutex_);
+        now.lost_bytes = lost_bytes_;
+        return now;
     }
     std::string report() const { return report_text(facts(), "device, the driver's pool"); }
     std::string refusal(std::size_t bytes, std::size_t) const {
@@ -233,8 +225,19 @@ private:
     // A block that CUDA did not take back, and what must have run before it may.
     struct refused {
         void* block;
+        std::size_t bytes;
         growing_array<event> uses;
     };
+
+    // A default stream is the current device's, but a container may end while another device than its own is current.
+    int ordinal_for(cudaStream_t on) const noexcept { return is_default_stream(on) ? options_.ordinal : any_device; }
+
+    // Foreign frees do not take the count below zero.
+    void forget_one() noexcept {
+        std::size_t live = live_blocks_.load(std::memory_order_relaxed);
+        while (live != 0 && !live_blocks_.compare_exchange_weak(live, live - 1, std::memory_order_relaxed)) {
+        }
+    }
 
     template <class Value>
     void set(cudaMemPoolAttr attribute, Value value) {
@@ -274,22 +277,73 @@ private:
         return units == address_map::none ? p : reinterpret_cast<void*>(aligned - units * default_alignment);
     }
 
-    void keep(refused block) noexcept {
+    // Whether the graph captured on `on` may use what was freed there; the legacy stream is only in a capture's way.
+    bool graph_may_use(cudaStream_t on) const noexcept {
+        try {
+            device_guard const here(ordinal_for(on));
+            return is_capturing(on) && !is_legacy(on);
+        } catch (...) { // no stream that is captured answers so
+            return false;
+        }
+    }
+
+    void keep(refused block, cudaStream_t freed_on) noexcept {
+        if (!graph_may_use(freed_on))
+            return put(refused_, std::move(block));
+        {
+            lock_guard<mutex> const lock(mutex_);
+            lost_bytes_ += block.bytes;
+        }
+        put(lost_, std::move(block));
+    }
+
+    void put(growing_array<refused>& list, refused block) noexcept {
         try {
             lock_guard<mutex> const lock(mutex_);
-            kept_.push_back(std::move(block));
+            list.push_back(std::move(block));
         } catch (...) { // neither CUDA nor the host can take it
         }
+    }
+
+    // Offers CUDA the blocks of `list` once the device is idle; what it refuses again stays.
+    void offer(growing_array<refused>& list) {
+        growing_array<refused> offered;
+        {
+            lock_guard<mutex> const lock(mutex_);
+            offered.swap(list);
+        }
+        try {
+            device_guard const guard(options_.ordinal);
+            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            for (refused const& each : offered)
+                for (event const& passed : each.uses)
+                    passed.synchronize(); // on a stream of another device
+        } catch (...) {
+            for (refused& each : offered)
+                put(list, std::move(each));
+            throw;
+        }
+        bool taken = false;
+        for (refused& each : offered) {
+            if (succeeded(cudaFreeAsync(each.block, host_stream_)))
+                taken = true;
+            else
+                put(list, std::move(each));
+        }
+        if (taken) // so that the memory is there for 'trim'
+            check(cudaStreamSynchronize(host_stream_), "cudaStreamSynchronize");
     }
 
     driver_pool_options options_;
     cudaMemPool_t pool_ = nullptr;
     cudaStream_t host_stream_ = nullptr; // orders what is allocated and freed on the host
-    std::atomic<std::size_t> live_blocks_{0};
+    atomic<std::size_t> live_blocks_{0};
     second_uses uses_;
-    mutex mutex_;
+    mutable mutex mutex_;
     address_map padded_;
-    growing_array<refused> kept_;
+    growing_array<refused> refused_; // until 'settle'
+    growing_array<refused> lost_;    // until the end: what captured streams freed
+    std::size_t lost_bytes_ = 0;     // of lost_
 };
 
 } // namespace v0

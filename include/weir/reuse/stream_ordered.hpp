@@ -27,6 +27,7 @@
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/stream_ordering.hpp>
@@ -127,6 +128,7 @@ struct stream_ordered {
         /// Brings all bytes that anyone may have to `stream`, where they join. Never blocks. Throws as take.
         void gather(stream_ref stream) {
             capture_mode_guard const relaxed;
+            lock_guard<mutex> const alone(moving_);
             set* const pot = maker()(); // a set, so that nothing is lost where the host runs out of memory
             try {
                 for (set* each = sets_.first(); each; each = each->next) {
@@ -213,6 +215,7 @@ struct stream_ordered {
         range take_elsewhere(set const* mine, std::size_t bytes, std::size_t alignment, stream_ref stream,
                              bool wait) {
             capture_mode_guard const relaxed;
+            lock_guard<mutex> const alone(moving_);
             std::size_t const needed = Placement::rounded(bytes, alignment);
             for (bool stock : {true, false}) {
                 for (set* each = sets_.first(); each; each = each->next) {
@@ -329,6 +332,7 @@ struct stream_ordered {
 
         Placement root_; // holds nothing; what the sets' placements are siblings of
         directory sets_;
+        mutex moving_; // held while bytes are on their way from set to set: whoever finds none then has seen all
         second_uses uses_;
     };
 };

@@ -15,6 +15,10 @@
 #include <cuda_runtime_api.h>
 #include <weir/base/error.hpp>
 
+#if CUDART_VERSION < 12080
+#error "weir: needs the CUDA toolkit 12.8 or later, whose runtime tells a stream's device; update it"
+#endif
+
 namespace weir {
 inline namespace v0 {
 

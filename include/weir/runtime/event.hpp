@@ -19,7 +19,8 @@
 namespace weir {
 inline namespace v0 {
 
-/// Movable, not copyable. Any thread may call any member, one at a time.
+/// Movable, not copyable. Any thread may ask, wait, or make a stream wait at any time, also while another thread records:
+/// that is of the point before or of the new one. One thread at a time records; to move it or end it, it must be alone.
 class event {
 public:
     /// No event yet.

@@ -13,7 +13,8 @@
 // invariant: size <= capacity; a block is held if and only if capacity > 0.
 // invariant: a member that throws leaves contents, size and capacity as they were.
 // order:     what this class enqueues is on its stream; copies from a block of another stream run after that
-//            stream's work so far and before its work from then on.
+//            stream's work so far and before its work from then on. Copies that the host makes (pinned) are over
+//            when the call returns, and wait for no stream.
 // cost:      growing copies the contents once; appending grows by half, so n appended bytes cost O(n) copies.
 // not for:   elements that are not trivially copyable.
 
@@ -132,13 +133,14 @@ public:
             reallocate(size_);
     }
 
-    /// The contents become `bytes` bytes at `source`, which may lie in this block.
+    /// The contents become `bytes` bytes at `source`, which may lie in this block. Here and below: enqueued on the
+    /// stream, or, where the host reaches the memory, done at once.
     void assign(void const* source, std::size_t bytes) { splice(0, source, bytes, stream_); }
     /// `bytes` bytes at `source`, which may lie in this block, follow the contents.
     void append(void const* source, std::size_t bytes) { splice(size_, source, bytes, stream_); }
 
-    /// The same from a container's bytes, after what its stream did with them and before what that stream
-    /// does next.
+    /// The same from a container's bytes: enqueued after what its stream did with them and before what that stream
+    /// does next; or, where the host copies, at once, with nothing waited for.
     template <memory_space Other>
     void assign(owned_bytes<Other> const& source) {
         require_reach<Other>();

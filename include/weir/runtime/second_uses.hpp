@@ -12,10 +12,10 @@
 // cost:      none: one relaxed load a free where no block has a second use; else a lock and a look-up.
 // not for:   the block's own stream.
 
-#include <atomic>
 #include <cstddef>
 #include <utility>
 #include <weir/base/address_map.hpp>
+#include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/mutex.hpp>
@@ -85,7 +85,7 @@ private:
     address_map blocks_;                     // offset -> index into events_
     growing_array<growing_array<event>> events_; // one list a block
     growing_array<std::uint32_t> spare_;       // lists that no block uses
-    std::atomic<std::size_t> count_{0};
+    atomic<std::size_t> count_{0};
 };
 
 /// Whether every event of `events` has been reached. Never blocks. Throws cuda_error.

@@ -44,12 +44,8 @@ struct stream_queries {
     static void find(char const* name, Function& function) noexcept {
         void* found = nullptr;
         cudaDriverEntryPointQueryResult result{};
-#if CUDART_VERSION >= 12050
         cudaError_t const error =
             cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
-#else
-        cudaError_t const error = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
-#endif
         if (error != cudaSuccess)
             static_cast<void>(cudaGetLastError());
         else if (result == cudaDriverEntryPointSuccess)

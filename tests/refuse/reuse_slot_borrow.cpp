@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: the reuse slot's rule says 'waits_before_growing', so its 'over' needs 'range borrow(std::size_t bytes, std::size_t alignment, stream_ref)'
+#include <weir/placement/best_fit.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/upstream/host.hpp>
+
+struct my_rule {
+    static constexpr bool thread_safe = false;
+    static constexpr bool orders_streams = false;
+    static constexpr bool waits_before_growing = true;
+    template <class Placement>
+    class over {
+    public:
+        explicit over(int) {}
+        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        void give(weir::range, weir::stream_ref) noexcept {}
+        void add(weir::range, weir::stream_ref) {}
+        void settle() {}
+        weir::usage used() { return {}; }
+#ifndef REJECT
+        weir::range borrow(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+#endif
+    };
+};
+
+void use() {
+    weir::pool<weir::upstream::host, weir::placement::best_fit<>, my_rule> pool;
+    pool.deallocate_sync(pool.allocate_sync(1), 1);
+}
