@@ -26,10 +26,8 @@ public:
 
     /// Blocks until the lock is held.
     void lock() noexcept {
-        while (held_.exchange(true, std::memory_order_acquire)) {
-            for (int turns = 0; held_.load(std::memory_order_relaxed); ++turns)
-                spin(turns);
-        }
+        if (held_.exchange(true, std::memory_order_acquire))
+            wait();
     }
 
     /// Takes the lock if it is free; never blocks.
@@ -40,6 +38,14 @@ public:
     void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
 private:
+    // Not inlined, so that taking a lock that is free stays short.
+    [[gnu::noinline]] void wait() noexcept {
+        do {
+            for (int turns = 0; held_.load(std::memory_order_relaxed); ++turns)
+                spin(turns);
+        } while (held_.exchange(true, std::memory_order_acquire));
+    }
+
     atomic<bool> held_{false};
 };
 

@@ -94,8 +94,8 @@ public:
                                      std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
             throw usage_error("weir: an alignment must be a power of two; got " + std::to_string(alignment));
-        if (Placement::rounded(bytes, alignment) == 0)
-            return nullptr; // zero bytes, or more than a block can have
+        if (bytes == 0)
+            return nullptr;
         range block = rule_.take(bytes, alignment, stream);
         if (!block)
             block = climb(bytes, alignment, stream);
@@ -224,7 +224,8 @@ private:
 
     // The ladder above the first try. Whoever waits for events holds no lock, so that the others go on.
     range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        if (Placement::rounded(bytes, alignment) > limit_bytes())
+        std::size_t const rounded = Placement::rounded(bytes, alignment); // 0: more than a block can have
+        if (rounded == 0 || rounded > limit_bytes())
             return range{}; // waiting would not help
         if constexpr (gathers)
             rule_.reclaim();

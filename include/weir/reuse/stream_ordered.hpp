@@ -190,8 +190,11 @@ struct stream_ordered {
         // usual path stays short.
         [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream,
                                             bool wait = false) {
+            std::size_t const rounded = Placement::rounded(bytes, alignment);
+            if (rounded == 0)
+                return range{}; // more than a block can have
             set* const mine = enter(stream).get();
-            if (Placement::rounded(bytes, alignment) >= Tuning::gather_bytes && others_offer(mine))
+            if (rounded >= Tuning::gather_bytes && others_offer(mine))
                 gather(stream);
             {
                 auto const own = enter(stream);

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Small programs over the counters of layers: a limit that holds at every step, and peaks that miss nothing.
+
+#include "explore.hpp"
+
+#include <cstddef>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/resource.hpp>
+#include <weir/layer/limit.hpp>
+#include <weir/layer/statistics.hpp>
+#include <weir/runtime/stream.hpp>
+
+using interleavings::always;
+using interleavings::explore;
+using interleavings::require;
+using interleavings::threads;
+using interleavings::yield;
+using weir::on_host;
+
+namespace {
+
+/// The least pool that a layer can stand on. Its blocks are no memory.
+class roomy : public weir::resource<roomy> {
+public:
+    static constexpr weir::memory_space space = weir::memory_space::host;
+    static constexpr bool thread_safe = true;
+    static constexpr bool stream_ordered = true;
+    static constexpr std::size_t default_alignment = 16;
+
+    explicit roomy(std::size_t room_bytes = SIZE_MAX) : room_bytes_(room_bytes) {}
+    void* try_allocate(weir::stream_ref, std::size_t bytes, std::size_t = default_alignment) {
+        yield();
+        if (bytes > room_bytes_)
+            return nullptr;
+        room_bytes_ -= bytes;
+        return this;
+    }
+    void deallocate(weir::stream_ref, void* p, std::size_t bytes, std::size_t = default_alignment) noexcept {
+        yield();
+        if (p)
+            room_bytes_ += bytes;
+    }
+
+private:
+    std::size_t room_bytes_;
+};
+
+/// What the program itself has out, counted where nobody can come between.
+struct books {
+    std::size_t live = 0;
+    std::size_t most = 0;
+    std::size_t blocks = 0;
+    std::size_t bytes = 0;
+    void add(std::size_t count) {
+        live += count;
+        bytes += count;
+        ++blocks;
+        most = live > most ? live : most;
+    }
+};
+
+} // namespace
+
+TEST_CASE("interleavings: limit: never exceeded, at no step and with any threads") {
+    explore([] {
+        weir::layer::limit<roomy> pool(200);
+        books seen;
+        always([&] {
+            require(pool.current_bytes() <= 200 && seen.live <= 200, "more is live than the limit allows");
+            require(seen.live <= pool.current_bytes(), "what is live is not counted");
+        });
+        auto const once = [&](std::size_t bytes, int times) {
+            for (int i = 0; i < times; ++i)
+                if (void* const p = pool.try_allocate(on_host, bytes)) {
+                    seen.add(bytes);
+                    yield();
+                    seen.live -= bytes;
+                    pool.deallocate(on_host, p, bytes);
+                }
+        };
+        threads([&] { once(100, 2); }, [&] { once(101, 1); }, [&] { once(100, 1); });
+        require(pool.current_bytes() == 0, "bytes that are not live stay counted");
+        require(pool.try_allocate(on_host, 200) != nullptr, "the whole limit is free and is refused");
+        seen.live = 0;
+    });
+}
+
+TEST_CASE("interleavings: limit: what the pool refuses is not counted for long") {
+    explore([] {
+        weir::layer::limit<roomy> pool(200, std::size_t{100}); // the pool has room for 100
+        bool served = false;
+        auto const once = [&] {
+            if (void* const p = pool.try_allocate(on_host, 100)) {
+                served = true;
+                yield();
+                pool.deallocate(on_host, p, 100);
+            }
+        };
+        threads(once, once, once);
+        require(served, "nobody is served, and there was room");
+        require(pool.current_bytes() == 0, "bytes that are not live stay counted");
+    });
+}
+
+TEST_CASE("interleavings: statistics: totals are exact and no peak is missed") {
+    explore([] {
+        weir::layer::statistics<roomy> pool(std::size_t{350});
+        books seen;
+        std::size_t refused = 0;
+        auto const once = [&](std::size_t bytes, int times) {
+            for (int i = 0; i < times; ++i) {
+                if (void* const p = pool.try_allocate(on_host, bytes)) {
+                    seen.add(bytes);
+                    yield();
+                    seen.live -= bytes;
+                    pool.deallocate(on_host, p, bytes);
+                } else {
+                    ++refused;
+                }
+            }
+        };
+        threads([&] { once(100, 2); }, [&] { once(200, 1); }, [&] { once(150, 1); });
+        require(pool.current_bytes() == 0 && pool.current_blocks() == 0, "what is not live stays counted");
+        require(pool.total_bytes() == seen.bytes && pool.total_blocks() == seen.blocks, "the totals are not exact");
+        require(pool.failures() == refused, "the failures are not exact");
+        require(pool.peak_bytes() >= seen.most && pool.peak_bytes() <= 450, "a peak is missed");
+        require(pool.peak_blocks() >= 1 && pool.peak_blocks() <= 3, "a peak of blocks is missed");
+    });
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Small programs over what stream-ordered pools are made of: who has which set, what a set offers, and second uses.
+
+#include "device.hpp"
+
+#ifdef WEIR_SIMULATED_CUDA
+
+#include <cstddef>
+#include <weir/base/size.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/identity.hpp>
+#include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/stream_set.hpp>
+#include <weir/runtime/stream_sets.hpp>
+
+using interleavings::always;
+using interleavings::explore_on_device;
+using interleavings::plan;
+using interleavings::require;
+using interleavings::stream;
+using interleavings::threads;
+using weir::KiB;
+using weir::MiB;
+using weir::range;
+
+namespace {
+
+/// Of programs that make sixteen streams first.
+constexpr plan large{2, 5'000};
+
+// ---- second_uses ----------------------------------------------------------------------------------------------------
+
+TEST_CASE("interleavings: second_uses: a free finds its block's events, all of them and no other's") {
+    explore_on_device([] {
+        stream const s;
+        weir::second_uses uses;
+        weir::atomic<bool> freed{false}; // the first thread's block: another may have it now
+        threads(
+            [&] {
+                uses.add(4096, s);
+                uses.add(4096, s);
+                require(uses.any(), "a mark is not seen by who made it");
+                require(uses.take(4096).size() == 2, "a free does not find its block's events");
+                freed.store(true, std::memory_order_release);
+            },
+            [&] {
+                require(uses.take(8192).empty(), "events of a block that has none");
+                uses.add(8192, s);
+                std::size_t const at = freed.load(std::memory_order_acquire) ? 4096 : 12288;
+                uses.add(at, s);
+                require(uses.take(at).size() == 1, "events of the block that was there before");
+                require(uses.take(8192).size() == 1, "a free does not find its block's events");
+            });
+        require(!uses.any(), "marks are counted that nobody has");
+    });
+}
+
+// ---- stream_set -----------------------------------------------------------------------------------------------------
+
+struct tuning {
+    static constexpr unsigned recent_blocks = 8;
+    static constexpr std::size_t recent_bytes = 0; // every free records the event
+    static constexpr unsigned young_frees = 0;
+};
+
+using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
+using directory = weir::stream_sets<set, weir::identity::checked>;
+
+set* make() {
+    return new set(weir::placement::best_fit<512>());
+}
+
+TEST_CASE("interleavings: stream_set: what is offered is what is there whenever the lock is free") {
+    explore_on_device([] {
+        stream const s;
+        set of_s = set(weir::placement::best_fit<512>());
+        of_s.name(s, weir::key_of(s), weir::id_of(s), 0);
+        of_s.covered().add(range{1 * MiB, 1 * MiB});
+        of_s.offer();
+        auto const exact = [&] {
+            require(of_s.offered_bytes() == of_s.covered().free_bytes(), "what is offered is not what is there");
+        };
+        threads(
+            [&] {
+                range block;
+                {
+                    weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                    exact();
+                    block = of_s.take(512 * KiB, 256, s);
+                    require(block.bytes == 512 * KiB, "there is room, and none is found");
+                }
+                weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                exact();
+                of_s.put(block, s);
+            },
+            [&] {
+                for (int i = 0; i < 2; ++i) {
+                    bool const more = of_s.may_offer(600 * KiB);
+                    weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                    exact();
+                    if (!more)
+                        continue;
+                    if (range const block = of_s.covered().take(100 * KiB, 256)) {
+                        of_s.offer();
+                        of_s.put_back(block, false);
+                    }
+                }
+            });
+        exact();
+        require(of_s.offered_bytes() == 1 * MiB, "bytes are lost");
+    });
+}
+
+// ---- stream_sets ----------------------------------------------------------------------------------------------------
+
+/// Enters the set of `s` and looks whether it is that.
+set* enter(directory& sets, cudaStream_t s, bool verify = true) {
+    auto const own = sets.enter(s, verify, make);
+    require(own->key.load(std::memory_order_relaxed) == weir::key_of(s), "the set of another key");
+    require(own->is_of(weir::id_of(s)), "the set of another stream");
+    return own.get();
+}
+
+/// Sets that cannot be used again, so that the next new stream looks for one that can.
+void fill(directory& sets, stream const* streams, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        auto const own = sets.enter(streams[i], true, make);
+        own->covered().add(range{(i + 1) * 16 * MiB, 1 * MiB});
+        own->offer();
+    }
+}
+
+std::size_t free_bytes(directory& sets) {
+    std::size_t sum = 0;
+    for (set* each = sets.first(); each; each = each->next)
+        sum += each->covered().free_bytes();
+    return sum;
+}
+
+TEST_CASE("interleavings: stream_sets: threads that see a stream first make it one set") {
+    explore_on_device([] {
+        stream const a, b;
+        directory sets(0, make);
+        set* found[3] = {};
+        std::size_t most = 0;
+        threads([&] { found[0] = enter(sets, a); }, [&] { found[1] = enter(sets, a), found[2] = enter(sets, b); },
+                [&] {
+                    for (int i = 0; i < 2; ++i) {
+                        std::size_t count = 0;
+                        set* last = nullptr;
+                        for (set* each = sets.first(); each; last = each, each = each->next)
+                            ++count;
+                        require(count >= most && count <= 3, "a set that was listed is not");
+                        require(last == sets.settled().get(), "the host's set is not the last");
+                        most = count;
+                    }
+                });
+        require(found[0] == found[1] && found[1] != found[2], "a stream has two sets, or shares one");
+    });
+}
+
+TEST_CASE("interleavings: stream_sets: a handle comes back at once, in the same thread or another") {
+    explore_on_device([] {
+        stream a, b;
+        directory sets(0, make);
+        {
+            auto const own = sets.enter(a, true, make);
+            own->covered().add(range{1 * MiB, 1 * MiB});
+            own->offer();
+        }
+        enter(sets, b);
+        auto const reborn = [&](stream& mine) {
+            mine.again();
+            set* const own = enter(sets, mine);
+            require(enter(sets, mine, false) == own, "a stream that was just seen has another set");
+        };
+        threads([&] { reborn(a); }, [&] { reborn(b); });
+        require(enter(sets, a) != enter(sets, b), "two streams share a set");
+        require(free_bytes(sets) == 1 * MiB, "bytes are lost with their stream");
+    });
+}
+
+// A stream is gone, and another bears its handle. Two threads that use the new one, and one with a stream of its own,
+// all want the old one's set, which is empty: some find it by the handle, some look for a set to use again.
+void old_set_is_wanted(bool by_two, bool by_other) {
+    stream const full[14];
+    stream a, b;
+    directory sets(0, make);
+    fill(sets, full, 14);
+    enter(sets, a); // the host's and this one make 16
+    a.again();
+    set* found[2] = {};
+    auto const first = [&] { found[0] = enter(sets, a); };
+    auto const second = [&] { found[1] = enter(sets, a); };
+    auto const other = [&] { enter(sets, b); };
+    if (by_two && by_other)
+        threads(first, second, other);
+    else if (by_two)
+        threads(first, second);
+    else
+        threads(first, other);
+    require(!by_two || found[0] == found[1], "a stream has two sets");
+    require(enter(sets, a, false) == found[0] && enter(sets, b, false) != found[0], "two streams share a set");
+    require(free_bytes(sets) == 14 * MiB, "bytes are lost");
+}
+
+TEST_CASE("interleavings: stream_sets: a set is used again while another thread finds it by the old handle") {
+    explore_on_device([] { old_set_is_wanted(true, false); }, large);
+}
+
+TEST_CASE("interleavings: stream_sets: a set is used again while another stream looks for one") {
+    explore_on_device([] { old_set_is_wanted(false, true); }, large);
+}
+
+TEST_CASE("interleavings: stream_sets: a set is used again while two threads find it and another stream looks for one") {
+    plan fewer = large;
+    fewer.preemptions = 1;
+    explore_on_device([] { old_set_is_wanted(true, true); }, fewer);
+}
+
+TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away while its stream comes to it") {
+    explore_on_device(
+        [] {
+            stream const full[14];
+            stream b;
+            directory sets(0, make);
+            fill(sets, full, 14);
+            enter(sets, cudaStreamLegacy); // empty: a new stream may have it
+            std::uint64_t const key = weir::key_of(cudaStreamLegacy);
+            threads(
+                [&] {
+                    for (bool const verify : {false, true}) {
+                        auto const own = sets.enter(cudaStreamLegacy, verify, make);
+                        require(own->key.load(std::memory_order_relaxed) == key, "the set of another stream");
+                        own->covered().add(range{(verify ? 2048 : 1024) * MiB, 1 * MiB});
+                        own->offer();
+                        require(own->key.load(std::memory_order_relaxed) == key, "a set is taken while it is in use");
+                    }
+                },
+                [&] {
+                    set* const own = enter(sets, b);
+                    require(own->covered().free_bytes() == 0, "a set with bytes in it is used again");
+                });
+            require(free_bytes(sets) == 16 * MiB, "bytes are lost");
+        },
+        large);
+}
+
+TEST_CASE("interleavings: stream_sets: what is adopted is listed, once, whoever else makes a set") {
+    explore_on_device([] {
+        stream const a;
+        directory sets(0, make);
+        set* const orphan = make();
+        orphan->covered().add(range{1 * MiB, 1 * MiB});
+        orphan->offer();
+        weir::atomic<bool> adopted{false};
+        threads(
+            [&] {
+                sets.adopt(orphan);
+                adopted.store(true, std::memory_order_release);
+            },
+            [&] { enter(sets, a); },
+            [&] {
+                bool const there = adopted.load(std::memory_order_acquire);
+                std::size_t seen = 0, all = 0;
+                for (set* each = sets.first(); each; each = each->next, ++all)
+                    seen += each == orphan;
+                require(seen <= 1 && (!there || seen == 1), "what was adopted is not listed once");
+                require(all <= 3, "a set is listed twice");
+            });
+        std::size_t all = 0;
+        for (set* each = sets.first(); each; each = each->next)
+            ++all;
+        require(all == 3 && free_bytes(sets) == 1 * MiB, "a set is lost");
+    });
+}
+
+} // namespace
+
+#endif
