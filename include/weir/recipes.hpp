@@ -4,7 +4,7 @@
 // Which combinations are good, and what are they called?
 //
 // Ready-made names for pools that most programs want. Each is an alias of parts; write your own beside them. In
-// debug builds (no NDEBUG) every recipe wears layer::guard, which catches wrong frees with a sentence.
+// debug builds (no NDEBUG) every recipe but frame_pool wears layer::guard, which catches wrong frees with a sentence.
 //
 // cost:      as its parts document.
 // not for:   new code: a recipe that needs code is a part that is missing.

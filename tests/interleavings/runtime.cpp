@@ -15,7 +15,6 @@
 #include <weir/runtime/stream_set.hpp>
 #include <weir/runtime/stream_sets.hpp>
 
-using interleavings::always;
 using interleavings::explore_on_device;
 using interleavings::plan;
 using interleavings::require;

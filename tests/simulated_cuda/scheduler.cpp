@@ -295,7 +295,7 @@ bool wait_until(world_state& world, stream_record& stream, std::uint64_t number,
         bool const stepped = step_aside(stuck);
         lock->lock();
         thread.lock = lock;
-        if (stepped && !stuck)
+        if ((stepped && !stuck) || stream.done >= number) // another thread may have run it just now
             continue;
         if (!stepped) {
             std::uint64_t const seen = stream.done;

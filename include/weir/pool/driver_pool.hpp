@@ -11,7 +11,7 @@
 //            captured stream freed until the pool ends, since the graph may use it at each launch; any other until
 //            'settle' offers it again.
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free.
-// cost:      about 500 ns a pair on one thread, more as threads join.
+// cost:      600 to 800 ns a pair on one thread, more as threads join (bench/results).
 // not for:   the hot path: 'device_pool' is several times faster.
 
 #include <cstddef>

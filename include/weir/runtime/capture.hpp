@@ -10,7 +10,7 @@
 // guard tells CUDA that this thread's next calls are ours and touch no captured stream.
 //
 // invariant: the guard leaves the thread's capture mode as it found it.
-// cost:      50 ns a question; 80 ns a guard.
+// cost:      22 ns a question (63 of a default stream, which the runtime is asked about); two such calls a guard.
 // not for:   allocating in a graph; cudaDeviceSynchronize, which breaks every capture on the device, guard or none.
 
 #include <cuda_runtime_api.h>

@@ -110,7 +110,7 @@ inline int device_of(stream_ref stream) {
 
 /// CUDA's name for the stream itself: unique for the life of the process, while handles are used again as soon
 /// as a stream is destroyed. Breaks the capture of a stream that is being captured: ask 'is_capturing' first.
-/// 22 ns. Throws cuda_error.
+/// 22 ns, 63 of a default stream. Throws cuda_error.
 inline unsigned long long id_of(stream_ref stream) {
     unsigned long long id = 0;
     check(query_id(stream.get(), &id), "cudaStreamGetId");

@@ -3,7 +3,7 @@
 
 // How is CUDA asked about a stream on every allocation without paying for the question twice?
 //
-// The runtime's cudaStreamGetId and cudaStreamIsCapturing take 43 to 63 ns each, most of it the runtime's own; the
+// The runtime's cudaStreamGetId and cudaStreamIsCapturing take about 63 ns each, most of it the runtime's own; the
 // driver's functions behind them take 22. They are looked up once, through the runtime, so there is nothing more to
 // link. A default stream's handle means another stream in each function's variant, and a thread without a context
 // gets one from the runtime only: in both cases, and where the driver has no such function, the runtime is asked.
