@@ -74,3 +74,17 @@ TEST_CASE("text: a report is one line with every fact") {
     facts.lost_bytes = 3 * KiB;
     CHECK(weir::report_text(facts, "device").find(", limit none, 3 KiB not handed out again") != std::string::npos);
 }
+
+TEST_CASE("text: a refusal says what is in the way and what to do") {
+    CHECK(weir::refusal_text(0, false, 0, "device") ==
+          "no block of this pool can have that size and alignment; ask for less");
+    CHECK(weir::refusal_text(4096, false, 0, "device") ==
+          "no free range is large enough and the upstream (device memory) has no room for another chunk of 4096 bytes; "
+          "free something, here or in another pool");
+    CHECK(weir::refusal_text(4096, true, 0, "device") ==
+          "no free range is large enough and the pool's limit leaves no room for another chunk of 4096 bytes; raise "
+          "pool_options::limit or free something");
+    CHECK(weir::refusal_text(4096, true, 100, "device") ==
+          "no free range is large enough and the pool's limit leaves no room for another chunk of 4096 bytes, while the "
+          "upstream refuses to take 100 free bytes back; raise pool_options::limit or free something");
+}

@@ -101,7 +101,7 @@ def judge(path):
             return name, f"tests/{test} does not exist"
         objects.append(place / (test.replace("/", "-") + ".o"))
         ndebug = ["-DNDEBUG"] if ".ndebug." in test else []
-        done = run([*ccache(), "g++", "-std=c++17", "-O1", "-x", "c++", *defines, *ndebug, *include_flags(place / "include", ROOT / "tests"),
+        done = run([*ccache(), "g++", "-std=c++17", "-O0", "-x", "c++", *defines, *ndebug, *include_flags(place / "include", ROOT / "tests"),
                     "-c", source, "-o", objects[-1]], timeout=300)
         if done.code != 0:
             return name, f"does not compile:\n{head(done.output)}"
