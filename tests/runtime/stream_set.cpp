@@ -242,7 +242,9 @@ TEST_CASE("stream_set: or its own stream is made to wait for them") {
         CHECK(here.own.defer(block, here.uses_on(here.other), here.s));
         CHECK(here.own.open_bytes() == 0);
         CHECK(here.own.poll(here.s, true));
+#ifdef WEIR_SIMULATED_CUDA // on a GPU the use may be over by now
         CHECK(here.own.open_bytes() == 100 * KiB); // open, and the stream waits
+#endif
         CHECK(here.own.close(here.s));
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB});
 #ifdef WEIR_SIMULATED_CUDA
