@@ -7,6 +7,10 @@
 
 #include "scene.hpp"
 
+#include <new>
+#include <vector>
+#include <weir/runtime/stream_set.hpp>
+
 using namespace faults;
 using stage::checked;
 using stage::closing;
@@ -25,6 +29,11 @@ template <class Pool>
 void starve_pool() {
     CHECK(starve_everywhere(every_act<Pool>()) > 5);
 }
+
+struct few : weir::reuse::stream_ordered_tuning {
+    static constexpr unsigned recent_blocks = 4;
+    static constexpr unsigned young_frees = 0;
+};
 
 } // namespace
 
@@ -59,6 +68,71 @@ TEST_CASE_TEMPLATE(
         pool<stream_ordered<checked>, sized>, pool<after_event, sized, weir::upstream::pinned<>>>>>>,
     layer::synchronized<weir::node_pool>) {
     starve_pool<Pool>();
+}
+
+TEST_CASE("memory: where the store of recent blocks is full too, a block is lost and counted") {
+    if (!support::host_memory_can_fail)
+        return;
+    stage::world const here;
+    stage::stream const s;
+    weir::stream_set<fitted, checked, few> own{fitted()};
+    own.name(s, weir::key_of(s), weir::id_of(s), 0);
+    CHECK(own.close(s)); // the event is made
+    for (std::size_t i = 0; i < few::recent_blocks; ++i)
+        CHECK(own.put_recent(weir::range{i * 4096 + 4096, 512}));
+    {
+        support::failing_new const fails(0);
+        CHECK(own.put(weir::range{1 << 20, 512}, s));
+    }
+    CHECK(own.lost_bytes() == 512);
+    CHECK(own.open_bytes() == few::recent_blocks * 512); // they stay open
+    CHECK(own.close(s));
+    CHECK(own.open_bytes() == 0);
+    CHECK(own.covered().free_bytes() == few::recent_blocks * 512);
+    CHECK(cudaStreamSynchronize(s) == cudaSuccess);
+}
+
+TEST_CASE("memory: after_event keeps what was stranded, or counts it as lost") {
+    if (!support::host_memory_can_fail)
+        return;
+    long thrown = 0;
+    for (long k = 0;; ++k) {
+        stage::world const here;
+        after_event::over<fitted> rule(0);
+        rule.add(weir::range{1 << 20, 1 << 20}, weir::on_host);
+        std::vector<weir::range> blocks;
+        for (int i = 0; i < 200; ++i)
+            blocks.push_back(rule.take(512, 512, weir::on_host));
+        for (std::size_t i = 0; i < blocks.size(); i += 2)
+            rule.strand(blocks[i]);
+        bool threw = false;
+        try {
+            support::failing_new const fails(k);
+            rule.settle();
+        } catch (std::bad_alloc const&) {
+            threw = true;
+            ++thrown;
+        }
+        rule.settle();
+        CHECK(rule.used().lost_bytes == 0);
+        CHECK(rule.used().blocks == 100);
+        for (std::size_t i = 1; i < blocks.size(); i += 2)
+            rule.give(blocks[i], weir::on_host);
+        CHECK(rule.take(1 << 20, 512, weir::on_host).bytes == 1 << 20); // all of it is there
+        if (!threw)
+            break;
+    }
+    CHECK(thrown > 0);
+    stage::world const here;
+    after_event::over<fitted> rule(0);
+    rule.add(weir::range{1 << 20, 1 << 20}, weir::on_host);
+    weir::range const block = rule.take(512, 512, weir::on_host);
+    {
+        support::failing_new const fails(0);
+        rule.strand(block);
+    }
+    CHECK(rule.used().lost_bytes == 512);
+    CHECK(rule.used().blocks == 0);
 }
 
 #endif

@@ -109,11 +109,7 @@ struct after_event {
             waiting last{block, second_.take(block.offset), any_device};
             lock_guard<mutex> const lock(mutex_);
             used_.gave(block);
-            try {
-                stranded_.push_back(std::move(last));
-            } catch (...) {
-                used_.lost_bytes += block.bytes;
-            }
+            keep(std::move(last));
         }
 
         void add(range chunk, stream_ref) {
@@ -226,12 +222,15 @@ struct after_event {
         // With the lock held.
         void strand(growing_array<waiting>& blocks) noexcept {
             stranded_.swap(blocks); // which needs no memory; what came meanwhile may
-            for (waiting& each : blocks) {
-                try {
-                    stranded_.push_back(std::move(each));
-                } catch (...) {
-                    used_.lost_bytes += each.block.bytes;
-                }
+            for (waiting& each : blocks)
+                keep(std::move(each));
+        }
+        void keep(waiting block) noexcept {
+            std::size_t const bytes = block.block.bytes;
+            try {
+                stranded_.push_back(std::move(block));
+            } catch (...) {
+                used_.lost_bytes += bytes;
             }
         }
 
