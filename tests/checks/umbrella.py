@@ -4,8 +4,8 @@
 
 Compiles an empty C++17 .cu file and one that includes the umbrella with nvcc, in turn, five times each, and
 prints the least of each: what else the machine does only ever adds. The aim is 0.6 s over the empty file. What is read
-is the processor's time, which is wall time on an idle machine: nvcc runs its steps one by one. Machines differ all the
-same, so that only twice the aim is a failure.
+is the processor's time, which is wall time on an idle machine: nvcc runs its steps one by one. Machines differ, and the
+empty file with them, so the bound is in empty files: on a machine that takes 0.75 s for one it is twice the aim.
 """
 
 import resource
@@ -14,6 +14,7 @@ import shutil
 from workshop import BUILD, INCLUDE, close_with, head, run
 
 AIM_SECONDS = 0.6
+BOUND = 1.6  # empty files
 ROUNDS = 5
 
 
@@ -45,8 +46,8 @@ def main():
     over = whole - base
     print(f"umbrella: {over:.2f} s over an empty file (least of {ROUNDS}: empty {base:.2f} s, umbrella {whole:.2f} s; "
           f"aim {AIM_SECONDS} s)")
-    slow = over > 2 * AIM_SECONDS
-    close_with([("umbrella: compile time", f"{over:.2f} s, more than twice the aim" if slow else "")])
+    slow = over > BOUND * base
+    close_with([("umbrella: compile time", f"{over:.2f} s, more than {BOUND} empty files" if slow else "")])
 
 
 if __name__ == "__main__":
