@@ -69,7 +69,10 @@ struct stream_ordered {
             Identity::require_no_capture(stream);
             {
                 auto const own = enter(stream);
-                if (range const block = own->take_recent(bytes, alignment)) {
+                range block = own->take_recent(bytes, alignment);
+                if (!block && !gathers_for(bytes, own.get()))
+                    block = own->take_covered(bytes, alignment);
+                if (block) {
                     own->count(block, 1);
                     return block;
                 }
@@ -186,15 +189,13 @@ struct stream_ordered {
             return sets_.enter(stream, verify, maker());
         }
 
-        // What 'take' does when no block of just that size was freed on the stream lately. Not inlined, so that the
-        // usual path stays short.
+        // What 'take' does when the stream has no such block at hand. Not inlined, so that the usual path stays short.
         [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream,
                                             bool wait = false) {
-            std::size_t const rounded = Placement::rounded(bytes, alignment);
-            if (rounded == 0)
+            if (Placement::rounded(bytes, alignment) == 0)
                 return range{}; // more than a block can have
             set* const mine = enter(stream).get();
-            if (rounded >= Tuning::gather_bytes && others_offer(mine))
+            if (gathers_for(bytes, mine))
                 gather(stream);
             {
                 auto const own = enter(stream);
@@ -206,8 +207,11 @@ struct stream_ordered {
             return take_elsewhere(mine, bytes, alignment, stream, wait);
         }
 
-        // Whether other sets have bytes among which a large block may fit better than among the stream's own.
-        bool others_offer(set const* mine) const noexcept {
+        // Whether the block is large and may fit better among other sets' bytes than among the stream's own.
+        bool gathers_for(std::size_t bytes, set const* mine) const noexcept {
+            return bytes >= Tuning::gather_bytes && others_offer(mine);
+        }
+        [[gnu::noinline]] bool others_offer(set const* mine) const noexcept {
             for (set const* each = sets_.first(); each; each = each->next)
                 if (each != mine && each->offered_bytes() >= Tuning::gather_bytes)
                     return true;

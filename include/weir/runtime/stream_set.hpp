@@ -124,22 +124,23 @@ public:
         return recent_.take(Placement::rounded(bytes, alignment), alignment);
     }
 
+    /// The same from the covered bytes. Throws std::bad_alloc.
+    [[gnu::noinline]] range take_covered(std::size_t bytes, std::size_t alignment) {
+        range const block = covered_.take(bytes, alignment);
+        offer();
+        return block;
+    }
+
     /// Rung 1: bytes that this stream may have at once, or an empty range. Throws cuda_error, std::bad_alloc.
     range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (range const block = take_recent(bytes, alignment))
             return block;
-        if (range const block = covered_.take(bytes, alignment)) {
-            offer();
+        if (range const block = take_covered(bytes, alignment))
             return block;
-        }
         bool changed = poll(stream);
         if (!stream.is_host() && is_open())
             changed |= close(stream);
-        if (!changed)
-            return range{};
-        range const block = covered_.take(bytes, alignment);
-        offer();
-        return block;
+        return changed ? take_covered(bytes, alignment) : range{};
     }
 
     /// Records the event and turns open bytes into covered ones. False, and nothing changed, where the event

@@ -88,7 +88,7 @@ public:
     /// The set of `stream`, made by `make` if it is new. With `verify`, the stream is told from an earlier one of
     /// the same handle. Throws usage_error for another device's stream, cuda_error, std::bad_alloc.
     template <class MakeSet>
-    locked enter(stream_ref stream, bool verify, MakeSet const& make) {
+    [[gnu::always_inline]] locked enter(stream_ref stream, bool verify, MakeSet const& make) {
         if (stream.is_host())
             return locked(*host_);
         bool const is_default = is_default_stream(stream);
@@ -97,14 +97,9 @@ public:
             require_no_capture(stream);
         std::uint64_t const key = key_of(stream);
         unsigned long long const id = asks ? Identity::id(stream) : 0;
-        for (Set* found = table_.find(key);; found = &renew(found, stream, key, make)) {
-            if (!found)
-                continue;
-            found->lock.lock();
-            if (found->key.load(std::memory_order_relaxed) == key && (!asks || found->is_of(id)))
-                return locked(*found, locked::already_held);
-            found->lock.unlock();
-        }
+        Set* const found = table_.find(key);
+        return found && lock_if(*found, key, asks, id) ? locked(*found, locked::already_held)
+                                                       : enter_anew(found, stream, key, asks, id, make);
     }
 
     /// Blocks until every event that is known of now has been reached; whether any had not been. Throws cuda_error,
@@ -241,10 +236,29 @@ private:
         return any;
     }
 
+    // Locks the set if it is that of the key, and of the id if that was asked for.
+    static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
+        set.lock.lock();
+        if (set.key.load(std::memory_order_relaxed) == key && (!asks || set.is_of(id)))
+            return true;
+        set.lock.unlock();
+        return false;
+    }
+
+    // What 'enter' does where the set at hand is not the stream's. Not inlined, so that the usual path saves no registers.
+    template <class MakeSet>
+    [[gnu::noinline]] locked enter_anew(Set* found, stream_ref stream, std::uint64_t key, bool asks,
+                                        unsigned long long id, MakeSet const& make) {
+        do
+            found = &renew(found, stream, key, make);
+        while (!lock_if(*found, key, asks, id));
+        return locked(*found, locked::already_held);
+    }
+
     // The set of `stream` where the one at hand (null: none) is not its: retired and perhaps used again meanwhile, or
     // still that of an earlier stream of the same handle, which is retired now.
     template <class MakeSet>
-    [[gnu::noinline]] Set& renew(Set* at_hand, stream_ref stream, std::uint64_t key, MakeSet const& make) {
+    Set& renew(Set* at_hand, stream_ref stream, std::uint64_t key, MakeSet const& make) {
         require_no_capture(stream);
         if (at_hand) {
             unsigned long long const id = Identity::id(stream);
