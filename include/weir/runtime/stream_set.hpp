@@ -133,8 +133,6 @@ public:
 
     /// Rung 1: bytes that this stream may have at once, or an empty range. Throws cuda_error, std::bad_alloc.
     range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        if (range const block = take_recent(bytes, alignment))
-            return block;
         if (range const block = take_covered(bytes, alignment))
             return block;
         bool changed = poll(stream);
