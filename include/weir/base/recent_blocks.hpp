@@ -8,7 +8,7 @@
 // few instructions and leaves the placement behind it untouched. When it is full its owner drains it there.
 //
 // invariant: at most Capacity blocks; a block is on the chain of its size's bucket, newest first.
-// cost:      put and take a few instructions; take walks one chain. Capacity * 24 + Buckets bytes.
+// cost:      put and take a few instructions; take walks one chain. Capacity * 24 + 256 bytes.
 // not for:   a best fit: it answers for one exact size.
 
 #include <cstddef>
@@ -24,10 +24,7 @@ class recent_blocks {
     static_assert(Capacity >= 1 && Capacity <= 254, "weir: recent_blocks holds 1 to 254 blocks");
 
 public:
-    recent_blocks() noexcept {
-        for (std::uint8_t& head : heads_)
-            head = none;
-    }
+    recent_blocks() noexcept { forget(); }
 
     /// Keeps a block; false when full, and nothing changed.
     bool put(range block) noexcept {
@@ -52,10 +49,11 @@ public:
             if (candidate.block.bytes == bytes && (candidate.block.offset & (alignment - 1)) == 0) {
                 std::uint8_t const at = *link;
                 *link = candidate.next;
-                candidate.next = spare_;
+                range const found = candidate.block;
+                candidate = entry{range{}, spare_};
                 spare_ = at;
                 bytes_ -= bytes;
-                return candidate.block;
+                return found;
             }
         }
         return range{};
@@ -64,17 +62,15 @@ public:
     /// Hands every block to `sink(range)` and forgets it. Where the sink throws, what it has not taken stays.
     template <class Sink>
     void drain(Sink&& sink) {
-        for (std::uint8_t& head : heads_) {
-            while (head != none) {
-                entry& newest = entries_[head];
-                sink(static_cast<range const&>(newest.block));
-                bytes_ -= newest.block.bytes;
-                std::uint8_t const at = head;
-                head = newest.next;
-                newest.next = spare_;
-                spare_ = at;
-            }
-        }
+        struct remainder {
+            recent_blocks& store;
+            unsigned next = 0;
+            ~remainder() { store.keep_from(next); }
+        } left{*this};
+        // Along the entries and not the chains, whose lengths would be a wrong guess each.
+        for (; left.next < opened_; ++left.next)
+            if (range const block = entries_[left.next].block)
+                sink(block);
     }
 
     /// Sum of the blocks' bytes.
@@ -83,23 +79,40 @@ public:
 
 private:
     static constexpr std::uint8_t none = 255;
-    static constexpr unsigned buckets = 32;
+    static constexpr unsigned buckets = 256; // many more than blocks: a size that is not here is seen at once
 
     struct entry {
-        range block;
+        range block; // empty: spare
         std::uint8_t next;
     };
 
+    // Forgets all but the entries from `first` on.
+    void keep_from(unsigned first) noexcept {
+        unsigned const last = opened_;
+        forget();
+        for (unsigned at = first; at < last; ++at)
+            if (range const block = entries_[at].block)
+                put(block); // at or before its place
+    }
+
+    void forget() noexcept {
+        for (std::uint8_t& head : heads_)
+            head = none;
+        spare_ = none;
+        opened_ = 0;
+        bytes_ = 0;
+    }
+
     // Sizes are multiples of some power of two with the low bits zero; the product's high bits depend on all.
     static unsigned bucket_of(std::size_t bytes) noexcept {
-        return static_cast<unsigned>((static_cast<std::uint64_t>(bytes) * 0x9E3779B97F4A7C15u) >> 59);
+        return static_cast<unsigned>((static_cast<std::uint64_t>(bytes) * 0x9E3779B97F4A7C15u) >> 56);
     }
-    static_assert(buckets == 1u << (64 - 59), "the shift selects a bucket");
+    static_assert(buckets == 1u << (64 - 56), "the shift selects a bucket");
 
     std::uint8_t heads_[buckets];
-    std::uint8_t spare_ = none; // chain of entries that were used and are free
-    unsigned opened_ = 0;       // entries never used start here
-    std::size_t bytes_ = 0;
+    std::uint8_t spare_; // chain of entries that were used and are free
+    unsigned opened_;    // entries not used since the last drain start here
+    std::size_t bytes_;
     entry entries_[Capacity];
 };
 
