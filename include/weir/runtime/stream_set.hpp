@@ -336,7 +336,7 @@ private:
     unsigned young_frees_ = 0;           // to come
     int ordinal_ = any_device;
     unsigned long long id_ = 0;
-    std::int64_t live_bytes_ = 0;
+    alignas(16) std::int64_t live_bytes_ = 0; // both in one cache line
     std::int64_t live_blocks_ = 0;
     std::uint64_t names_ = 0;
     std::uint64_t arrivals_ = 0;
