@@ -5,7 +5,7 @@ namespace replay {
 
 std::vector<contender> const& contenders() {
     static std::vector<contender> const all{
-        {"device_pool", "weir's recipe for device memory: bins and best fit over cudaMalloc, stream-ordered",
+        {"device_pool", "weir's recipe for device memory: bins and best fit over mapped pages, stream-ordered",
          open_device_pool},
         {"composed_pool",
          "composed in examples/replay/composed_pool.hpp: best fit alone, in chunks of 64 MiB",

@@ -9,6 +9,7 @@
 // parts.
 
 #include "ledger.hpp"
+#include <type_traits>
 #include <utility>
 #include <weir/weir.hpp>
 
@@ -26,25 +27,56 @@ public:
         return chunk;
     }
 
-    void release(void* chunk, std::size_t bytes) noexcept {
+    auto release(void* chunk, std::size_t bytes) noexcept {
         book_->gave_back(bytes);
-        Upstream::release(chunk, bytes);
+        return Upstream::release(chunk, bytes);
+    }
+
+protected:
+    ledger* book_;
+};
+
+/// The same of an upstream that grows in place: a chunk is made, mapped, let go and opened, four calls of the driver's.
+template <class Upstream>
+class counted_in_place : public counted<Upstream> {
+public:
+    using counted<Upstream>::counted;
+    using counted<Upstream>::acquire;
+
+    void* acquire(std::size_t bytes, std::size_t piece_bytes) {
+        void* const chunks = Upstream::acquire(bytes, piece_bytes);
+        count(bytes, piece_bytes, chunks != nullptr);
+        return chunks;
+    }
+    bool extend(void* end, std::size_t bytes, std::size_t piece_bytes) {
+        bool const extended = Upstream::extend(end, bytes, piece_bytes);
+        count(bytes, piece_bytes, extended);
+        return extended;
     }
 
 private:
-    ledger* book_;
+    void count(std::size_t bytes, std::size_t piece_bytes, bool got_them) noexcept {
+        for (std::size_t at = 0; at < bytes; at += piece_bytes)
+            this->book_->asked(bytes - at < piece_bytes ? bytes - at : piece_bytes, got_them, 4);
+    }
 };
+
+template <class Upstream>
+using counted_upstream = std::conditional_t<weir::contracts::holds<weir::contracts::extends, Upstream>,
+                                            counted_in_place<Upstream>, counted<Upstream>>;
 
 template <class Pool>
 struct count_upstream;
 
 template <class Upstream, class Placement, class Reuse, class Growth>
 struct count_upstream<weir::pool<Upstream, Placement, Reuse, Growth>> {
-    using type = weir::pool<counted<Upstream>, Placement, Reuse, Growth>;
+    using upstream = counted_upstream<Upstream>;
+    using type = weir::pool<upstream, Placement, Reuse, Growth>;
 };
 
 template <template <class> class Layer, class Pool>
 struct count_upstream<Layer<Pool>> {
+    using upstream = typename count_upstream<Pool>::upstream;
     using type = Layer<typename count_upstream<Pool>::type>;
 };
 

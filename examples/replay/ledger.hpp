@@ -40,9 +40,9 @@ public:
         return fits;
     }
 
-    /// The driver was asked for `bytes`, and gave them or not.
-    void asked(std::size_t bytes, bool got_them) noexcept {
-        ++calls_;
+    /// The driver was asked for `bytes` in so many calls, and gave them or not.
+    void asked(std::size_t bytes, bool got_them, std::uint64_t calls = 1) noexcept {
+        calls_ += calls;
         if (got_them)
             count_for(bytes) += taken_by(bytes);
     }

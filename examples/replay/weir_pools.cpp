@@ -15,7 +15,7 @@ template <class Pool>
 class pool_over_upstream final : public session_of<pool_over_upstream<Pool>> {
 public:
     explicit pool_over_upstream(weir::pool_options const& options)
-        : pool_(counted<weir::upstream::device>(book_), options) {}
+        : pool_(typename count_upstream<Pool>::upstream(book_), options) {}
 
     void* allocate(cudaStream_t stream, std::size_t bytes) { return pool_.try_allocate(stream, bytes); }
     void deallocate(cudaStream_t stream, void* p, std::size_t bytes) noexcept {

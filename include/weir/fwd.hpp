@@ -33,6 +33,8 @@ class by_size;
 
 namespace upstream {
 class device;
+template <unsigned HandleTypes = 0>
+class virtual_memory;
 template <unsigned Flags = 0>
 class pinned;
 class managed;
@@ -66,6 +68,8 @@ struct fixed;
 template <std::size_t FirstBytes = std::size_t{16} << 20, unsigned Percent = 8,
           std::size_t ExactBytes = std::size_t{10} << 20>
 struct geometric;
+template <std::size_t Share = 512, class Apart = geometric<>>
+struct paged;
 struct exact;
 } // namespace growth
 

@@ -28,6 +28,7 @@
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>
+#include <weir/upstream/virtual_memory.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -46,17 +47,17 @@ using general_placement = placement::by_size<64 * KiB, placement::bins<>, placem
 
 /// Device memory for any program: any sizes, any number of streams and threads, streams that come and go.
 using device_pool =
-    recipe::guarded<pool<upstream::device, recipe::general_placement, reuse::stream_ordered<identity::checked>>>;
+    recipe::guarded<pool<upstream::virtual_memory<>, recipe::general_placement, reuse::stream_ordered<identity::checked>, growth::paged<>>>;
 
 /// The same where the program promises that its streams outlive the pool's use of them (identity::promised): the
 /// fastest.
 using promised_device_pool =
-    recipe::guarded<pool<upstream::device, recipe::general_placement, reuse::stream_ordered<identity::promised>>>;
+    recipe::guarded<pool<upstream::virtual_memory<>, recipe::general_placement, reuse::stream_ordered<identity::promised>, growth::paged<>>>;
 
 /// The same with the smallest footprint: a stream waits for another's memory before the pool grows.
 using compact_device_pool =
-    recipe::guarded<pool<upstream::device, recipe::general_placement,
-                         reuse::stream_ordered<identity::checked, handover::wait_first>>>;
+    recipe::guarded<pool<upstream::virtual_memory<>, recipe::general_placement,
+                         reuse::stream_ordered<identity::checked, handover::wait_first>, growth::paged<>>>;
 
 /// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
 using pinned_pool =

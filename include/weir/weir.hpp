@@ -34,3 +34,4 @@
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>
 #include <weir/upstream/span.hpp>
+#include <weir/upstream/virtual_memory.hpp>

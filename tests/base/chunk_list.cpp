@@ -13,7 +13,7 @@ using weir::range;
 namespace {
 
 void put(chunk_list& chunks, range chunk) {
-    chunks.reserve_one();
+    chunks.reserve(1);
     chunks.add(chunk);
 }
 

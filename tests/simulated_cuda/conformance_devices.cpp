@@ -5,6 +5,8 @@
 #include "conformance.hpp"
 
 #include <cuda.h>
+#include <thread>
+#include <vector>
 
 using namespace conformance;
 
@@ -89,6 +91,55 @@ PROBE("memory is mapped at reserved addresses, and used") {
     CHECK(driver.release(first) == CUDA_SUCCESS);
     CHECK(driver.release(second) == CUDA_SUCCESS);
     CHECK(driver.unreserve(at, 4 * driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("fills and copies go across maps that lie side by side, and not beyond them") {
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    REQUIRE(driver.reserve(&at, 4 * driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    for (CUdeviceptr each : {at, at + driver.step, at + 2 * driver.step}) {
+        CUmemGenericAllocationHandle handle{};
+        REQUIRE(driver.create(&handle, driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+        REQUIRE(driver.map(each, driver.step, 0, handle, 0) == CUDA_SUCCESS);
+        REQUIRE(driver.release(handle) == CUDA_SUCCESS);
+        REQUIRE(driver.set_access(each, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    }
+    auto* const memory = reinterpret_cast<char*>(at);
+    std::size_t const half = driver.step / 2;
+    CUDA_OK(cudaMemset(memory + half, 5, 2 * driver.step));
+    CHECK(first_byte(memory + 2 * driver.step) == 5);
+    std::vector<char> there(2 * driver.step, 6);
+    CUDA_OK(cudaMemcpy(memory + half, there.data(), there.size(), cudaMemcpyDefault));
+    CUDA_OK(cudaMemcpy(there.data(), memory + half, there.size(), cudaMemcpyDeviceToHost));
+    CHECK(there.back() == 6);
+    CHECK(cudaMemset(memory + half, 5, 3 * driver.step) == cudaErrorInvalidValue);
+    static_cast<void>(cudaGetLastError());
+    CHECK(driver.unmap(at, 3 * driver.step) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, 4 * driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("mapping neither fails during a capture nor breaks it") {
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    REQUIRE(driver.reserve(&at, driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    auto const there_and_back = [&] {
+        CUmemGenericAllocationHandle handle{};
+        CHECK(driver.create(&handle, driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+        CHECK(driver.map(at, driver.step, 0, handle, 0) == CUDA_SUCCESS);
+        CHECK(driver.release(handle) == CUDA_SUCCESS);
+        CHECK(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+        CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+    };
+    cudaStream_t stream = nullptr;
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    there_and_back();
+    std::thread(there_and_back).join();
+    cudaGraph_t graph = nullptr;
+    CUDA_OK(cudaStreamEndCapture(stream, &graph));
+    CUDA_OK(cudaGraphDestroy(graph));
+    CUDA_OK(cudaStreamDestroy(stream));
+    CHECK(driver.unreserve(at, driver.step) == CUDA_SUCCESS);
 }
 
 PROBE("memory mapped elsewhere keeps its bytes") {

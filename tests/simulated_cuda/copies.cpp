@@ -40,7 +40,15 @@ bool valid(world_state& world, void const* p, std::size_t bytes) {
     allocation const* const memory = find_allocation(world, p, &base);
     if (memory == nullptr)
         return p != nullptr && !in_device_range(world, p) && !world.host_region->contains(p);
-    return reinterpret_cast<std::uintptr_t>(p) - base + bytes <= memory->bytes;
+    std::uintptr_t const end = reinterpret_cast<std::uintptr_t>(p) + bytes;
+    std::uintptr_t reached = base + memory->bytes;
+    for (allocation const* next = memory; reached < end && next->kind == memory_kind::mapped;) { // maps side by side
+        next = find_allocation(world, reinterpret_cast<void const*>(reached), &base);
+        if (next == nullptr || next->kind != memory_kind::mapped)
+            break;
+        reached = base + next->bytes;
+    }
+    return end <= reached;
 }
 
 /// Whether the bytes can be touched now that the copy runs: a program at fault may have freed what it copies.

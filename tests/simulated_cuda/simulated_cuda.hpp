@@ -49,6 +49,7 @@ struct config {
     std::size_t memory_bytes = std::size_t(80) << 30; ///< of each device; costs nothing until written
     std::size_t pinned_bytes = std::size_t(64) << 30; ///< limit of pinned and managed memory together
     int driver_version = 13000;                       ///< below 13000: cudaErrorInsufficientDriver everywhere
+    bool virtual_memory = true;                       ///< whether devices can map memory
     bool device_memory_visible = false; ///< the host may touch device addresses (Thrust's host backend)
     bool log = false;                   ///< keep the log
     bool strict = true;                 ///< bytes given back on a stream count as used by all it was given
@@ -73,6 +74,11 @@ struct config {
     }
     config& with_memory(std::size_t bytes) {
         memory_bytes = bytes;
+        return *this;
+    }
+    /// No device can map memory: cuMemGetAllocationGranularity says that it is not supported.
+    config& without_virtual_memory() {
+        virtual_memory = false;
         return *this;
     }
     config& with_driver(int version) {

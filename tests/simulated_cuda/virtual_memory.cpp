@@ -252,9 +252,11 @@ CUresult unmap(CUdeviceptr at, std::size_t bytes) {
 CUresult granularity(std::size_t* out, CUmemAllocationProp const* properties,
                      CUmemAllocationGranularity_flags) {
     static call_site site{"cuMemGetAllocationGranularity"};
-    return driver_error(api(site, [&](world_state&) -> cudaError_t {
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
         if (out == nullptr || properties == nullptr)
             return cudaErrorInvalidValue;
+        if (!world.settings.virtual_memory)
+            return cudaErrorNotSupported;
         *out = page_bytes;
         return cudaSuccess;
     }));

@@ -21,13 +21,13 @@ inline namespace v0 {
 /// One thread at a time.
 class chunk_list {
 public:
-    /// Makes room, so that the next 'add' does not throw. Throws std::bad_alloc.
-    void reserve_one() {
-        by_address_.reserve(by_address_.size() + 1);
-        by_size_.reserve(by_size_.size() + 1);
+    /// Makes room, so that the next `more` calls of 'add' do not throw. Throws std::bad_alloc.
+    void reserve(std::size_t more) {
+        by_address_.reserve(by_address_.size() + more);
+        by_size_.reserve(by_size_.size() + more);
     }
 
-    /// Adds a chunk, which overlaps no other; after 'reserve_one'.
+    /// Adds a chunk, which overlaps no other; after 'reserve'.
     void add(range chunk) noexcept {
         by_address_.insert(place(by_address_, address_order{}, chunk), chunk);
         by_size_.insert(place(by_size_, size_order{}, chunk), chunk);
@@ -50,6 +50,13 @@ public:
     std::size_t size() const noexcept { return by_size_.size(); }
     /// The i-th chunk in order of size, the smallest first.
     range operator[](std::size_t i) const noexcept { return by_size_[i]; }
+    /// In order of address.
+    range const* begin() const noexcept { return by_address_.begin(); }
+    range const* end() const noexcept { return by_address_.end(); }
+    /// The first chunk, in that order, that starts at `offset` or behind it.
+    range const* from(std::size_t offset) const noexcept {
+        return offset == 0 ? begin() : place(by_address_, address_order{}, range{offset - 1, 0});
+    }
     std::size_t bytes() const noexcept { return bytes_; }
 
 private:

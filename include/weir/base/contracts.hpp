@@ -57,6 +57,8 @@ using says_granularity = size_type_of<decltype(U::granularity)>;
 template <class U>
 using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordinal()), int>>;
 template <class U>
+using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
+template <class U>
 using release_waits = when<U::release_waits>;
 
 // Placement.
@@ -77,6 +79,10 @@ using fences_chunks = decltype(std::declval<P&>().fence(std::size_t{}));
 template <class P>
 using removes = when<std::is_same_v<decltype(std::declval<P&>().remove(range{})), bool>>;
 template <class P>
+using knows_free = decltype(std::declval<P const&>().free_before(std::size_t{}), std::declval<P const&>().free_after(std::size_t{}),
+                            std::declval<P&>().remove(range{}, std::size_t{}),
+                            std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(range)>()));
+template <class P>
 using makes_sibling = when<std::is_same_v<decltype(std::declval<P const&>().sibling()), P>>;
 template <class P>
 using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
@@ -96,6 +102,8 @@ template <class Placement>
 inline constexpr bool fences = holds<fences_chunks, Placement>;
 template <class Placement>
 inline constexpr bool has_remove = holds<removes, Placement>;
+template <class Placement>
+inline constexpr bool has_free_ranges = holds<knows_free, Placement>;
 template <class Placement>
 inline constexpr bool has_sibling = holds<makes_sibling, Placement>;
 template <class Placement>
@@ -129,6 +137,9 @@ template <class R>
 using strands = decltype(std::declval<R&>().strand(range{}));
 template <class R, class Stream>
 using gathers = decltype(std::declval<R&>().gather(std::declval<Stream>()));
+template <class R, class Stream, class Placement>
+using shows_free = decltype(std::declval<R&>().visit_usable(std::declval<Stream>(), std::declval<void (*)(Placement&)>()),
+                            std::declval<R&>().visit_unused(std::declval<void (*)(Placement&)>()));
 template <class R>
 using reclaims = decltype(std::declval<R&>().reclaim());
 template <class R>
@@ -143,6 +154,9 @@ template <class R, class Stream>
 using notes_uses = decltype(std::declval<R&>().used_on(range{}, std::declval<Stream>()));
 
 // Growth.
+template <class G>
+using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{})), std::size_t> &&
+                         std::is_same_v<decltype(G::apart::next(std::size_t{}, std::size_t{})), std::size_t>>;
 template <class G>
 using grows = when<std::is_same_v<decltype(G::next(std::size_t{}, std::size_t{})), std::size_t>>;
 

@@ -57,21 +57,26 @@ public:
     /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range where the limit or the upstream
     /// has no room. Throws what the upstream throws, and std::bad_alloc; nothing is held then that was not before.
     range acquire(std::size_t bytes) {
-        if (!has_room(bytes))
-            return range{};
-        {
-            lock_guard<Lock> const lock(lock_);
-            chunks_.reserve_one();
-            refused_.reserve(refused_.size() + chunks_.size() + 1); // so that 'release' never allocates
-        }
-        void* const memory = upstream_.acquire(bytes);
-        if (!memory)
-            return range{};
-        range const chunk{reinterpret_cast<std::uintptr_t>(memory), bytes};
-        lock_guard<Lock> const lock(lock_);
-        chunks_.add(chunk);
-        bytes_.fetch_add(bytes, std::memory_order_relaxed);
-        return chunk;
+        return hold(bytes, bytes, [&] { return upstream_.acquire(bytes); });
+    }
+
+    /// The same in chunks of `piece_bytes` bytes, side by side.
+    template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::extends, U>>>
+    range acquire(std::size_t bytes, std::size_t piece_bytes) {
+        return hold(bytes, piece_bytes, [&] { return upstream_.acquire(bytes, piece_bytes); });
+    }
+
+    /// The same right behind `end`, where a chunk ends; an empty range also where something else is there.
+    template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::extends, U>>>
+    range extend(std::size_t end, std::size_t bytes, std::size_t piece_bytes) {
+        void* const at = reinterpret_cast<void*>(end);
+        return hold(bytes, piece_bytes, [&] { return upstream_.extend(at, bytes, piece_bytes) ? at : nullptr; });
+    }
+
+    /// Gives all chunks in `bytes` back, of which nobody uses any byte.
+    void release_within(range bytes) noexcept {
+        for (range const* each = chunks_.from(bytes.offset); each != chunks_.end() && bytes.contains(*each);)
+            release(*each); // the next one takes its place
     }
 
     /// Gives a chunk back, of which nobody uses any byte. False: the upstream refused, and it was set aside.
@@ -100,6 +105,8 @@ public:
         return any;
     }
 
+    /// Chunks in order of address. For the thread that acquires and releases.
+    chunk_list const& chunks() const noexcept { return chunks_; }
     /// The i-th chunk in order of size, the smallest first. For the thread that acquires and releases.
     range operator[](std::size_t i) const noexcept { return chunks_[i]; }
     /// Chunks that the pool can use. For the thread that acquires and releases.
@@ -130,6 +137,27 @@ public:
     Upstream const& upstream() const noexcept { return upstream_; }
 
 private:
+    // Takes in what `get` gets, null for nothing.
+    template <class Get>
+    range hold(std::size_t bytes, std::size_t piece_bytes, Get const& get) {
+        if (!has_room(bytes))
+            return range{};
+        {
+            lock_guard<Lock> const lock(lock_);
+            chunks_.reserve((bytes - 1) / piece_bytes + 1);
+            refused_.reserve(refused_.size() + chunks_.size() + (bytes - 1) / piece_bytes + 1); // 'release' never allocates
+        }
+        void* const memory = get();
+        if (!memory)
+            return range{};
+        range const all{reinterpret_cast<std::uintptr_t>(memory), bytes};
+        lock_guard<Lock> const lock(lock_);
+        for (std::size_t at = 0; at < bytes; at += piece_bytes)
+            chunks_.add(range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
+        bytes_.fetch_add(bytes, std::memory_order_relaxed);
+        return all;
+    }
+
     bool taken_back(range chunk) noexcept {
         void* const memory = reinterpret_cast<void*>(chunk.offset);
         if constexpr (contracts::holds<contracts::may_refuse, Upstream>) {

@@ -136,6 +136,20 @@ public:
             return true;
         return small_.surrender_kept(into_large()) && large_.remove(wanted);
     }
+    /// The same, of the large part's free range that starts at 'start'. O(1).
+    bool remove(range wanted, std::size_t start) { return large_.remove(wanted, start); }
+
+    /// Bytes of the large part's free range that ends at 'offset', and of the one that starts there. O(1).
+    std::size_t free_before(std::size_t offset) const noexcept { return large_.free_before(offset); }
+    std::size_t free_after(std::size_t offset) const noexcept { return large_.free_after(offset); }
+
+    /// Calls visit(range) for its free ranges of 'least' bytes at least, the smallest first, after the small part has
+    /// given it the slabs that it keeps.
+    template <class Visit>
+    void for_each_free(std::size_t least, Visit&& visit) {
+        small_.surrender_kept(into_large());
+        large_.for_each_free(least, visit);
+    }
 
     /// Nothing joins across 'offset' from now on, here and in every sibling. Call it before add.
     void fence(std::size_t offset) { large_.fence(offset); }

@@ -22,7 +22,6 @@
 #include <utility>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
-#include <weir/base/holdings.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/pool_options.hpp>
@@ -36,6 +35,7 @@
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/supply.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -66,8 +66,8 @@ public:
     explicit pool(pool_options options = {}) : pool(U(), std::move(options)) {}
     /// The same over a given upstream.
     explicit pool(Upstream upstream, pool_options options = {})
-        : options_(std::move(options)), held_(std::move(upstream), options_.limit_bytes()),
-          rule_(ordinal_of(held_.upstream())) {}
+        : options_(std::move(options)), supply_(std::move(upstream), options_.limit_bytes()),
+          rule_(ordinal_of(held().upstream())) {}
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
@@ -129,12 +129,12 @@ public:
     /// that CUDA refuses to take is kept for the next call. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         lock_guard<growth_lock> const lock(growth_lock_);
-        std::size_t const before = held_.bytes();
-        held_.offer_again();
+        std::size_t const before = held().bytes();
+        supply_.offer_again();
         if constexpr (gathers)
             rule_.gather(on_host);
-        give_back(keep_bytes);
-        return before - held_.bytes();
+        supply_.give_back(rule_, keep_bytes);
+        return before - held().bytes();
     }
 
     /// Blocks until all enqueued work is done; then every freed byte may go to any stream. Breaks no capture, but where
@@ -161,31 +161,31 @@ public:
     }
 
     /// Bytes held from the upstream. Any thread.
-    std::size_t reserved_bytes() const noexcept { return held_.bytes(); }
+    std::size_t reserved_bytes() const noexcept { return held().bytes(); }
     /// Bytes handed out and not yet freed, rounding included.
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
     /// The most bytes that the pool may hold; SIZE_MAX: no limit.
-    std::size_t limit_bytes() const noexcept { return held_.limit_bytes(); }
+    std::size_t limit_bytes() const noexcept { return held().limit_bytes(); }
     std::string const& name() const noexcept { return options_.name(); }
     /// The ordinal of the pool's device, or any_device.
-    int device() const noexcept { return ordinal_of(held_.upstream()); }
+    int device() const noexcept { return ordinal_of(held().upstream()); }
 
     /// Whether `p` lies in memory that the pool holds. Never blocks on a device.
-    bool owns(void const* p) const noexcept { return held_.owns(reinterpret_cast<std::uintptr_t>(p)); }
+    bool owns(void const* p) const noexcept { return held().owns(reinterpret_cast<std::uintptr_t>(p)); }
 
     /// What the pool knows of itself now.
     memory_report facts() const {
         usage const used = rule_.used();
-        return memory_report{options_.name(), used.bytes,  held_.bytes(), held_.limit_bytes(),
-                             used.largest_free_bytes, used.blocks, held_.count(), used.lost_bytes};
+        return memory_report{options_.name(), used.bytes,  held().bytes(), held().limit_bytes(),
+                             used.largest_free_bytes, used.blocks, held().count(), used.lost_bytes};
     }
     /// The same, as a line to print.
     std::string report() const { return report_text(facts(), name_of(space)); }
 
     /// Why an allocation of `bytes` bytes finds no room now.
     std::string refusal(std::size_t bytes, std::size_t alignment) const {
-        std::size_t const needed = chunk_for(bytes, alignment);
-        return refusal_text(needed, !held_.has_room(needed), held_.refused_bytes(), name_of(space));
+        std::size_t const needed = supply_of::chunk_for(bytes, alignment);
+        return refusal_text(needed, !held().has_room(needed), held().refused_bytes(), name_of(space));
     }
 
 private:
@@ -193,19 +193,9 @@ private:
     static constexpr bool gathers = contracts::holds<contracts::gathers, rule, stream_ref>;
     static constexpr bool releases_wait = contracts::holds<contracts::release_waits, Upstream>;
     using growth_lock = std::conditional_t<thread_safe, mutex, no_lock>;
-    using holdings_of = holdings<Upstream, std::conditional_t<thread_safe, spin_lock, no_lock>>;
+    using supply_of = supply<Upstream, Placement, rule, Growth, std::conditional_t<thread_safe, spin_lock, no_lock>>;
 
-    // The whole pages of a chunk that has room for the block if it starts at a multiple of `base`; 0 on overflow.
-    static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
-                                           std::size_t base = usual_alignment()) noexcept {
-        return align_up(Placement::needs(bytes, alignment, base), holdings_of::granularity());
-    }
-
-    // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
-    static constexpr std::size_t usual_alignment() noexcept {
-        std::size_t const page = natural_alignment(holdings_of::granularity());
-        return page > Upstream::alignment ? page : Upstream::alignment;
-    }
+    auto const& held() const noexcept { return supply_.held(); }
 
     // A default stream is the current device's. The block's uses may be on the pool's device's all the same, as when a
     // container ends while another device is current: the free waits for both.
@@ -278,66 +268,24 @@ private:
     range grow_and_take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         // Another thread that shares the stream may take the new chunk first, or the chunk starts at no page: then there
         // is one more to get.
-        std::size_t needed = chunk_for(bytes, alignment);
-        std::size_t const before = held_.bytes();
+        std::size_t const before = held().bytes();
         try {
-            for (int tries = 0; tries < 8 && grow(needed, stream); ++tries) {
+            for (int tries = 0; tries < 8 && supply_.grow(rule_, bytes, alignment, stream, tries != 0); ++tries)
                 if (range const block = rule_.take(bytes, alignment, stream))
                     return block;
-                needed = chunk_for(bytes, alignment, Upstream::alignment);
-            }
         } catch (...) {
             try {
-                give_back(before);
+                supply_.give_back(rule_, before);
             } catch (...) { // the chunk is the next call's
             }
             throw;
         }
+        supply_.give_back(rule_, before);
         return range{};
     }
 
-    bool grow(std::size_t needed, stream_ref stream) {
-        if (needed == 0 || needed > limit_bytes())
-            return false;
-        std::size_t const wanted = align_up(Growth::next(needed, held_.bytes()), holdings_of::granularity());
-        std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
-        // Chunks that nobody uses did not help here, or the bytes would have been found: they go back first.
-        give_back(held_.bytes() > needed ? held_.bytes() - needed : 0);
-        return acquire(step, stream) || (step != needed && acquire(needed, stream)) ||
-               (make_room() && acquire(needed, stream));
-    }
-
-    // Gives every chunk back that nobody uses, and offers again what the upstream refused; whether any went.
-    bool make_room() {
-        bool const any = give_back(0);
-        return held_.offer_again() || any;
-    }
-
-    bool acquire(std::size_t bytes, stream_ref stream) {
-        range const chunk = held_.acquire(bytes);
-        if (!chunk)
-            return false;
-        try {
-            rule_.add(chunk, stream);
-        } catch (...) {
-            held_.release(chunk);
-            throw;
-        }
-        return true;
-    }
-
-    // Returns wholly free chunks, the largest first, while more than `keep_bytes` are held; whether any.
-    bool give_back(std::size_t keep_bytes) {
-        bool any = false;
-        if constexpr (contracts::holds<contracts::removes, rule>)
-            for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;)
-                if (range const chunk = held_[i]; rule_.remove(chunk))
-                    any |= held_.release(chunk);
-        return any;
-    }
-
     pool_options options_;
-    holdings_of held_;
+    supply_of supply_;
     mutable rule rule_;
     growth_lock growth_lock_; // one thread grows or trims at a time
 };

@@ -112,19 +112,32 @@ struct after_event {
             keep(std::move(last));
         }
 
-        void add(range chunk, stream_ref) {
+        void add(range chunk, stream_ref, bool joins = false) {
             lock_guard<mutex> const lock(mutex_);
             if constexpr (contracts::fences<Placement>)
-                placement_.fence(chunk.offset);
+                if (!joins)
+                    placement_.fence(chunk.offset);
             placement_.add(chunk);
         }
 
-        /// Takes the chunk out again, if nobody uses any of it.
-        template <class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
-        bool remove(range chunk) {
+        /// Takes the chunk out again, if nobody uses any of it; `start`: where the free range is that it lies in.
+        template <class... Start, class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
+        bool remove(range chunk, Start... start) {
             lock_guard<mutex> const lock(mutex_);
             poll();
-            return placement_.remove(chunk);
+            return placement_.remove(chunk, start...);
+        }
+
+        /// Calls visit(Placement&) for bytes that may be handed out, and that no work uses: the same here.
+        template <class Visit>
+        void visit_usable(stream_ref, Visit const& visit) {
+            visit_unused(visit);
+        }
+        template <class Visit>
+        void visit_unused(Visit const& visit) {
+            lock_guard<mutex> const lock(mutex_);
+            poll();
+            visit(placement_);
         }
 
         /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error.

@@ -54,16 +54,27 @@ struct immediate {
             }
         }
 
-        void add(range chunk, stream_ref) {
+        void add(range chunk, stream_ref, bool joins = false) {
             if constexpr (contracts::fences<Placement>)
-                placement_.fence(chunk.offset);
+                if (!joins)
+                    placement_.fence(chunk.offset);
             placement_.add(chunk);
         }
 
-        /// Takes the chunk out again, if nobody uses any of it.
-        template <class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
-        bool remove(range chunk) {
-            return placement_.remove(chunk);
+        /// Takes the chunk out again, if nobody uses any of it; `start`: where the free range is that it lies in.
+        template <class... Start, class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
+        bool remove(range chunk, Start... start) {
+            return placement_.remove(chunk, start...);
+        }
+
+        /// Calls visit(Placement&) for bytes that may be handed out, and that no work uses: all that are free.
+        template <class Visit>
+        void visit_usable(stream_ref, Visit const& visit) {
+            visit(placement_);
+        }
+        template <class Visit>
+        void visit_unused(Visit const& visit) {
+            visit(placement_);
         }
 
         /// Nothing is in flight.

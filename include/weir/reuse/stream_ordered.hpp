@@ -114,18 +114,32 @@ struct stream_ordered {
         }
 
         /// Rung 3: fresh bytes, for `stream` first. Throws as take, and then the bytes are not kept.
-        void add(range chunk, stream_ref stream) {
+        /// `joins`: with free bytes before it.
+        void add(range chunk, stream_ref stream, bool joins = false) {
             auto const own = enter(stream);
             if constexpr (contracts::fences<Placement>)
-                own->covered().fence(chunk.offset);
+                if (!joins)
+                    own->covered().fence(chunk.offset);
             own->covered().add(chunk);
             own->offer();
         }
 
-        /// Takes the chunk out again, if nobody uses any of it. Never blocks. Throws cuda_error.
-        template <class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
-        bool remove(range chunk) {
-            return sets_.remove(chunk);
+        /// Takes the chunk out again, if nobody uses any of it; `start`: where the free range is that it lies in. Never
+        /// blocks. Throws cuda_error.
+        template <class... Start, class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
+        bool remove(range chunk, Start... start) {
+            return sets_.remove(chunk, start...);
+        }
+
+        /// Calls visit(Placement&) for bytes that `stream` may have. Throws as take, and what the visitor throws.
+        template <class Visit>
+        void visit_usable(stream_ref stream, Visit const& visit) {
+            visit(enter(stream)->covered());
+        }
+        /// The same for bytes that no work uses. Never blocks. Throws cuda_error, and what the visitor throws.
+        template <class Visit>
+        void visit_unused(Visit const& visit) {
+            sets_.visit_unused(visit);
         }
 
         /// Brings all bytes that anyone may have to `stream`, where they join. Never blocks. Throws as take.

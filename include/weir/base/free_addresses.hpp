@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which addresses of a reservation have no memory behind them?
+//
+// An upstream that reserves addresses and puts memory behind some of them keeps the others here: a sorted array of
+// gaps, joined where they meet. There are about as many gaps as chunks were given back, each costs tens of
+// microseconds of driver calls, and so a linear search is all it takes.
+//
+// invariant: gaps are disjoint, sorted, and do not touch, but where one reservation ends and another starts.
+// order:     one thread at a time.
+// cost:      O(gaps) a call; 16 bytes a gap.
+// not for:   memory: placements do that.
+
+#include <cstddef>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// One thread at a time.
+class free_addresses {
+public:
+    /// Makes room, so that the next 'add', 'take_at' or 'give' does not throw. Throws std::bad_alloc.
+    void reserve_one() { gaps_.reserve(gaps_.size() + 1); }
+
+    /// Adds a reservation, which joins no other; after 'reserve_one'.
+    void add(range reservation) noexcept { gaps_.insert(after(reservation.offset), reservation); }
+
+    /// The start of the smallest gap of `bytes` bytes at least, out of which they are taken; or an empty range.
+    range take(std::size_t bytes) noexcept {
+        range* best = nullptr;
+        for (range& each : gaps_)
+            if (each.bytes >= bytes && (!best || each.bytes < best->bytes))
+                best = &each;
+        if (!best || bytes == 0)
+            return range{};
+        range const taken{best->offset, bytes};
+        shorten(best, bytes);
+        return taken;
+    }
+
+    /// Takes just `wanted`, which must be where a gap starts; whether it is free.
+    bool take_at(range wanted) noexcept {
+        range* const next = after(wanted.offset);
+        if (next == gaps_.begin() || next[-1].offset != wanted.offset || next[-1].bytes < wanted.bytes)
+            return false;
+        shorten(next - 1, wanted.bytes);
+        return true;
+    }
+
+    /// Takes `freed` back, which was taken here; after 'reserve_one'. `reservation`: where it lies.
+    void give(range freed, range reservation) noexcept {
+        range* const next = after(freed.offset);
+        bool const joins_next = next != gaps_.end() && next->offset == freed.end() && freed.end() != reservation.end();
+        bool const joins_previous =
+            next != gaps_.begin() && next[-1].end() == freed.offset && freed.offset != reservation.offset;
+        if (joins_previous) {
+            next[-1].bytes += freed.bytes + (joins_next ? next->bytes : 0);
+            if (joins_next)
+                gaps_.erase(next);
+        } else if (joins_next) {
+            *next = range{freed.offset, freed.bytes + next->bytes};
+        } else {
+            gaps_.insert(next, freed);
+        }
+    }
+
+    /// Gaps, in order of address.
+    range const* begin() const noexcept { return gaps_.begin(); }
+    range const* end() const noexcept { return gaps_.end(); }
+
+private:
+    // The first gap that starts behind `offset`.
+    range* after(std::size_t offset) noexcept {
+        range* at = gaps_.begin();
+        while (at != gaps_.end() && at->offset <= offset)
+            ++at;
+        return at;
+    }
+
+    void shorten(range* gap, std::size_t bytes) noexcept {
+        *gap = range{gap->offset + bytes, gap->bytes - bytes};
+        if (!*gap)
+            gaps_.erase(gap);
+    }
+
+    growing_array<range> gaps_;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// When does a pool move unused memory to where it is needed, and when does it get more instead?
+//
+// Memory that is free in one place can be taken away there and put behind addresses elsewhere, so that a pool holds
+// little more than is in use. But each move costs driver calls, and a program that repeats itself would make them at
+// every step. So there is slack: while the pool holds no more than a little above the most that was ever in use, it
+// gets more and moves nothing. And slack doubles, up to a quarter, each time that more was moved than the pool holds
+// twice: then the work repeats itself, and a little more memory ends the moving.
+//
+// invariant: nothing is moved while what is held afterwards is at most (1 + slack) times the most in use.
+// order:     one thread at a time.
+// cost:      a few instructions.
+// not for:   limits, which hold whatever the slack.
+
+#include <cstddef>
+
+namespace weir {
+inline namespace v0 {
+
+class hysteresis {
+public:
+    /// The bytes to move before `needed` more are held: `held` and `in_use` are those of now, 'in_use' with what is about
+    /// to be.
+    std::size_t to_move(std::size_t held, std::size_t needed, std::size_t in_use) noexcept {
+        if (most_used_ < in_use)
+            most_used_ = in_use;
+        std::size_t const slack = most_used_ / parts_;
+        std::size_t const allowed = most_used_ + slack;
+        std::size_t const after = held + needed;
+        if (after <= allowed)
+            return 0;
+        return after - allowed < needed ? after - allowed : needed;
+    }
+
+    /// Notes that so many bytes were moved, by a pool that holds `held`.
+    void moved(std::size_t bytes, std::size_t held) noexcept {
+        moved_ += bytes;
+        if (moved_ / 2 > held) {
+            moved_ = 0;
+            parts_ = parts_ > 4 ? parts_ / 2 : 4;
+        }
+    }
+
+private:
+    std::size_t most_used_ = 0;
+    std::size_t moved_ = 0; // since slack changed
+    std::size_t parts_ = 64; // slack is one of so many parts of the most in use
+};
+
+} // namespace v0
+} // namespace weir

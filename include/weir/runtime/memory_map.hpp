@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does memory get behind an address, and away from it?
+//
+// The driver reserves addresses without memory, makes memory without an address, and maps the one behind the other in
+// pages of 2 MiB. The runtime has no such functions; the driver's are looked up through it, so there is nothing more to
+// link. Their types are declared here in the few words that are needed: <cuda.h> takes a tenth of a second to compile,
+// and tests/runtime/memory_map.cpp holds these against it.
+//
+// invariant: a call that fails leaves nothing reserved, made or mapped.
+// order:     'unmap' waits for nothing: the caller knows that no work uses the bytes. No call needs a context or breaks a
+//            capture (seen on CUDA 13).
+// cost:      map: about 30 us for 2 MiB, 35 us for 64 MiB, most of it to make the memory accessible; unmap: 14 us and
+//            what it takes to free the memory; none waits for work on the device.
+// not for:   deciding which addresses: see upstream::virtual_memory.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/stream_queries.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+namespace detail {
+
+// The driver's types as cuda.h lays them out.
+struct memory_location {
+    int type = 1; // CU_MEM_LOCATION_TYPE_DEVICE
+    int id = 0;
+};
+struct memory_properties {
+    int type = 1; // CU_MEM_ALLOCATION_TYPE_PINNED
+    int handle_types = 0;
+    memory_location location;
+    void* windows = nullptr;
+    struct {
+        unsigned char compression = 0;
+        unsigned char gpu_direct_rdma = 0;
+        unsigned short usage = 0;
+        unsigned char reserved[4] = {};
+    } flags;
+};
+struct memory_access {
+    memory_location location;
+    int flags = 3; // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+};
+
+// The driver's functions; CUresult is an int to its callers, CUdeviceptr and a memory handle are 64 bits.
+struct memory_calls {
+    int (*granularity)(std::size_t*, memory_properties const*, int) = nullptr;
+    int (*reserve)(unsigned long long*, std::size_t, std::size_t, unsigned long long, unsigned long long) = nullptr;
+    int (*unreserve)(unsigned long long, std::size_t) = nullptr;
+    int (*create)(unsigned long long*, std::size_t, memory_properties const*, unsigned long long) = nullptr;
+    int (*release)(unsigned long long) = nullptr;
+    int (*map)(unsigned long long, std::size_t, std::size_t, unsigned long long, unsigned long long) = nullptr;
+    int (*unmap)(unsigned long long, std::size_t) = nullptr;
+    int (*set_access)(unsigned long long, std::size_t, memory_access const*, std::size_t) = nullptr;
+
+    memory_calls() noexcept {
+        stream_queries::find("cuMemGetAllocationGranularity", granularity);
+        stream_queries::find("cuMemAddressReserve", reserve);
+        stream_queries::find("cuMemAddressFree", unreserve);
+        stream_queries::find("cuMemCreate", create);
+        stream_queries::find("cuMemRelease", release);
+        stream_queries::find("cuMemMap", map);
+        stream_queries::find("cuMemUnmap", unmap);
+        stream_queries::find("cuMemSetAccess", set_access);
+    }
+    explicit operator bool() const noexcept {
+        return granularity && reserve && unreserve && create && release && map && unmap && set_access;
+    }
+};
+
+} // namespace detail
+
+/// Maps memory of one device. Copyable. Any thread may call any member; none breaks a capture.
+class memory_map {
+public:
+    /// The bytes of a page: addresses and sizes are multiples of it.
+    static constexpr std::size_t page_bytes = 2 * MiB;
+
+    /// `ordinal`: the device; `handle_types`: what the memory may be exported as (CUmemAllocationHandleType; 0: nothing).
+    /// Throws std::bad_alloc.
+    memory_map(int ordinal, unsigned handle_types) : ordinal_(ordinal) {
+        properties_.handle_types = static_cast<int>(handle_types);
+        properties_.location.id = ordinal;
+        readers_.push_back(access_of(ordinal));
+        std::size_t least = 0;
+        supported_ = calls_ && detail::ask_driver(calls_.granularity, &least, &properties_, 0) == 0 && least != 0 &&
+                     page_bytes % least == 0;
+    }
+
+    /// Whether the device can map memory.
+    bool supported() const noexcept { return supported_; }
+    int ordinal() const noexcept { return ordinal_; }
+
+    /// Memory that is mapped from now on can be used by kernels of device `ordinal` as well. Throws std::bad_alloc.
+    void allow(int ordinal) { readers_.push_back(access_of(ordinal)); }
+
+    /// Addresses without memory, of `bytes` bytes; an empty range where there are no more. Throws cuda_error.
+    range reserve(std::size_t bytes) const {
+        unsigned long long at = 0;
+        int const result = detail::ask_driver(calls_.reserve, &at, bytes, page_bytes, 0ull, 0ull);
+        return lacks_memory(result, "cuMemAddressReserve") ? range{} : range{static_cast<std::size_t>(at), bytes};
+    }
+
+    /// Gives addresses back, behind which nothing is mapped.
+    void unreserve(range addresses) const noexcept {
+        static_cast<void>(detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
+    }
+
+    /// Puts fresh memory behind `addresses`, in one piece; false where the device has no more. Throws cuda_error.
+    bool map(range addresses) const {
+        unsigned long long memory = 0;
+        if (lacks_memory(detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull), "cuMemCreate"))
+            return false;
+        int const mapped = detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
+        // The mapping keeps the memory from now on; without one, it goes.
+        static_cast<void>(detail::ask_driver(calls_.release, memory));
+        if (lacks_memory(mapped, "cuMemMap"))
+            return false;
+        int const opened = detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(),
+                                              readers_.size());
+        if (opened != 0)
+            static_cast<void>(unmap(addresses));
+        return !lacks_memory(opened, "cuMemSetAccess");
+    }
+
+    /// Takes the memory behind `addresses`, which one 'map' put there, away and frees it. False: CUDA refused.
+    bool unmap(range addresses) const noexcept {
+        return detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
+    }
+
+private:
+    static detail::memory_access access_of(int ordinal) noexcept {
+        detail::memory_access access;
+        access.location.id = ordinal;
+        return access;
+    }
+    static unsigned long long address_of(range addresses) noexcept { return addresses.offset; }
+
+    // True where a call found no memory or addresses; throws for any other failure. Numbers are cudaError_t's here.
+    static bool lacks_memory(int result, char const* call) {
+        return out_of_room(static_cast<cudaError_t>(result), call);
+    }
+
+    detail::memory_calls calls_;
+    detail::memory_properties properties_;
+    growing_array<detail::memory_access> readers_;
+    int ordinal_;
+    bool supported_ = false;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a pool get more memory, and what does it give back for it?
+//
+// From an upstream that hands out chunks, a chunk of its own: wholly free chunks, which did not help, go back first.
+// From one that grows in place, just what is missing: the free bytes at the end of a chunk are extended by as much as
+// the block lacks, in small chunks, and what lies wholly free elsewhere goes back for it, chunk by chunk, so that the pool
+// holds little more than is in use (base/extension.hpp says where, base/hysteresis.hpp when).
+//
+// invariant: a chunk goes back only when no work uses any byte of it; a failed call keeps no chunk that it got.
+// order:     one thread at a time.
+// cost:      driver calls, and O(chunks).
+// not for:   finding free bytes: that is the reuse rule's ladder.
+
+#include <cstddef>
+#include <utility>
+#include <weir/base/contracts.hpp>
+#include <weir/base/extension.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/holdings.hpp>
+#include <weir/base/hysteresis.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// `Rule`: the reuse rule, bound to `Placement`; `Lock`: of the list of chunks.
+template <class Upstream, class Placement, class Rule, class Growth, class Lock>
+class supply {
+    using holdings_of = holdings<Upstream, Lock>;
+    static constexpr std::size_t page = holdings_of::granularity();
+    static constexpr bool grows_in_place = contracts::holds<contracts::extends, Upstream> &&
+                                           contracts::has_free_ranges<Placement> &&
+                                           contracts::holds<contracts::shows_free, Rule, stream_ref, Placement>;
+
+    static constexpr std::size_t most_pieces = 1024; // at a time: a chunk costs tens of microseconds
+
+public:
+    supply(Upstream upstream, std::size_t limit_bytes) : held_(std::move(upstream), limit_bytes) {}
+
+    /// What the pool holds.
+    holdings_of const& held() const noexcept { return held_; }
+
+    /// The whole pages of a chunk that has room for the block wherever it starts, at a page as a rule; 0 on overflow.
+    static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
+                                           std::size_t base = usual_alignment()) noexcept {
+        return align_up(Placement::needs(bytes, alignment, base), page);
+    }
+
+    /// Gets room for such a block, for `stream` first; false: no. `again`: what the call before got did not do, since
+    /// another thread took it or the chunk started at no page. Throws what the upstream and the rule throw.
+    bool grow(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream, bool again) {
+        std::size_t const needed = again ? chunk_for(bytes, alignment, Upstream::alignment) : chunk_for(bytes, alignment);
+        if (needed == 0 || needed > held_.limit_bytes())
+            return false;
+        if constexpr (grows_in_place)
+            if (extends() && !again && alignment <= page && extend_for(rule, bytes, alignment, stream))
+                return true;
+        std::size_t const wanted = align_up(next(needed), page);
+        std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
+        // Chunks that nobody uses did not help here, or the bytes would have been found: they go back first.
+        give_back(rule, held_.bytes() > needed ? held_.bytes() - needed : 0);
+        return acquire(rule, step, stream) || (step != needed && acquire(rule, needed, stream)) ||
+               (make_room(rule) && acquire(rule, needed, stream));
+    }
+
+    /// Offers again what the upstream refused to take back; whether it took any.
+    bool offer_again() noexcept { return held_.offer_again(); }
+
+    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went.
+    bool give_back(Rule& rule, std::size_t keep_bytes, range spared = {}) {
+        bool any = false;
+        if constexpr (grows_in_place) {
+            if (held_.bytes() <= keep_bytes)
+                return false;
+            growing_array<range> unused;
+            rule.visit_unused([&](Placement& free) {
+                free.for_each_free(page, [&](range each) { unused.push_back(each); });
+            });
+            for (range const& free : unused)
+                any |= give_back_within(rule, free, keep_bytes, spared);
+        } else if constexpr (contracts::holds<contracts::removes, Rule>) {
+            for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest first
+                if (range const chunk = held_[i]; rule.remove(chunk))
+                    any |= held_.release(chunk);
+        }
+        return any;
+    }
+
+private:
+    // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
+    static constexpr std::size_t usual_alignment() noexcept {
+        std::size_t const natural = natural_alignment(page);
+        return natural > Upstream::alignment ? natural : Upstream::alignment;
+    }
+
+    // Grows right behind a chunk, if that takes no more than a chunk of the block's own would.
+    bool extend_for(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        std::size_t const whole = Placement::needs(bytes, alignment, page);
+        // What a small block is cut from is aligned to its size.
+        std::size_t const least = alignment > Placement::granularity ? alignment : Placement::granularity;
+        std::size_t const aligned = whole == Placement::rounded(bytes, alignment) ? least : natural_alignment(whole);
+        extension place;
+        rule.visit_usable(stream, [&](Placement& free) {
+            place = cheapest_extension(held_.chunks(), free, whole, aligned, page);
+        });
+        if (place.end == 0)
+            return false;
+        std::size_t const before = held_.bytes();
+        std::size_t const moving = moves_.to_move(before, place.bytes, rule.used().bytes + place.bytes);
+        give_back(rule, before > moving ? before - moving : 0, place.counted);
+        moves_.moved(before - held_.bytes(), before);
+        std::size_t const wanted = align_up(next(place.bytes), page);
+        return (wanted > place.bytes && wanted <= place.gap_bytes && extend(rule, place.end, wanted, stream)) ||
+               extend(rule, place.end, place.bytes, stream);
+    }
+
+    bool extend(Rule& rule, std::size_t end, std::size_t bytes, stream_ref stream) {
+        return keep(rule, held_.extend(end, bytes, piece_of(bytes)), stream, true);
+    }
+
+    bool acquire(Rule& rule, std::size_t bytes, stream_ref stream) {
+        if constexpr (grows_in_place)
+            return keep(rule, held_.acquire(bytes, piece_of(bytes)), stream, false);
+        else
+            return keep(rule, held_.acquire(bytes), stream, false);
+    }
+
+    // Chunks side by side; `joins`: with free bytes before them.
+    bool keep(Rule& rule, range chunks, stream_ref stream, bool joins) {
+        if (!chunks)
+            return false;
+        try {
+            if constexpr (grows_in_place)
+                rule.add(chunks, stream, joins);
+            else
+                rule.add(chunks, stream);
+        } catch (...) {
+            held_.release_within(chunks);
+            throw;
+        }
+        return true;
+    }
+
+    // Whether the upstream, which may be able to in general, can grow in place on this device.
+    bool extends() const noexcept {
+        if constexpr (grows_in_place)
+            return held_.upstream().extends();
+        return false;
+    }
+
+    std::size_t next(std::size_t bytes) const noexcept {
+        if constexpr (contracts::holds<contracts::cuts_pieces, Growth>)
+            if (!extends())
+                return Growth::apart::next(bytes, held_.bytes());
+        return Growth::next(bytes, held_.bytes());
+    }
+
+    std::size_t piece_of(std::size_t bytes) const noexcept {
+        if constexpr (contracts::holds<contracts::cuts_pieces, Growth>) {
+            if (!extends())
+                return bytes;
+            std::size_t const piece = align_up(Growth::piece(held_.bytes()), page);
+            std::size_t const least = align_up(bytes / most_pieces, page); // 0 where it overflows
+            std::size_t const larger = piece > least && least != 0 ? piece : least;
+            return larger != 0 && larger < bytes ? larger : bytes;
+        }
+        return bytes;
+    }
+
+    // Gives every chunk back that nobody uses, and offers again what the upstream refused; whether any went.
+    bool make_room(Rule& rule) {
+        bool const any = give_back(rule, 0);
+        return held_.offer_again() || any;
+    }
+
+    bool give_back_within(Rule& rule, range free, std::size_t keep_bytes, range spared) {
+        bool any = false;
+        std::size_t start = free.offset;
+        auto const* each = held_.chunks().from(start);
+        while (each != held_.chunks().end() && free.contains(*each) && held_.bytes() > keep_bytes) {
+            range const chunk = *each;
+            if (chunk.overlaps(spared) || !rule.remove(chunk, start)) {
+                ++each;
+                continue;
+            }
+            start = chunk.end();
+            any |= held_.release(chunk); // the next one takes its place
+        }
+        return any;
+    }
+
+    holdings_of held_;
+    hysteresis moves_;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Where does device memory come from that grows in place and goes back in pieces?
+//
+// Addresses are plenty: they are reserved generously, and memory is mapped behind them chunk by chunk. A pool asks for
+// more right behind what it has, so that free ranges join across growth, and gives any chunk back without waiting for
+// the device, to have it mapped where it is needed.
+//
+// A device that cannot map memory (or a driver that is too old) has chunks from cudaMalloc here, which never grow in
+// place; 'extends' tells.
+//
+// invariant: a chunk is one mapping; what has no memory behind it is in 'gaps'.
+// order:     'release' waits for nothing: the pool knows that no work uses the chunk.
+// cost:      30 to 50 us a chunk, of 2 MiB or of 256; release about as much. None waits for work on the device.
+// not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <utility>
+#include <weir/base/free_addresses.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/mutex.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/memory_map.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace upstream {
+
+/// Memory mapped behind reserved addresses of one device. Copyable: copies share the addresses. Any thread may call any
+/// member. `HandleTypes`: what its memory can be exported as to other processes, in bits of CUmemAllocationHandleType.
+template <unsigned HandleTypes>
+class virtual_memory {
+public:
+    static constexpr std::size_t alignment = memory_map::page_bytes;
+    static constexpr memory_space space = memory_space::device;
+    static constexpr std::size_t granularity = memory_map::page_bytes;
+
+    /// `ordinal`: the device; any_device: the one that is current now. Throws cuda_error, std::bad_alloc.
+    explicit virtual_memory(int ordinal = any_device)
+        : state_(shared<state>::make(ordinal == any_device ? current_device() : ordinal)) {}
+
+    /// Chunks that are acquired from now on can be used by kernels of device `peer` as well, which must be able to
+    /// (cudaDeviceCanAccessPeer). Call it before the pool gets its upstream. Throws std::bad_alloc.
+    virtual_memory& accessible_from(int peer) {
+        lock_guard<mutex> const lock(state_->lock);
+        state_->map.allow(peer);
+        return *this;
+    }
+
+    /// A chunk of `bytes` bytes, a multiple of the granularity, or null when the device has no room. Throws cuda_error,
+    /// std::bad_alloc.
+    void* acquire(std::size_t bytes) { return acquire(bytes, bytes); }
+
+    /// `bytes` bytes in chunks of `piece_bytes` bytes, the last one perhaps less, side by side. Where 'extends' is false,
+    /// in one.
+    void* acquire(std::size_t bytes, std::size_t piece_bytes) {
+        if (!extends())
+            return allocated(bytes);
+        lock_guard<mutex> const lock(state_->lock);
+        range place = state_->gaps.take(bytes);
+        if (!place && state_->reserve(bytes))
+            place = state_->gaps.take(bytes);
+        return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
+    }
+
+    /// The same right behind `end`, where a chunk ends; false where the addresses are not free, or the device has no room.
+    bool extend(void* end, std::size_t bytes, std::size_t piece_bytes) {
+        range const place{reinterpret_cast<std::size_t>(end), bytes};
+        if (!extends())
+            return false;
+        lock_guard<mutex> const lock(state_->lock);
+        return state_->gaps.take_at(place) && state_->fill(place, piece_bytes);
+    }
+
+    /// Gives a chunk back, which no work uses. False: CUDA refused it, and it is still the caller's.
+    bool release(void* chunk, std::size_t bytes) noexcept {
+        try {
+            capture_mode_guard const relaxed;
+            if (!extends())
+                return succeeded(cudaFree(chunk));
+            lock_guard<mutex> const lock(state_->lock);
+            range const place{reinterpret_cast<std::size_t>(chunk), bytes};
+            state_->gaps.reserve_one();
+            if (!state_->map.unmap(place))
+                return false;
+            state_->give(place);
+            return true;
+        } catch (...) {
+            return false;
+        }
+    }
+
+    /// Whether chunks can grow in place on this device; else they are cudaMalloc's.
+    bool extends() const noexcept { return state_->map.supported(); }
+    /// The ordinal of the device.
+    int ordinal() const noexcept { return state_->map.ordinal(); }
+
+private:
+    struct state {
+        explicit state(int ordinal) : map(ordinal, HandleTypes) {}
+        state(state const&) = delete;
+        state& operator=(state const&) = delete;
+        ~state() {
+            for (range const& each : reservations)
+                map.unreserve(each);
+        }
+
+        // More addresses: eight times what the device has, so that a pool seldom needs a second reservation, or, where
+        // there are no more that many, half as much, and so on. Whether there are `bytes`.
+        bool reserve(std::size_t bytes) {
+            reservations.reserve(reservations.size() + 1);
+            gaps.reserve_one();
+            std::size_t wanted = 8 * device_bytes();
+            if (wanted < bytes)
+                wanted = bytes;
+            for (;; wanted = wanted / 2 < bytes ? bytes : align_up(wanted / 2, granularity)) {
+                if (range const addresses = map.reserve(wanted)) {
+                    reservations.push_back(addresses);
+                    gaps.add(addresses);
+                    return true;
+                }
+                if (wanted == bytes)
+                    return false;
+            }
+        }
+
+        std::size_t device_bytes() const {
+            device_guard const guard(map.ordinal());
+            std::size_t free = 0;
+            std::size_t all = 0;
+            check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+            return align_up(all, granularity);
+        }
+
+        // Maps memory behind a place that was taken; where that fails, the place is free again.
+        bool fill(range place, std::size_t piece_bytes) {
+            std::size_t filled = 0;
+            try {
+                while (filled < place.bytes && map.map(piece(place, filled, piece_bytes)))
+                    filled += piece(place, filled, piece_bytes).bytes;
+            } catch (...) {
+                empty(place, filled, piece_bytes);
+                throw;
+            }
+            if (filled == place.bytes)
+                return true;
+            empty(place, filled, piece_bytes);
+            return false;
+        }
+
+        void empty(range place, std::size_t filled, std::size_t piece_bytes) noexcept {
+            for (std::size_t at = 0; at < filled; at += piece_bytes)
+                static_cast<void>(map.unmap(piece(place, at, piece_bytes)));
+            give(place);
+        }
+
+        static range piece(range place, std::size_t at, std::size_t piece_bytes) noexcept {
+            std::size_t const rest = place.bytes - at;
+            return range{place.offset + at, rest < piece_bytes ? rest : piece_bytes};
+        }
+
+        // A place that was taken has room in 'gaps'; one that is released needs 'reserve_one'.
+        void give(range place) noexcept {
+            for (range const& each : reservations)
+                if (each.contains(place))
+                    gaps.give(place, each);
+        }
+
+        mutex lock; // guards the rest
+        memory_map map;
+        free_addresses gaps;
+        growing_array<range> reservations;
+    };
+
+    void* allocated(std::size_t bytes) {
+        device_guard const guard(ordinal());
+        capture_mode_guard const relaxed;
+        void* chunk = nullptr;
+        return out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
+    }
+
+    shared<state> state_;
+};
+
+} // namespace upstream
+} // namespace v0
+} // namespace weir
