@@ -133,7 +133,9 @@ public:
     bool remove(range chunk) {
         if constexpr (weir::contracts::holds<weir::contracts::gathers, over, stream_ref>)
             rule_.gather(on_host);
-        return rule_.remove(chunk);
+        bool removed = false;
+        rule_.visit_unused([&](auto& free) { removed = removed || free.remove(chunk); });
+        return removed;
     }
     over* operator->() { return &rule_; }
 

@@ -21,6 +21,7 @@
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>
 #include <weir/upstream/span.hpp>
+#include <weir/upstream/virtual_memory.hpp>
 
 using weir::check;
 using weir::memory_space;
@@ -74,7 +75,7 @@ unsigned char byte_at(memory_space space, void* p, std::size_t at) {
 } // namespace
 
 #define WEIR_TEST_UPSTREAMS                                                                                            \
-    upstream::device, upstream::managed, upstream::pinned<>, upstream::pinned<cudaHostAllocPortable>,                  \
+    upstream::device, upstream::virtual_memory<>, upstream::managed, upstream::pinned<>, upstream::pinned<cudaHostAllocPortable>,                  \
         upstream::pinned<cudaHostAllocMapped>, upstream::host, upstream::span<memory_space::device>,                   \
         upstream::span<memory_space::host>
 

@@ -4,6 +4,8 @@
 
 #include "calls.hpp"
 
+#include <cstring>
+
 namespace simulated_cuda::inside {
 
 namespace {
@@ -76,7 +78,8 @@ cudaError_t begin_call(locked& scope, call_site& site) {
 }
 
 cudaError_t end_call(locked& scope, call_site& site, cudaError_t error) {
-    if (error != cudaSuccess && error != cudaErrorNotReady) // not being ready is an answer, no error
+    bool const of_the_driver = std::strncmp(site.name, "cuda", 4) != 0; // the record is the runtime's
+    if (error != cudaSuccess && error != cudaErrorNotReady && !of_the_driver) // not being ready is an answer, no error
         scope.thread.last_error = error;
     world_state& world = scope.world;
     if (world.logging())

@@ -22,10 +22,10 @@ inline namespace v0 {
 /// One thread at a time.
 class free_addresses {
 public:
-    /// Makes room, so that the next 'add', 'take_at' or 'give' does not throw. Throws std::bad_alloc.
-    void reserve_one() { gaps_.reserve(gaps_.size() + 1); }
+    /// Makes room, so that the next `more` calls of 'add' or 'give' do not throw. Throws std::bad_alloc.
+    void reserve(std::size_t more) { gaps_.reserve(gaps_.size() + more); }
 
-    /// Adds a reservation, which joins no other; after 'reserve_one'.
+    /// Adds a reservation, which joins no other; after 'reserve'.
     void add(range reservation) noexcept { gaps_.insert(after(reservation.offset), reservation); }
 
     /// The start of the smallest gap of `bytes` bytes at least, out of which they are taken; or an empty range.
@@ -50,7 +50,7 @@ public:
         return true;
     }
 
-    /// Takes `freed` back, which was taken here; after 'reserve_one'. `reservation`: where it lies.
+    /// Takes `freed` back, which was taken here; after 'reserve'. `reservation`: where it lies.
     void give(range freed, range reservation) noexcept {
         range* const next = after(freed.offset);
         bool const joins_next = next != gaps_.end() && next->offset == freed.end() && freed.end() != reservation.end();

@@ -180,7 +180,7 @@ public:
                              used.largest_free_bytes, used.blocks, held().count(), used.lost_bytes};
     }
     /// The same, as a line to print.
-    std::string report() const { return report_text(facts(), name_of(space)); }
+    std::string report() const { return report_text(facts(), supply_.kind()); }
 
     /// Why an allocation of `bytes` bytes finds no room now.
     std::string refusal(std::size_t bytes, std::size_t alignment) const {

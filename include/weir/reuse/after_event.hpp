@@ -120,21 +120,13 @@ struct after_event {
             placement_.add(chunk);
         }
 
-        /// Takes the chunk out again, if nobody uses any of it; `start`: where the free range is that it lies in.
-        template <class... Start, class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
-        bool remove(range chunk, Start... start) {
-            lock_guard<mutex> const lock(mutex_);
-            poll();
-            return placement_.remove(chunk, start...);
-        }
-
         /// Calls visit(Placement&) for bytes that may be handed out, and that no work uses: the same here.
         template <class Visit>
         void visit_usable(stream_ref, Visit const& visit) {
             visit_unused(visit);
         }
         template <class Visit>
-        void visit_unused(Visit const& visit) {
+        void visit_unused(Visit const& visit, std::size_t = 1) {
             lock_guard<mutex> const lock(mutex_);
             poll();
             visit(placement_);

@@ -61,19 +61,13 @@ struct immediate {
             placement_.add(chunk);
         }
 
-        /// Takes the chunk out again, if nobody uses any of it; `start`: where the free range is that it lies in.
-        template <class... Start, class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
-        bool remove(range chunk, Start... start) {
-            return placement_.remove(chunk, start...);
-        }
-
         /// Calls visit(Placement&) for bytes that may be handed out, and that no work uses: all that are free.
         template <class Visit>
         void visit_usable(stream_ref, Visit const& visit) {
             visit(placement_);
         }
         template <class Visit>
-        void visit_unused(Visit const& visit) {
+        void visit_unused(Visit const& visit, std::size_t = 1) {
             visit(placement_);
         }
 

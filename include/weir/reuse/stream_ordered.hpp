@@ -124,22 +124,15 @@ struct stream_ordered {
             own->offer();
         }
 
-        /// Takes the chunk out again, if nobody uses any of it; `start`: where the free range is that it lies in. Never
-        /// blocks. Throws cuda_error.
-        template <class... Start, class P = Placement, class = std::enable_if_t<contracts::has_remove<P>>>
-        bool remove(range chunk, Start... start) {
-            return sets_.remove(chunk, start...);
-        }
-
         /// Calls visit(Placement&) for bytes that `stream` may have. Throws as take, and what the visitor throws.
         template <class Visit>
         void visit_usable(stream_ref stream, Visit const& visit) {
             visit(enter(stream)->covered());
         }
-        /// The same for bytes that no work uses. Never blocks. Throws cuda_error, and what the visitor throws.
+        /// The same for bytes that no work uses, `least_bytes` at least. Never blocks. Throws cuda_error, std::bad_alloc.
         template <class Visit>
-        void visit_unused(Visit const& visit) {
-            sets_.visit_unused(visit);
+        void visit_unused(Visit const& visit, std::size_t least_bytes = 1) {
+            sets_.visit_unused(visit, least_bytes);
         }
 
         /// Brings all bytes that anyone may have to `stream`, where they join. Never blocks. Throws as take.
@@ -196,16 +189,14 @@ struct stream_ordered {
         Placement sibling() const {
             if constexpr (contracts::has_sibling<Placement>)
                 return root_.sibling();
-            else
-                return Placement();
+            return Placement();
         }
         typename directory::locked enter(stream_ref stream, bool verify = true) {
             return sets_.enter(stream, verify, maker());
         }
 
         // What 'take' does when the stream has no such block at hand. Not inlined, so that the usual path stays short.
-        [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream,
-                                            bool wait = false) {
+        [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
             if (Placement::rounded(bytes, alignment) == 0)
                 return range{}; // more than a block can have
             set* const mine = enter(stream).get();
@@ -221,20 +212,16 @@ struct stream_ordered {
             return take_elsewhere(mine, bytes, alignment, stream, wait);
         }
 
-        // Whether the block is large and may fit better among other sets' bytes than among the stream's own.
+        // Whether a large block may fit better among other sets' bytes than among the stream's own.
         bool gathers_for(std::size_t bytes, set const* mine) const noexcept {
-            return bytes >= Tuning::gather_bytes && others_offer(mine);
-        }
-        [[gnu::noinline]] bool others_offer(set const* mine) const noexcept {
-            for (set const* each = sets_.first(); each; each = each->next)
+            for (set const* each = bytes < Tuning::gather_bytes ? nullptr : sets_.first(); each; each = each->next)
                 if (each != mine && each->offered_bytes() >= Tuning::gather_bytes)
                     return true;
             return false;
         }
 
         // Looks through the other sets, first for bytes to keep a stock of (a slab), then for just the block.
-        range take_elsewhere(set const* mine, std::size_t bytes, std::size_t alignment, stream_ref stream,
-                             bool wait) {
+        range take_elsewhere(set const* mine, std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait) {
             capture_mode_guard const relaxed;
             lock_guard<mutex> const alone(moving_);
             std::size_t const needed = Placement::rounded(bytes, alignment);

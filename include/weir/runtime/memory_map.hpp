@@ -8,7 +8,7 @@
 // link. Their types are declared here in the few words that are needed: <cuda.h> takes a tenth of a second to compile,
 // and tests/runtime/memory_map.cpp holds these against it.
 //
-// invariant: a call that fails leaves nothing reserved, made or mapped.
+// invariant: a call that fails leaves nothing reserved, made or mapped; 'map' says where CUDA does not let it.
 // order:     'unmap' waits for nothing: the caller knows that no work uses the bytes. No call needs a context or breaks a
 //            capture (seen on CUDA 13).
 // cost:      map: about 30 us for 2 MiB, 35 us for 64 MiB, most of it to make the memory accessible; unmap: 14 us and
@@ -115,20 +115,23 @@ public:
         static_cast<void>(detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
     }
 
-    /// Puts fresh memory behind `addresses`, in one piece; false where the device has no more. Throws cuda_error.
-    bool map(range addresses) const {
+    /// Puts fresh memory behind `addresses`, in one piece; false where the device has no more. Throws cuda_error. Then
+    /// there is none behind them, unless CUDA refuses to take it away again: 'stuck' says so, and 'unmap' may be tried
+    /// later.
+    bool map(range addresses, bool& stuck) const {
         unsigned long long memory = 0;
+        stuck = false;
         if (lacks_memory(detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull), "cuMemCreate"))
             return false;
         int const mapped = detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
-        // The mapping keeps the memory from now on; without one, it goes.
-        static_cast<void>(detail::ask_driver(calls_.release, memory));
+        // The mapping keeps the memory from now on; without one, it goes. Nobody could let go of it later: once more.
+        if (detail::ask_driver(calls_.release, memory) != 0)
+            static_cast<void>(detail::ask_driver(calls_.release, memory));
         if (lacks_memory(mapped, "cuMemMap"))
             return false;
         int const opened = detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(),
                                               readers_.size());
-        if (opened != 0)
-            static_cast<void>(unmap(addresses));
+        stuck = opened != 0 && !unmap(addresses);
         return !lacks_memory(opened, "cuMemSetAccess");
     }
 

@@ -174,19 +174,10 @@ public:
         return sum;
     }
 
-    /// Takes a chunk out of the set that has all of it, free for anyone. Never blocks. Throws cuda_error, std::bad_alloc.
-    template <class... Start>
-    bool remove(range chunk, Start... start) {
-        bool removed = false;
-        visit_unused(
-            [&](auto& placement) { removed = removed || placement.remove(chunk, start...); }, chunk.bytes);
-        return removed;
-    }
-
     /// Calls visit(placement) for the covered bytes of the sets whose event was reached and which may offer
     /// `least_bytes`. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
     template <class Visit>
-    void visit_unused(Visit const& visit, std::size_t least_bytes = 1) {
+    void visit_unused(Visit const& visit, std::size_t least_bytes) {
         capture_mode_guard const relaxed;
         for (Set* each = first(); each; each = each->next) {
             if (!each->may_offer(least_bytes))

@@ -20,6 +20,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/holdings.hpp>
 #include <weir/base/hysteresis.hpp>
+#include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
 #include <weir/runtime/stream.hpp>
@@ -32,17 +33,25 @@ template <class Upstream, class Placement, class Rule, class Growth, class Lock>
 class supply {
     using holdings_of = holdings<Upstream, Lock>;
     static constexpr std::size_t page = holdings_of::granularity();
-    static constexpr bool grows_in_place = contracts::holds<contracts::extends, Upstream> &&
-                                           contracts::has_free_ranges<Placement> &&
-                                           contracts::holds<contracts::shows_free, Rule, stream_ref, Placement>;
+    static constexpr bool shows_free = contracts::holds<contracts::shows_free, Rule, stream_ref, Placement>;
+    static constexpr bool grows_in_place =
+        contracts::holds<contracts::extends, Upstream> && contracts::has_free_ranges<Placement> && shows_free;
 
-    static constexpr std::size_t most_pieces = 1024; // at a time: a chunk costs tens of microseconds
+    static constexpr std::size_t most_pieces = 1024; // at a time: each costs tens of microseconds
 
 public:
     supply(Upstream upstream, std::size_t limit_bytes) : held_(std::move(upstream), limit_bytes) {}
 
     /// What the pool holds.
     holdings_of const& held() const noexcept { return held_; }
+
+    /// What kind of memory that is, in words.
+    char const* kind() const noexcept {
+        if constexpr (grows_in_place)
+            if (!extends())
+                return "device memory that cannot grow in place";
+        return name_of(Upstream::space);
+    }
 
     /// The whole pages of a chunk that has room for the block wherever it starts, at a page as a rule; 0 on overflow.
     static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
@@ -82,9 +91,9 @@ public:
             });
             for (range const& free : unused)
                 any |= give_back_within(rule, free, keep_bytes, spared);
-        } else if constexpr (contracts::holds<contracts::removes, Rule>) {
+        } else if constexpr (contracts::has_remove<Placement> && shows_free) {
             for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest first
-                if (range const chunk = held_[i]; rule.remove(chunk))
+                if (range const chunk = held_[i]; removed(rule, chunk))
                     any |= held_.release(chunk);
         }
         return any;
@@ -110,7 +119,7 @@ private:
         if (place.end == 0)
             return false;
         std::size_t const before = held_.bytes();
-        std::size_t const moving = moves_.to_move(before, place.bytes, rule.used().bytes + place.bytes);
+        std::size_t const moving = moves_.to_move(before, place.bytes, rule.used().bytes + whole);
         give_back(rule, before > moving ? before - moving : 0, place.counted);
         moves_.moved(before - held_.bytes(), before);
         std::size_t const wanted = align_up(next(place.bytes), page);
@@ -177,13 +186,21 @@ private:
         return held_.offer_again() || any;
     }
 
+    // Takes the chunk out of what is free, where it is wholly free and no work uses it; `start`: where the free range is.
+    template <class... Start>
+    static bool removed(Rule& rule, range chunk, Start... start) {
+        bool done = false;
+        rule.visit_unused([&](Placement& free) { done = done || free.remove(chunk, start...); }, chunk.bytes);
+        return done;
+    }
+
     bool give_back_within(Rule& rule, range free, std::size_t keep_bytes, range spared) {
         bool any = false;
         std::size_t start = free.offset;
         auto const* each = held_.chunks().from(start);
         while (each != held_.chunks().end() && free.contains(*each) && held_.bytes() > keep_bytes) {
             range const chunk = *each;
-            if (chunk.overlaps(spared) || !rule.remove(chunk, start)) {
+            if (chunk.overlaps(spared) || !removed(rule, chunk, start)) {
                 ++each;
                 continue;
             }

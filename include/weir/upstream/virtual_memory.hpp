@@ -84,12 +84,13 @@ public:
     /// Gives a chunk back, which no work uses. False: CUDA refused it, and it is still the caller's.
     bool release(void* chunk, std::size_t bytes) noexcept {
         try {
-            capture_mode_guard const relaxed;
-            if (!extends())
+            if (!extends()) {
+                capture_mode_guard const relaxed;
                 return succeeded(cudaFree(chunk));
+            }
             lock_guard<mutex> const lock(state_->lock);
             range const place{reinterpret_cast<std::size_t>(chunk), bytes};
-            state_->gaps.reserve_one();
+            state_->gaps.reserve(state_->stuck.size() + 1);
             if (!state_->map.unmap(place))
                 return false;
             state_->give(place);
@@ -110,6 +111,7 @@ private:
         state(state const&) = delete;
         state& operator=(state const&) = delete;
         ~state() {
+            release_stuck();
             for (range const& each : reservations)
                 map.unreserve(each);
         }
@@ -118,7 +120,7 @@ private:
         // there are no more that many, half as much, and so on. Whether there are `bytes`.
         bool reserve(std::size_t bytes) {
             reservations.reserve(reservations.size() + 1);
-            gaps.reserve_one();
+            gaps.reserve(stuck.size() + 1);
             std::size_t wanted = 8 * device_bytes();
             if (wanted < bytes)
                 wanted = bytes;
@@ -143,24 +145,41 @@ private:
 
         // Maps memory behind a place that was taken; where that fails, the place is free again.
         bool fill(range place, std::size_t piece_bytes) {
+            release_stuck();
             std::size_t filled = 0;
+            bool in_doubt = false;
             try {
-                while (filled < place.bytes && map.map(piece(place, filled, piece_bytes)))
+                stuck.reserve(stuck.size() + place.bytes / piece_bytes + 1); // so that undoing never allocates
+                gaps.reserve(stuck.size() + place.bytes / piece_bytes + 2);
+                while (filled < place.bytes && map.map(piece(place, filled, piece_bytes), in_doubt))
                     filled += piece(place, filled, piece_bytes).bytes;
             } catch (...) {
-                empty(place, filled, piece_bytes);
+                empty(place, filled, piece_bytes, in_doubt);
                 throw;
             }
-            if (filled == place.bytes)
-                return true;
-            empty(place, filled, piece_bytes);
-            return false;
+            if (filled != place.bytes)
+                empty(place, filled, piece_bytes, in_doubt);
+            return filled == place.bytes;
         }
 
-        void empty(range place, std::size_t filled, std::size_t piece_bytes) noexcept {
-            for (std::size_t at = 0; at < filled; at += piece_bytes)
-                static_cast<void>(map.unmap(piece(place, at, piece_bytes)));
-            give(place);
+        // Undoes it. What CUDA refuses to unmap is nobody's until it can be.
+        void empty(range place, std::size_t filled, std::size_t piece_bytes, bool in_doubt) noexcept {
+            for (std::size_t at = 0; at < place.bytes; at += piece_bytes) {
+                range const each = piece(place, at, piece_bytes);
+                if (at < filled ? !map.unmap(each) : at == filled && in_doubt)
+                    stuck.push_back(each);
+                else
+                    give(each);
+            }
+        }
+
+        void release_stuck() noexcept {
+            for (std::size_t i = stuck.size(); i-- > 0;) {
+                if (!map.unmap(stuck[i]))
+                    continue;
+                give(stuck[i]);
+                stuck.erase(stuck.begin() + i);
+            }
         }
 
         static range piece(range place, std::size_t at, std::size_t piece_bytes) noexcept {
@@ -168,7 +187,7 @@ private:
             return range{place.offset + at, rest < piece_bytes ? rest : piece_bytes};
         }
 
-        // A place that was taken has room in 'gaps'; one that is released needs 'reserve_one'.
+        // Needs room in 'gaps': places that are stuck keep theirs.
         void give(range place) noexcept {
             for (range const& each : reservations)
                 if (each.contains(place))
@@ -179,6 +198,7 @@ private:
         memory_map map;
         free_addresses gaps;
         growing_array<range> reservations;
+        growing_array<range> stuck; // mapped, since CUDA refused to unmap them, but nobody's
     };
 
     void* allocated(std::size_t bytes) {

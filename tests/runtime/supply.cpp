@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// How pools grow and give back; through pools, since that is all that a supply is for. What holds for every pool is in
+// tests/contract/pool.cpp, chunks of their own are in tests/pool/pool.cpp; here is growth in place.
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <random>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <vector>
+#include <weir/placement/best_fit.hpp>
+#include <weir/placement/bins.hpp>
+#include <weir/placement/by_size.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/after_event.hpp>
+#include <weir/reuse/immediate.hpp>
+#include <weir/reuse/stream_ordered.hpp>
+#include <weir/upstream/virtual_memory.hpp>
+
+using weir::check;
+using weir::KiB;
+using weir::MiB;
+namespace growth = weir::growth;
+namespace placement = weir::placement;
+namespace reuse = weir::reuse;
+
+namespace {
+
+using virtual_memory = weir::upstream::virtual_memory<>;
+using general = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
+using mapped_pool = weir::pool<virtual_memory, general, reuse::stream_ordered<>, growth::paged<>>;
+
+struct block {
+    void* p = nullptr;
+    std::size_t bytes = 0;
+};
+
+template <class Pool>
+block take(Pool& pool, cudaStream_t s, std::size_t bytes) {
+    return block{pool.try_allocate(s, bytes), bytes};
+}
+template <class Pool>
+void give(Pool& pool, cudaStream_t s, block b) {
+    pool.deallocate(s, b.p, b.bytes);
+}
+
+void touch(cudaStream_t s, block b) {
+    check(cudaMemsetAsync(b.p, 1, b.bytes, s), "cudaMemsetAsync");
+}
+
+void drain(cudaStream_t s) {
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("supply: a block takes the free bytes before the end, and only what it lacks is got", Rule,
+                   reuse::stream_ordered<>, reuse::after_event, reuse::immediate) {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::pool<virtual_memory, general, Rule, growth::paged<>> pool;
+        block const first = take(pool, s, 10 * MiB);
+        CHECK(pool.reserved_bytes() == 10 * MiB);
+        give(pool, s, first);
+        drain(s);
+        block const larger = take(pool, s, 15 * MiB);
+        CHECK(larger.p == first.p);
+        CHECK(pool.reserved_bytes() == 16 * MiB);
+        touch(s, larger);
+        block const small = take(pool, s, 300 * KiB); // out of the MiB that is left
+        CHECK(small.p == static_cast<char*>(larger.p) + 15 * MiB);
+        give(pool, s, larger);
+        give(pool, s, small);
+        drain(s);
+    });
+}
+
+TEST_CASE("supply: what lies free elsewhere goes back for what is got at the end") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        mapped_pool pool;
+        block const a = take(pool, s, 20 * MiB);
+        block const b = take(pool, s, 20 * MiB);
+        block const c = take(pool, s, 20 * MiB);
+        for (block const& each : {a, b, c})
+            touch(s, each);
+        give(pool, s, b);
+        drain(s);
+        block const d = take(pool, s, 30 * MiB); // no room at b: its pages pay
+        CHECK(pool.reserved_bytes() >= 70 * MiB);
+        CHECK(pool.reserved_bytes() <= 72 * MiB);
+        CHECK(d.p == static_cast<char*>(c.p) + 20 * MiB);
+        touch(s, d);
+        // The hole is filled again where a block fits there, and just as far.
+        block const e = take(pool, s, 19 * MiB);
+        CHECK(e.p == b.p);
+        CHECK(pool.reserved_bytes() <= 92 * MiB);
+        touch(s, e);
+        for (block const& each : {a, c, d, e})
+            give(pool, s, each);
+        drain(s);
+    });
+}
+
+TEST_CASE("supply: free bytes on both sides of a hole count, and the hole is filled") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        mapped_pool pool(weir::pool_options{}.limit(64 * MiB));
+        std::vector<block> blocks;
+        for (int i = 0; i < 6; ++i)
+            blocks.push_back(take(pool, s, 8 * MiB)); // 0 to 48
+        give(pool, s, blocks[2]);
+        drain(s);
+        block const end = take(pool, s, 16 * MiB); // 48 to 64; the pages of block 2 go back for it
+        CHECK(pool.reserved_bytes() <= 58 * MiB);
+        give(pool, s, blocks[1]);
+        give(pool, s, blocks[3]);
+        drain(s);
+        block const wide = take(pool, s, 24 * MiB); // before the hole, the hole, behind it
+        CHECK(wide.p == blocks[1].p);
+        CHECK(pool.reserved_bytes() == 64 * MiB);
+        touch(s, wide);
+        for (block const& each : {blocks[0], blocks[4], blocks[5], end, wide})
+            give(pool, s, each);
+        drain(s);
+    });
+}
+
+TEST_CASE("supply: bytes that work still uses stay where they are") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.late()); // nothing runs until it must
+    support::scoped_stream const s, t;
+    mapped_pool pool;
+    block const a = take(pool, s, 20 * MiB);
+    touch(s, a);
+    block const b = take(pool, t, 4 * MiB);
+    give(pool, s, a);
+    block const c = take(pool, t, 30 * MiB); // a's pages are free, and in use
+    CHECK(pool.reserved_bytes() == 54 * MiB);
+    touch(t, c);
+    drain(s);
+    block const d = take(pool, t, 30 * MiB);
+    CHECK(pool.reserved_bytes() <= 66 * MiB);
+    touch(t, d);
+    for (block const& each : {b, c, d})
+        give(pool, t, each);
+    drain(t);
+#endif
+}
+
+TEST_CASE("supply: the free bytes that a block is to extend do not pay for it") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        for (bool tail_first : {false, true}) {
+            mapped_pool pool;
+            block const a = take(pool, s, 20 * MiB);
+            block const b = take(pool, s, 20 * MiB);
+            block const c = take(pool, s, 20 * MiB);
+            give(pool, s, tail_first ? c : a);
+            give(pool, s, tail_first ? a : c);
+            drain(s);
+            block const d = take(pool, s, 50 * MiB); // 20 are there, 30 come, and a's pages pay
+            CHECK(d.p == c.p);
+            CHECK(pool.reserved_bytes() >= 70 * MiB);
+            CHECK(pool.reserved_bytes() <= 72 * MiB);
+            touch(s, d);
+            give(pool, s, b);
+            give(pool, s, d);
+            drain(s);
+        }
+    });
+}
+
+TEST_CASE("supply: small blocks, alignments and sizes of every kind") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        mapped_pool pool;
+        std::mt19937_64 draw(29);
+        std::vector<block> live;
+        for (int step = 0; step < 600; ++step) {
+            if (live.size() < 24 && draw() % 3 != 0) {
+                std::size_t const bytes = std::size_t{1} << (draw() % 24);
+                std::size_t const alignment = std::size_t{256} << (draw() % 15);
+                block const fresh{pool.try_allocate(s, bytes, alignment), bytes};
+                REQUIRE(fresh.p != nullptr);
+                CHECK(reinterpret_cast<std::uintptr_t>(fresh.p) % alignment == 0);
+                touch(s, fresh);
+                pool.deallocate(s, fresh.p, bytes, alignment);
+                live.push_back(take(pool, s, bytes));
+                touch(s, live.back());
+            } else if (!live.empty()) {
+                std::size_t const at = draw() % live.size();
+                give(pool, s, live[at]);
+                live[at] = live.back();
+                live.pop_back();
+            }
+        }
+        for (block const& each : live)
+            give(pool, s, each);
+        pool.settle();
+        pool.trim();
+        CHECK(pool.reserved_bytes() == 0);
+    });
+}
+
+TEST_CASE("supply: trim gives back every chunk that is wholly free, and with nothing live all") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        mapped_pool pool;
+        std::vector<block> blocks;
+        for (int i = 0; i < 40; ++i)
+            blocks.push_back(take(pool, s, 3 * MiB)); // chunks are of 2 MiB
+        for (std::size_t i = 0; i < blocks.size(); ++i)
+            if (i % 10 != 0)
+                give(pool, s, blocks[i]);
+        pool.settle();
+        pool.trim();
+        CHECK(pool.reserved_bytes() <= 4 * 3 * 2 * MiB); // each of the four holds its pages, and two share one
+        block const again = take(pool, s, 20 * MiB);
+        touch(s, again);
+        give(pool, s, again);
+        for (std::size_t i = 0; i < blocks.size(); i += 10)
+            give(pool, s, blocks[i]);
+        pool.settle();
+        CHECK(pool.trim() > 0);
+        CHECK(pool.reserved_bytes() == 0);
+    });
+}
+
+TEST_CASE("supply: a limit holds, and all of it can be used") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        mapped_pool pool(weir::pool_options{}.limit(40 * MiB));
+        std::vector<block> blocks;
+        for (int i = 0; i < 20; ++i)
+            blocks.push_back(take(pool, s, 2 * MiB));
+        CHECK(pool.reserved_bytes() == 40 * MiB);
+        CHECK(take(pool, s, 1).p == nullptr);
+        for (std::size_t i = 0; i < blocks.size(); i += 2)
+            give(pool, s, blocks[i]);
+        drain(s);
+        block const large = take(pool, s, 20 * MiB); // no two of the free pages touch
+        CHECK(large.p != nullptr);
+        CHECK(pool.reserved_bytes() == 40 * MiB);
+        CHECK(take(pool, s, 1).p == nullptr);
+        touch(s, large);
+        give(pool, s, large);
+        for (std::size_t i = 1; i < blocks.size(); i += 2)
+            give(pool, s, blocks[i]);
+        drain(s);
+    });
+}
+
+TEST_CASE("supply: a loop of equal steps makes no driver call from the second step on") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool;
+    std::mt19937_64 draw(31);
+    std::vector<std::size_t> sizes(60);
+    for (std::size_t& each : sizes)
+        each = std::size_t{1} << (12 + draw() % 12);
+    auto const step = [&] { // forward: keep every second; backward: free them, newest first
+        std::vector<block> kept;
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            block const fresh = take(pool, s, sizes[i]);
+            REQUIRE(fresh.p != nullptr);
+            if (i % 2 == 0)
+                kept.push_back(fresh);
+            else
+                give(pool, s, fresh);
+        }
+        while (!kept.empty()) {
+            block const work = take(pool, s, kept.back().bytes / 2);
+            give(pool, s, kept.back());
+            give(pool, s, work);
+            kept.pop_back();
+        }
+    };
+    auto const calls = [] {
+        return simulated_cuda::calls("cuMemCreate") + simulated_cuda::calls("cuMemUnmap") + simulated_cuda::calls("cudaMalloc");
+    };
+    step();
+    auto const after_first = calls();
+    CHECK(after_first > 0);
+    for (int i = 0; i < 1000; ++i)
+        step();
+    CHECK(calls() == after_first);
+    drain(s);
+#endif
+}
+
+TEST_CASE("supply: every call that growth makes may fail: the pool is as it was, and goes on") {
+    struct state {
+        support::scoped_stream s;
+        mapped_pool pool;
+        block a = take(pool, s, 8 * MiB);
+        block b = take(pool, s, 8 * MiB);
+        block c = take(pool, s, 4 * MiB);
+        block d;
+        state() {
+            give(pool, s, b);
+            drain(s);
+        }
+        ~state() {
+            for (block const& each : {a, c, d})
+                give(pool, s, each);
+        }
+    };
+    auto const runs = support::fault_sweep(
+        [] { return std::make_unique<state>(); },
+        [](state& x) { x.d = take(x.pool, x.s, 12 * MiB); }, // b's pages pay
+        [](state& x, support::struck const& fault) {
+            CHECK((x.d.p || !fault.calls.empty()));
+            if (!x.d.p) {
+                CHECK(x.pool.in_use_bytes() == 12 * MiB);
+                if (!fault.for_ever) // else it could not go back either, and is the next call's
+                    CHECK(x.pool.reserved_bytes() <= 20 * MiB);
+                x.d = take(x.pool, x.s, 12 * MiB);
+                CHECK(x.d.p != nullptr);
+            }
+            touch(x.s, x.d);
+        });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs >= 20);
+#endif
+    static_cast<void>(runs);
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("supply: where a device cannot map memory, the pool grows in chunks, and its report says so") {
+    simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
+    support::scoped_stream const s;
+    mapped_pool pool;
+    block const a = take(pool, s, 1 * MiB);
+    CHECK(pool.reserved_bytes() == 16 * MiB); // growth::geometric's
+    block const b = take(pool, s, 100 * MiB);
+    CHECK(simulated_cuda::calls("cudaMalloc") == 2);
+    CHECK(simulated_cuda::calls("cuMemCreate") == 0);
+    CHECK(std::string(pool.report()).find("device memory that cannot grow in place") != std::string::npos);
+    give(pool, s, a);
+    give(pool, s, b);
+    drain(s);
+    pool.trim();
+    CHECK(pool.reserved_bytes() == 0);
+}
+#endif

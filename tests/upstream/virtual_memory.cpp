@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every upstream must do is in tests/contract/upstream.cpp; here is what mapped memory adds.
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <support/sentence.hpp>
+#include <thread>
+#include <type_traits>
+#include <vector>
+#include <weir/base/contracts.hpp>
+#include <weir/upstream/virtual_memory.hpp>
+
+using weir::check;
+using weir::MiB;
+using virtual_memory = weir::upstream::virtual_memory<>;
+
+static_assert(virtual_memory::space == weir::memory_space::device);
+static_assert(weir::contracts::holds<weir::contracts::extends, virtual_memory>);
+static_assert(weir::contracts::holds<weir::contracts::may_refuse, virtual_memory>);
+static_assert(!weir::contracts::holds<weir::contracts::release_waits, virtual_memory>);
+static_assert(!std::is_convertible_v<int, virtual_memory>);
+
+namespace {
+
+constexpr std::size_t page = virtual_memory::granularity;
+
+char* behind(void* p, std::size_t bytes) {
+    return static_cast<char*>(p) + bytes;
+}
+
+} // namespace
+
+TEST_CASE("virtual_memory: grows right behind a chunk, and the bytes are used as one") {
+    support::every_schedule([] {
+        virtual_memory upstream;
+        REQUIRE(upstream.extends());
+        CHECK(upstream.ordinal() == 0);
+        void* const first = upstream.acquire(page);
+        REQUIRE(first != nullptr);
+        REQUIRE(upstream.extend(behind(first, page), 3 * page, 2 * page)); // in two chunks
+        CHECK_FALSE(upstream.extend(behind(first, page), page, page));     // taken
+        CHECK_FALSE(upstream.extend(behind(first, 8 * page), page, page)); // no chunk ends there
+        support::scoped_stream const s;
+        check(cudaMemsetAsync(first, 9, 4 * page, s), "cudaMemsetAsync");
+        unsigned char last = 0;
+        check(cudaMemcpyAsync(&last, behind(first, 4 * page - 1), 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(last == 9);
+        // The chunks go back one by one, in any order, and each place can be filled again.
+        CHECK(upstream.release(behind(first, page), 2 * page));
+        CHECK_FALSE(upstream.release(behind(first, 2 * page), page)); // half of what is gone
+        CHECK(upstream.extend(behind(first, page), page, page));
+        CHECK(upstream.extend(behind(first, 2 * page), page, page));
+        CHECK_FALSE(upstream.extend(behind(first, 3 * page), page, page)); // the last chunk is there
+        CHECK(upstream.release(first, page));
+        CHECK(upstream.release(behind(first, 3 * page), page));
+        CHECK(upstream.release(behind(first, page), page));
+        CHECK(upstream.release(behind(first, 2 * page), page));
+        CHECK(upstream.acquire(4 * page) == first); // addresses join again
+        CHECK(upstream.release(first, 4 * page));
+    });
+}
+
+TEST_CASE("virtual_memory: acquires in pieces that go back one by one") {
+    support::every_schedule([] {
+        virtual_memory upstream;
+        void* const all = upstream.acquire(5 * page, 2 * page);
+        REQUIRE(all != nullptr);
+        CHECK(upstream.release(behind(all, 2 * page), 2 * page));
+        CHECK(upstream.release(behind(all, 4 * page), page)); // the last piece is what was left
+        CHECK(upstream.release(all, 2 * page));
+    });
+}
+
+TEST_CASE("virtual_memory: a growth that fails on its way leaves nothing mapped") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(8 * page));
+    virtual_memory upstream;
+    void* const first = upstream.acquire(3 * page);
+    REQUIRE(first != nullptr);
+    CHECK(upstream.acquire(6 * page, page) == nullptr);
+    CHECK_FALSE(upstream.extend(behind(first, 3 * page), 6 * page, page));
+    CHECK(upstream.extend(behind(first, 3 * page), 5 * page, page)); // all there is
+    CHECK(upstream.acquire(page) == nullptr);
+    CHECK(upstream.release(first, 3 * page));
+    for (std::size_t i = 3; i < 8; ++i)
+        CHECK(upstream.release(behind(first, i * page), page));
+#endif
+}
+
+TEST_CASE("virtual_memory: more than there is, of addresses and of memory, is null") {
+    virtual_memory upstream;
+    for (std::size_t bytes : {std::size_t{1} << 46, std::size_t{1} << 62, SIZE_MAX & ~(page - 1)}) {
+        CHECK(upstream.acquire(bytes) == nullptr);
+        CHECK(upstream.acquire(bytes, bytes / 1024) == nullptr);
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+    }
+}
+
+TEST_CASE("virtual_memory: copies share the addresses, and threads the upstream") {
+    support::every_schedule([] {
+        virtual_memory upstream;
+        virtual_memory copy = upstream;
+        void* const first = upstream.acquire(page);
+        void* const second = copy.acquire(page);
+        CHECK(second == behind(first, page));
+        CHECK(copy.release(first, page));
+        CHECK(upstream.release(second, page));
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 3; ++i)
+            threads.emplace_back([own = upstream]() mutable {
+                for (int turn = 0; turn < 20; ++turn) {
+                    void* const chunk = own.acquire(2 * page, page);
+                    CHECK(chunk != nullptr);
+                    CHECK(own.release(chunk, page));
+                    CHECK(own.release(behind(chunk, page), page));
+                }
+            });
+        for (std::thread& each : threads)
+            each.join();
+    });
+}
+
+TEST_CASE("virtual_memory: neither growing nor giving back breaks a capture, from any thread") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        virtual_memory upstream;
+        void* const before = upstream.acquire(page);
+        support::capture graph(s);
+        CHECK(upstream.extend(behind(before, page), page, page));
+        std::thread([&] { CHECK(upstream.release(before, page)); }).join();
+        CHECK(upstream.release(behind(before, page), page));
+        CHECK(graph.unbroken());
+    });
+}
+
+TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what was refused can be given back later") {
+    struct state {
+        virtual_memory upstream;
+        void* chunk = upstream.acquire(page);
+        void* other = nullptr;
+        bool done = false;
+    };
+    auto const prepare = [] { return std::make_unique<state>(); };
+    auto runs = support::fault_sweep(prepare, [](state& x) { x.other = x.upstream.acquire(3 * page, page); },
+                                     [](state& x, support::struck const&) {
+                                         for (std::size_t i = 0; x.other && i < 3; ++i)
+                                             CHECK(x.upstream.release(behind(x.other, i * page), page));
+                                         CHECK(x.upstream.release(x.chunk, page));
+                                     });
+    runs += support::fault_sweep(prepare,
+                                 [](state& x) { x.done = x.upstream.extend(behind(x.chunk, page), 2 * page, page); },
+                                 [](state& x, support::struck const& fault) {
+                                     CHECK((x.done || !fault.calls.empty()));
+                                     for (std::size_t i = 1; x.done && i < 3; ++i)
+                                         CHECK(x.upstream.release(behind(x.chunk, i * page), page));
+                                     CHECK(x.upstream.release(x.chunk, page));
+                                 });
+    runs += support::fault_sweep(prepare, [](state& x) { x.done = x.upstream.release(x.chunk, page); },
+                                 [](state& x, support::struck const& fault) {
+                                     CHECK_FALSE(fault.threw);
+                                     if (!x.done)
+                                         CHECK(x.upstream.release(x.chunk, page));
+                                 });
+    // A driver whose functions are not found is one that cannot map.
+    struct unmade {
+        std::unique_ptr<virtual_memory> upstream;
+        void* chunk = nullptr;
+    };
+    runs += support::fault_sweep([] { return std::make_unique<unmade>(); },
+                                 [](unmade& x) {
+                                     x.upstream = std::make_unique<virtual_memory>();
+                                     x.chunk = x.upstream->acquire(page);
+                                 },
+                                 [](unmade& x, support::struck const& fault) {
+                                     CHECK((x.chunk || !fault.calls.empty()));
+                                     if (x.chunk)
+                                         CHECK(x.upstream->release(x.chunk, page));
+                                 });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs >= 40);
+#endif
+    static_cast<void>(runs);
+}
+
+TEST_CASE("virtual_memory: lives on the device that was named, and another can be let in") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    int able = 0;
+    if (devices >= 2)
+        check(cudaDeviceCanAccessPeer(&able, 0, 1), "cudaDeviceCanAccessPeer");
+    if (able == 0)
+        return;
+    virtual_memory upstream(1);
+    upstream.accessible_from(0);
+    CHECK(upstream.ordinal() == 1);
+    void* const chunk = upstream.acquire(page);
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
+    CHECK(attributes.device == 1);
+    CHECK(weir::current_device() == 0);
+    check(cudaMemset(chunk, 1, page), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    CHECK(upstream.release(chunk, page));
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMalloc's and do not grow") {
+    simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
+    virtual_memory upstream;
+    CHECK_FALSE(upstream.extends());
+    void* const chunk = upstream.acquire(2 * page, page);
+    REQUIRE(chunk != nullptr);
+    CHECK(simulated_cuda::calls("cudaMalloc") == 1);
+    CHECK_FALSE(upstream.extend(behind(chunk, 2 * page), page, page));
+    CHECK(upstream.release(chunk, 2 * page));
+}
+
+TEST_CASE("virtual_memory: a second reservation where the first is full, and chunks of both do not join") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * page));
+    virtual_memory upstream; // reserves eight times the memory, 512 pages
+    void* const first = upstream.acquire(page);
+    std::vector<void*> holes;
+    // Every second page goes back: no gap is longer than a page, but for the last.
+    for (int i = 0; i < 255; ++i) {
+        void* const pair = upstream.acquire(2 * page, page);
+        REQUIRE(pair != nullptr);
+        CHECK(upstream.release(pair, page));
+        holes.push_back(behind(pair, page));
+        if (holes.size() > 40) {
+            CHECK(upstream.release(holes.front(), page));
+            holes.erase(holes.begin());
+        }
+    }
+    void* const large = upstream.acquire(20 * page);
+    CHECK(large != nullptr);
+    CHECK(upstream.release(large, 20 * page));
+    for (void* each : holes)
+        CHECK(upstream.release(each, page));
+    CHECK(upstream.release(first, page));
+}
+#endif
