@@ -164,7 +164,13 @@ TEST_CASE("supply: the free bytes that a block is to extend do not pay for it") 
             give(pool, s, tail_first ? c : a);
             give(pool, s, tail_first ? a : c);
             drain(s);
+#ifdef WEIR_SIMULATED_CUDA
+            auto const before = simulated_cuda::calls("cuMemCreate");
+#endif
             block const d = take(pool, s, 50 * MiB); // 20 are there, 30 come, and a's pages pay
+#ifdef WEIR_SIMULATED_CUDA
+            CHECK(simulated_cuda::calls("cuMemCreate") == before + 15);
+#endif
             CHECK(d.p == c.p);
             CHECK(pool.reserved_bytes() >= 70 * MiB);
             CHECK(pool.reserved_bytes() <= 72 * MiB);
@@ -174,6 +180,27 @@ TEST_CASE("supply: the free bytes that a block is to extend do not pay for it") 
             drain(s);
         }
     });
+}
+
+TEST_CASE("supply: while hardly more is held than is in use, nothing is moved") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool;
+    std::vector<block> blocks;
+    for (int i = 0; i < 200; ++i)
+        blocks.push_back(take(pool, s, 2 * MiB));
+    give(pool, s, blocks[77]);
+    drain(s);
+    block const wide = take(pool, s, 4 * MiB); // 2 MiB in the hole are half a per cent
+    CHECK(pool.reserved_bytes() == 404 * MiB);
+    CHECK(simulated_cuda::calls("cuMemUnmap") == 0);
+    give(pool, s, wide);
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+        if (i != 77)
+            give(pool, s, blocks[i]);
+    drain(s);
+#endif
 }
 
 TEST_CASE("supply: small blocks, alignments and sizes of every kind") {
