@@ -17,6 +17,7 @@ inline namespace v0 {
 
 enum class memory_space : unsigned char;
 class stream_ref;
+class text;
 class pool_options;
 
 namespace placement {

@@ -14,6 +14,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/pool_options.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
 #include <weir/container/buffer.hpp>
 #include <weir/container/value.hpp>
 #include <weir/container/vector.hpp>

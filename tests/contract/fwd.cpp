@@ -21,6 +21,7 @@ struct mentions_pools {
     weir::device_buffer* buffer;
     weir::pinned_buffer* pinned_buffer;
     weir::pool_options* options;
+    weir::text* name;
     weir::upstream::host* host;
     weir::reuse::stream_ordered<weir::identity::checked, weir::handover::wait_first>* waits;
 };
