@@ -87,7 +87,17 @@ template <class Pool>
 class guard;
 template <class Pool>
 class synchronized;
+template <class Pool, class Handler>
+class failure_handler;
 } // namespace layer
+
+struct failed_allocation;
+namespace handler {
+template <class Pool>
+class trim_of;
+template <class... Handlers>
+class chain_of;
+} // namespace handler
 
 template <memory_space Required>
 class pool_ref;

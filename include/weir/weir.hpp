@@ -19,6 +19,7 @@
 #include <weir/container/value.hpp>
 #include <weir/container/vector.hpp>
 #include <weir/fwd.hpp>
+#include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
