@@ -17,6 +17,7 @@ inline namespace v0 {
 
 enum class memory_space : unsigned char;
 class stream_ref;
+class text;
 class pool_options;
 
 namespace placement {
@@ -90,7 +91,17 @@ template <class Pool>
 class guard;
 template <class Pool>
 class synchronized;
+template <class Pool, class Handler>
+class failure_handler;
 } // namespace layer
+
+struct failed_allocation;
+namespace handler {
+template <class Pool>
+class trim_of;
+template <class... Handlers>
+class chain_of;
+} // namespace handler
 
 template <memory_space Required>
 class pool_ref;

@@ -14,10 +14,12 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/pool_options.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
 #include <weir/container/buffer.hpp>
 #include <weir/container/value.hpp>
 #include <weir/container/vector.hpp>
 #include <weir/fwd.hpp>
+#include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>

@@ -139,6 +139,28 @@ struct waits_silently : rule::over<placement> {
 struct user_of_second_streams : pool {
     void used_on(void*, on_host_t);
 };
+struct trimmer : pool {
+    std::size_t trim(std::size_t keep_bytes = 0);
+};
+struct silent_trimmer : pool {
+    void trim();
+};
+
+// Failure handlers; what failed is a number here.
+struct answering {
+    bool operator()(int const&);
+};
+struct answering_bytes {
+    std::size_t operator()(int const&);
+};
+struct changing {
+    bool operator()(int&);
+};
+struct walking {
+    static constexpr bool thread_safe = false;
+    template <class Retry>
+    void* ask(int const&, Retry const&);
+};
 
 } // namespace
 
@@ -160,7 +182,9 @@ TEST_CASE("contracts: what keeps every clause is let in, asked at run time too")
                                  &contracts::require_reuse<rich_rule::over<placement>, on_host_t>,
                                  &contracts::require_growth<growth>,
                                  &contracts::require_pool<pool, on_host_t>,
-                                 &contracts::require_layered<whole_pool, on_host_t>};
+                                 &contracts::require_layered<whole_pool, on_host_t>,
+                                 &contracts::require_handler<answering, int>,
+                                 &contracts::require_handler<walking, int>};
     for (auto const clause : clauses)
         CHECK(clause());
 }
@@ -257,4 +281,20 @@ TEST_CASE("contracts: a pool is asked for what it may have") {
     CHECK_FALSE(contracts::holds<contracts::says_default_alignment, pool>);
     CHECK_FALSE(contracts::holds<contracts::says_what_its_users_may, pool>);
     CHECK(contracts::holds<contracts::says_what_its_users_may, whole_pool>);
+    CHECK_FALSE(contracts::holds<contracts::trims, pool>);
+    CHECK_FALSE(contracts::holds<contracts::trims, silent_trimmer>);
+    CHECK(contracts::holds<contracts::trims, trimmer>);
+}
+
+TEST_CASE("contracts: a failure handler answers yes or no, or walks through others") {
+    CHECK(contracts::holds<contracts::answers, answering, int>);
+    CHECK(contracts::holds<contracts::answers, bool (*)(int const&), int>);
+    CHECK_FALSE(contracts::holds<contracts::answers, answering_bytes, int>);
+    CHECK_FALSE(contracts::holds<contracts::answers, changing, int>);
+    CHECK_FALSE(contracts::holds<contracts::answers, walking, int>);
+    CHECK_FALSE(contracts::holds<contracts::walks, answering, int>);
+    CHECK(contracts::holds<contracts::walks, walking, int>);
+    CHECK_FALSE(contracts::holds<contracts::says_thread_safe, answering>);
+    CHECK_FALSE(contracts::holds<contracts::says_thread_safe, promises_at_run_time>);
+    CHECK(contracts::holds<contracts::says_thread_safe, walking>);
 }

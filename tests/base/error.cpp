@@ -4,8 +4,8 @@
 #include <doctest/doctest.h>
 #include <exception>
 #include <new>
-#include <stdexcept>
 #include <string>
+#include <support/failing_new.hpp>
 #include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
@@ -17,10 +17,11 @@ using weir::usage_error;
 
 // Whoever handles the standard's exceptions handles these; copying one, as a rethrow may, cannot throw.
 static_assert(std::is_base_of_v<std::bad_alloc, out_of_memory>);
-static_assert(std::is_base_of_v<std::runtime_error, cuda_error>);
-static_assert(std::is_base_of_v<std::logic_error, usage_error>);
+static_assert(std::is_base_of_v<std::exception, cuda_error> && std::is_base_of_v<std::exception, usage_error>);
 static_assert(std::is_nothrow_copy_constructible_v<out_of_memory> && std::is_nothrow_copy_assignable_v<out_of_memory>);
-static_assert(std::is_nothrow_copy_constructible_v<cuda_error> && std::is_nothrow_copy_constructible_v<usage_error>);
+static_assert(std::is_nothrow_copy_constructible_v<cuda_error> && std::is_nothrow_copy_assignable_v<cuda_error>);
+static_assert(std::is_nothrow_copy_constructible_v<usage_error> && std::is_nothrow_copy_assignable_v<usage_error>);
+static_assert(std::is_nothrow_copy_constructible_v<memory_report>);
 
 namespace {
 
@@ -107,7 +108,49 @@ TEST_CASE("error: cuda_error carries the call, the code, CUDA's name and what to
 
 TEST_CASE("error: usage_error says what it was given to say") {
     CHECK(std::string(usage_error("weir: do this").what()) == "weir: do this");
-    CHECK_THROWS_AS(throw usage_error("x"), std::logic_error);
+    CHECK(std::string(usage_error(std::string("weir: do that")).what()) == "weir: do that");
+    CHECK_THROWS_AS(throw usage_error("x"), std::exception);
+}
+
+TEST_CASE("error: copies and moves of usage_error and cuda_error all tell the whole story") {
+    usage_error first("weir: do this");
+    usage_error const copy = first;
+    usage_error const moved = std::move(first);
+    CHECK(std::string(copy.what()) == "weir: do this");
+    CHECK(moved.what() == copy.what()); // the characters are shared
+    CHECK(first.what() == copy.what());
+    first = usage_error("weir: do that");
+    CHECK(std::string(first.what()) == "weir: do that");
+    CHECK(std::string(copy.what()) == "weir: do this");
+
+    cuda_error call("cudaMalloc", "cudaErrorNoDevice", 100, "");
+    cuda_error const other = std::move(call);
+    CHECK(call.what() == other.what());
+    CHECK(std::string(call.what()) == "weir: cudaMalloc failed with cudaErrorNoDevice (100)");
+    CHECK(other.code() == 100);
+    call = cuda_error("cudaFree", "cudaErrorUnknown", 999, "");
+    CHECK(call.code() == 999);
+    CHECK(std::string(call.what()) == "weir: cudaFree failed with cudaErrorUnknown (999)");
+}
+
+TEST_CASE("error: an error for whose sentence the host has no memory is std::bad_alloc") {
+    if (!support::host_memory_can_fail)
+        return;
+    weir::text const why = "the limit leaves no room";
+    memory_report const facts = report();
+    auto const nothing = [] { return 0; };
+    auto const unharmed = [&](int) {
+        CHECK(why == "the limit leaves no room");
+        CHECK(facts.name == "frames");
+    };
+    CHECK(support::each_failure(nothing, [&](int) { out_of_memory(1, facts, why); }, unharmed) > 0);
+    CHECK(support::each_failure(nothing, [](int) { usage_error("weir: do this"); }, unharmed) > 0);
+    CHECK(support::each_failure(nothing, [](int) { cuda_error("cudaFree", "cudaErrorUnknown", 999, ""); }, unharmed) > 0);
+    out_of_memory const error(1, facts, why);
+    support::allocations_left = 0;
+    out_of_memory const copy = error; // a rethrow needs no memory
+    support::allocations_left = -1;
+    CHECK(copy.what() == error.what());
 }
 
 TEST_CASE("error: an empty report is of an unnamed pool that holds nothing") {

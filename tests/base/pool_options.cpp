@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <doctest/doctest.h>
 #include <string>
+#include <string_view>
 #include <support/standard_error.hpp>
 #include <sys/socket.h>
 #include <type_traits>
@@ -45,6 +46,9 @@ TEST_CASE("pool_options: the last word counts, and a copy keeps its own") {
     CHECK(first.name() == "b");
     CHECK(first.limit_bytes() == SIZE_MAX);
     CHECK(second.name() == "c");
+    std::string const drawn = "frame " + std::to_string(7);
+    CHECK(second.name(drawn).name() == drawn);
+    CHECK(second.name(std::string_view(drawn).substr(0, 5)).name() == "frame");
 }
 
 TEST_CASE("pool_options: live blocks at the end are told, unless there are none or the program does not care") {

@@ -94,7 +94,8 @@ def judge(path):
     if complaint:
         return name, complaint
     objects = []
-    defines = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP"]
+    defines = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
+               "-DDOCTEST_CONFIG_USE_STD_HEADERS"]
     for test in " ".join(tests).split():
         source = ROOT / "tests" / test
         if not source.exists():

@@ -37,6 +37,7 @@ MISTAKES = [
     ("floors", {"include/weir/base/size.hpp": HEAD + "#include <weir/pool/pool.hpp>\n"}, "no arrow"),
     ("floors", {"include/weir/layer/limit.hpp": HEAD + "#include <weir/layer/zero.hpp>\n"}, "no arrow"),
     ("floors", {"include/weir/base/size.hpp": HEAD + "#include <cuda_runtime_api.h>\n"}, "no CUDA"),
+    ("floors", {"include/weir/base/size.hpp": HEAD + "#include <string>\n"}, "compile time"),
     ("floors", {"include/weir/pool/pool.hpp": HEAD + "#include <thrust/sort.h>\n"}, "interop"),
     ("floors", {"include/weir/pool/pool.hpp": HEAD + '#include "options.hpp"\n'}, "write"),
     ("floors", {"include/weir/pool/pool.hpp": HEAD + "#include <iostream>\n"}, "compile time"),

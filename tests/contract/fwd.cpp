@@ -13,6 +13,8 @@ struct mentions_pools {
                weir::reuse::stream_ordered<weir::identity::promised>, weir::growth::fixed<4096>>* any;
     weir::layer::limit<weir::layer::statistics<weir::layer::guard<weir::driver_pool>>>* tower;
     weir::layer::fallback<weir::driver_pool&, weir::layer::synchronized<weir::driver_pool>>* two;
+    weir::layer::failure_handler<weir::driver_pool, weir::handler::chain_of<weir::handler::trim_of<weir::driver_pool>>>* handled;
+    weir::failed_allocation* failed;
     weir::scope<weir::driver_pool>* scope;
     weir::device_vector<float>* vector;
     weir::pinned_vector<float>* pinned_vector;
@@ -21,6 +23,7 @@ struct mentions_pools {
     weir::device_buffer* buffer;
     weir::pinned_buffer* pinned_buffer;
     weir::pool_options* options;
+    weir::text* name;
     weir::upstream::host* host;
     weir::reuse::stream_ordered<weir::identity::checked, weir::handover::wait_first>* waits;
 };

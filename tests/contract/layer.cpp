@@ -5,6 +5,7 @@
 
 #include "pool_subject.hpp"
 #include <support/fault_sweep.hpp>
+#include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
@@ -25,6 +26,12 @@ using spilling = layer::fallback<unguarded, pinned>;
 using tower = layer::statistics<layer::limit<layer::guard<layer::fallback<unguarded, weir::driver_pool>>>>;
 using visitor = layer::statistics<unguarded&>;
 
+// Asks for two more tries and frees nothing: what the pool refuses, the layer does.
+struct persistent {
+    bool operator()(weir::failed_allocation const& failed) const { return failed.attempt < 2; }
+};
+using handled = layer::failure_handler<weir::device_pool, persistent>;
+
 struct any_bounds {
     static constexpr std::size_t largest_bytes = SIZE_MAX;
     static constexpr std::size_t largest_alignment = SIZE_MAX / 2 + 1;
@@ -42,6 +49,12 @@ struct subject<limited> : any_bounds {
     subject() = default;
     explicit subject(std::size_t limit_bytes) : pool(SIZE_MAX, weir::pool_options{}.limit(limit_bytes)) {}
     limited pool{SIZE_MAX, weir::pool_options{}.name("subject")};
+};
+template <>
+struct subject<handled> : any_bounds {
+    subject() = default;
+    explicit subject(std::size_t limit_bytes) : pool(persistent{}, weir::pool_options{}.limit(limit_bytes)) {}
+    handled pool{persistent{}, weir::pool_options{}.name("subject")};
 };
 template <>
 struct subject<spilling> : any_bounds {
@@ -69,7 +82,7 @@ struct subject<visitor> : any_bounds {
 
 #define WEIR_TEST_POOLS                                                                                                \
     pool_contract::counted, pool_contract::limited, pool_contract::guarded, pool_contract::shared_heap,                \
-        pool_contract::spilling, pool_contract::tower, pool_contract::visitor
+        pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled
 
 #include "pool_suite.hpp"
 

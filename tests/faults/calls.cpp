@@ -71,7 +71,8 @@ TEST_CASE_TEMPLATE(
     "faults: layers", Pool,
     layer::statistics<layer::limit<layer::guard<layer::fallback<
         pool<stream_ordered<checked>, sized>, pool<after_event, sized, weir::upstream::pinned<>>>>>>,
-    layer::synchronized<weir::node_pool>) {
+    layer::synchronized<weir::node_pool>,
+    layer::statistics<layer::failure_handler<layer::limit<weir::compact_device_pool>, persistent>>) {
     strike_pool<Pool>();
 }
 

@@ -15,6 +15,7 @@
 #include <support/noted.hpp>
 #include <tuple>
 #include <utility>
+#include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
@@ -76,6 +77,10 @@ struct arguments<weir::layer::limit<Pool>> {
         return std::tuple_cat(std::tuple(SIZE_MAX), arguments<Pool>::of(limit));
     }
 };
+template <class Pool, class Handler>
+struct arguments<weir::layer::failure_handler<Pool, Handler>> {
+    static auto of(std::size_t limit) { return std::tuple_cat(std::tuple(Handler{}), arguments<Pool>::of(limit)); }
+};
 template <class First, class Second>
 struct arguments<weir::layer::fallback<First, Second>> {
     static auto of(std::size_t limit) {
@@ -87,6 +92,11 @@ std::unique_ptr<Pool> made(std::size_t limit) {
     return std::apply([](auto... all) { return std::make_unique<Pool>(std::move(all)...); },
                       arguments<Pool>::of(limit));
 }
+
+/// A failure handler that asks for two more tries and frees nothing.
+struct persistent {
+    bool operator()(weir::failed_allocation const& failed) const { return failed.attempt < 2; }
+};
 
 /// A wrong free is the test's failure.
 inline void fail(char const* sentence) {
@@ -109,6 +119,10 @@ template <class Pool>
 void check_counts(Pool const&, std::size_t, std::size_t) {}
 template <class Pool>
 void check_counts(weir::layer::guard<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
+    check_counts(layer.inner(), blocks, bytes);
+}
+template <class Pool, class Handler>
+void check_counts(weir::layer::failure_handler<Pool, Handler> const& layer, std::size_t blocks, std::size_t bytes) {
     check_counts(layer.inner(), blocks, bytes);
 }
 template <class Pool>

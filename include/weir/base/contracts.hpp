@@ -179,6 +179,18 @@ using knows_owner = when<std::is_same_v<decltype(std::declval<P const&>().owns(n
 template <class P, class Stream>
 using marks_uses = decltype(std::declval<P&>().used_on(static_cast<void*>(nullptr), std::declval<Stream>()));
 
+template <class P>
+using trims = size_type_of<decltype(std::declval<P&>().trim())>;
+
+// Failure handler.
+template <class H, class Failed>
+using answers = when<std::is_same_v<decltype(std::declval<H&>()(std::declval<Failed const&>())), bool>>;
+template <class H, class Failed>
+using walks = when<std::is_same_v<
+    decltype(std::declval<H&>().ask(std::declval<Failed const&>(), std::declval<void* (*)()>())), void*>>;
+template <class H>
+using says_thread_safe = when<is_constant_bool<decltype(H::thread_safe)>>;
+
 template <class Pool>
 inline constexpr bool has_owns = holds<knows_owner, Pool>;
 template <class Pool, class Stream>
@@ -280,6 +292,15 @@ constexpr bool require_layered() {
     static_assert(holds<says_what_its_users_may, P>,
                   "weir: the pool slot of a layer needs 'static constexpr bool' members 'thread_safe' and "
                   "'stream_ordered'");
+    return true;
+}
+
+/// The slot of a failure handler; a handler that is made of handlers has 'ask' instead.
+template <class H, class Failed>
+constexpr bool require_handler() {
+    static_assert(holds<walks, H, Failed> || holds<answers, H, Failed>,
+                  "weir: the handler slot needs 'bool operator()(weir::failed_allocation const&)', true where another "
+                  "try is worth it");
     return true;
 }
 

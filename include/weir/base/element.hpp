@@ -13,9 +13,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 #include <weir/base/error.hpp>
+#include <weir/base/text.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -44,8 +44,8 @@ struct element {
 
 private:
     [[noreturn]] static void refuse(std::size_t count) {
-        throw usage_error("weir: " + std::to_string(count) + " elements of " + std::to_string(sizeof(T)) +
-                          " bytes do not fit the address space; ask for at most " + std::to_string(most));
+        throw usage_error("weir: " + number_text(count) + " elements of " + number_text(sizeof(T)) +
+                          " bytes do not fit the address space; ask for at most " + number_text(most));
     }
 };
 

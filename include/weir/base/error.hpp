@@ -5,53 +5,64 @@
 //
 // Three families. 'usage_error': the caller broke a precondition, and a retry cannot help. 'cuda_error': a
 // CUDA call failed for a reason other than memory. 'out_of_memory': there was no room; it derives from
-// std::bad_alloc, so code that already handles exhaustion handles ours.
+// std::bad_alloc, so code that already handles exhaustion handles ours. The others derive from std::exception alone:
+// <stdexcept> brings <string>, see base/text.hpp.
 //
-// invariant: whoever throws one of these left its pool as it was before the call.
+// invariant: whoever throws one of these left its pool as it was before the call; copying one never throws.
 // order:     parts compose on null; only the outermost 'allocate' throws out_of_memory.
 // cost:      text is built when an exception is made, never on a path that succeeds.
 // not for:   'deallocate' and destructors: they never throw.
 
 #include <cstddef>
+#include <exception>
 #include <new>
-#include <stdexcept>
-#include <string>
 #include <utility>
-#include <weir/base/shared.hpp>
+#include <weir/base/text.hpp>
 
 namespace weir {
 inline namespace v0 {
 
 /// A broken precondition: a bad alignment, a stream of another device, an allocation on a capturing stream, a
 /// free of memory that was not handed out. The text says what to do instead.
-class usage_error : public std::logic_error {
+class usage_error : public std::exception {
 public:
-    using std::logic_error::logic_error;
+    explicit usage_error(text said) noexcept : said_(std::move(said)) {}
+    usage_error(usage_error const&) noexcept = default; // and a move is a copy, so that none is ever empty
+    usage_error& operator=(usage_error const&) noexcept = default;
+
+    char const* what() const noexcept override { return said_.c_str(); }
+
+private:
+    text said_;
 };
 
 /// A CUDA call failed. The text carries the call and CUDA's name for the error.
-class cuda_error : public std::runtime_error {
+class cuda_error : public std::exception {
 public:
-    /// `call`: the function's name; `name`: CUDA's name of the error; `code`: its number; `advice`: what to do
-    /// about it, or "". `call` must be a literal.
+    /// `call`: the function's name; `name`: CUDA's name of the error; `code`: its number, not negative; `advice`: what
+    /// to do about it, or "". `call` must be a literal.
     cuda_error(char const* call, char const* name, int code, char const* advice)
-        : std::runtime_error(std::string("weir: ") + call + " failed with " + name + " (" + std::to_string(code) +
-                             ")" + (*advice ? ": " : "") + advice),
+        : said_(text("weir: ") + call + " failed with " + name + " (" + number_text(static_cast<std::size_t>(code)) +
+                ")" + (*advice ? ": " : "") + advice),
           call_(call), code_(code) {}
+    cuda_error(cuda_error const&) noexcept = default; // see usage_error
+    cuda_error& operator=(cuda_error const&) noexcept = default;
 
+    char const* what() const noexcept override { return said_.c_str(); }
     /// The name of the CUDA function that failed.
     char const* call() const noexcept { return call_; }
     /// The error's number, as cudaError_t counts.
     int code() const noexcept { return code_; }
 
 private:
+    text said_;
     char const* call_;
     int code_;
 };
 
 /// What a pool knows of itself at one moment. Sizes in bytes.
 struct memory_report {
-    std::string name;                    ///< the pool's name, as its options gave it
+    text name;                           ///< the pool's name, as its options gave it
     std::size_t in_use_bytes = 0;        ///< handed out and not yet freed, rounding included
     std::size_t reserved_bytes = 0;      ///< held from the upstream
     std::size_t limit_bytes = 0;         ///< the most it may hold; SIZE_MAX: no limit
@@ -64,39 +75,33 @@ struct memory_report {
 /// There was no room. Carries what was asked for, the pool's state, and which part refused and why.
 class out_of_memory : public std::bad_alloc {
 public:
-    out_of_memory(std::size_t asked_bytes, memory_report facts, std::string reason)
-        : said_(shared<said const>::make(asked_bytes, std::move(facts), std::move(reason))) {}
-    out_of_memory(out_of_memory const&) noexcept = default; // and a move is a copy, so that none is ever empty
+    out_of_memory(std::size_t asked_bytes, memory_report facts, text reason)
+        : asked_bytes_(asked_bytes), facts_(std::move(facts)), reason_(std::move(reason)),
+          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + number_text(asked_bytes_) +
+                " bytes: " + reason_ + " (in use " + number_text(facts_.in_use_bytes) + ", reserved " +
+                number_text(facts_.reserved_bytes) + ", limit " +
+                (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : number_text(facts_.limit_bytes)) +
+                ", largest free " + number_text(facts_.largest_free_bytes) + ")") {}
+    out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
 
-    char const* what() const noexcept override { return said_->text.c_str(); }
+    char const* what() const noexcept override { return said_.c_str(); }
 
-    std::size_t asked_bytes() const noexcept { return said_->asked_bytes; }
-    std::size_t limit_bytes() const noexcept { return said_->facts.limit_bytes; }
-    std::size_t in_use_bytes() const noexcept { return said_->facts.in_use_bytes; }
-    std::size_t reserved_bytes() const noexcept { return said_->facts.reserved_bytes; }
-    std::size_t largest_free_bytes() const noexcept { return said_->facts.largest_free_bytes; }
+    std::size_t asked_bytes() const noexcept { return asked_bytes_; }
+    std::size_t limit_bytes() const noexcept { return facts_.limit_bytes; }
+    std::size_t in_use_bytes() const noexcept { return facts_.in_use_bytes; }
+    std::size_t reserved_bytes() const noexcept { return facts_.reserved_bytes; }
+    std::size_t largest_free_bytes() const noexcept { return facts_.largest_free_bytes; }
     /// The name of the pool that was asked.
-    std::string const& pool_name() const noexcept { return said_->facts.name; }
+    text const& pool_name() const noexcept { return facts_.name; }
     /// Which part refused, and why.
-    std::string const& reason() const noexcept { return said_->reason; }
+    text const& reason() const noexcept { return reason_; }
 
 private:
-    // Shared, so that copying the exception, which a rethrow may do, cannot throw.
-    struct said {
-        said(std::size_t asked, memory_report report, std::string why)
-            : asked_bytes(asked), facts(std::move(report)), reason(std::move(why)),
-              text("weir: out of memory: pool '" + facts.name + "' cannot hand out " + std::to_string(asked) +
-                   " bytes: " + reason + " (in use " + std::to_string(facts.in_use_bytes) + ", reserved " +
-                   std::to_string(facts.reserved_bytes) + ", limit " +
-                   (facts.limit_bytes == static_cast<std::size_t>(-1) ? "none" : std::to_string(facts.limit_bytes)) +
-                   ", largest free " + std::to_string(facts.largest_free_bytes) + ")") {}
-        std::size_t asked_bytes;
-        memory_report facts;
-        std::string reason;
-        std::string text;
-    };
-    shared<said const> said_;
+    std::size_t asked_bytes_;
+    memory_report facts_;
+    text reason_;
+    text said_;
 };
 
 } // namespace v0

@@ -13,13 +13,13 @@
 // not for:   'try_allocate' and 'deallocate': each layer writes its own.
 
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/resource.hpp>
+#include <weir/base/text.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -46,7 +46,7 @@ public:
 
     // Forwarded: each is what the wrapped pool documents.
     memory_report facts() const { return pool_.facts(); }
-    std::string refusal(std::size_t bytes, std::size_t alignment) const { return pool_.refusal(bytes, alignment); }
+    text refusal(std::size_t bytes, std::size_t alignment) const { return pool_.refusal(bytes, alignment); }
     int device() const { return pool_.device(); }
 
     template <class P = pool_type const>

@@ -6,14 +6,14 @@
 // A name, a limit, and what happens when the pool ends while blocks are still out. Everything else about a pool
 // is its type. Options are set in a chain: pool_options{}.limit(8 * GiB).name("frames").
 //
-// cost:      a string and two words, copied once.
+// cost:      a text and two words, copied once.
 // not for:   the choice of policies: those are template arguments.
 
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <utility>
+#include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 
 namespace weir {
@@ -34,7 +34,7 @@ public:
         return *this;
     }
     /// The pool's name in reports and errors.
-    pool_options& name(std::string name) {
+    pool_options& name(text name) {
         name_ = std::move(name);
         return *this;
     }
@@ -45,18 +45,18 @@ public:
     }
 
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
-    std::string const& name() const noexcept { return name_; }
+    text const& name() const noexcept { return name_; }
     leak_action on_leak() const noexcept { return on_leak_; }
 
 private:
     std::size_t limit_bytes_ = static_cast<std::size_t>(-1);
-    std::string name_ = "unnamed";
+    text name_ = "unnamed";
     leak_action on_leak_ = leak_action::report;
 };
 
 /// Of a pool that ends: says on stderr that blocks are live, if any are, and does what `action` asks for. `bytes`: theirs;
 /// 0: not known.
-inline void tell_leaks(std::string const& name, leak_action action, std::size_t blocks, std::size_t bytes) noexcept {
+inline void tell_leaks(text const& name, leak_action action, std::size_t blocks, std::size_t bytes) noexcept {
     if (blocks == 0 || action == leak_action::ignore)
         return;
     char bytes_in[40] = "";

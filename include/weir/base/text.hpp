@@ -1,68 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How do reports and refusals read?
+// What do names, reports and errors keep their characters in?
 //
-// A number of bytes has a binary unit and two decimals, cut and not rounded, where it is not whole: '256 B', '1.50 MiB',
-// '8 GiB'.
+// In a string that does not change. Its copies share the characters, so that copying never throws and an exception can
+// carry one. It is made from any class of strings and turns into any, std::string among them, without <string>, which
+// with <stdexcept> costs a third of a second of compile time in every file that includes weir.
 //
-// cost:      a string; reports only.
-// not for:   what a program reads: those get plain numbers.
+// invariant: size() characters and a zero behind them; they stay the same as long as any copy lives.
+// order:     different copies may be used by different threads.
+// cost:      two allocations, none for an empty text; a copy is an atomic addition.
+// not for:   long texts made of many pieces: each '+' copies what is there already.
 
 #include <cstddef>
-#include <cstdint>
-#include <string>
-#include <weir/base/error.hpp>
-#include <weir/base/size.hpp>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/fwd.hpp>
 
 namespace weir {
 inline namespace v0 {
 
-/// `bytes` for people.
-inline std::string bytes_text(std::size_t bytes) {
-    struct unit {
-        std::size_t bytes;
-        char const* name;
+/// Characters that do not change. What makes one throws std::bad_alloc; copies, moves and comparisons never throw.
+class text {
+    template <class String>
+    using if_string =
+        std::enable_if_t<std::is_convertible_v<decltype(std::declval<String const&>().data()), char const*> &&
+                         std::is_convertible_v<decltype(std::declval<String const&>().size()), std::size_t>>;
+
+    // Characters that another holds: what is compared or joined need not be copied first.
+    struct piece {
+        piece(char const* zero_ended) noexcept : first(zero_ended), size(std::strlen(zero_ended)) {}
+        template <class String, class = if_string<String>>
+        piece(String const& string) noexcept : first(string.data()), size(static_cast<std::size_t>(string.size())) {}
+        char const* first; // may be null where there are none
+        std::size_t size;
     };
-    for (unit const& each : {unit{GiB, " GiB"}, unit{MiB, " MiB"}, unit{KiB, " KiB"}}) {
-        if (bytes < each.bytes)
-            continue;
-        std::size_t const hundredths = bytes % each.bytes * 100 / each.bytes;
-        std::string text = std::to_string(bytes / each.bytes);
-        if (hundredths != 0)
-            text += (hundredths < 10 ? ".0" : ".") + std::to_string(hundredths);
-        return text + each.name;
+
+public:
+    /// Empty.
+    text() noexcept = default;
+    /// A copy of the characters before the zero; `zero_ended` is not null.
+    text(char const* zero_ended) : text(zero_ended, piece("")) {}
+    /// A copy of a string of any class that has 'data' and 'size', zeros among the characters included.
+    template <class String, class = if_string<String>>
+    text(String const& string) : text(string, piece("")) {}
+
+    /// A string of any class that has 'data' and 'size' and is made from an address and a size. One that does not copy
+    /// (std::string_view) lasts as long as some copy of this text.
+    template <class String, class = if_string<String>,
+              class = std::enable_if_t<std::is_constructible_v<String, char const*, std::size_t>>>
+    operator String() const {
+        return String(data(), size());
     }
-    return std::to_string(bytes) + " B";
-}
 
-/// `count` things that are called `name`: '1 chunk', '2 chunks'.
-inline std::string count_text(std::size_t count, char const* name) {
-    return std::to_string(count) + name + (count == 1 ? "" : "s");
-}
+    /// The first character; a zero follows the last.
+    char const* data() const noexcept { return held_ ? held_->data() : ""; }
+    char const* c_str() const noexcept { return data(); }
+    char const* begin() const noexcept { return data(); }
+    char const* end() const noexcept { return data() + size(); }
+    std::size_t size() const noexcept { return held_ ? held_->size() - 1 : 0; }
+    bool empty() const noexcept { return size() == 0; }
 
-/// One line on a pool's state; `kind`: where its memory is.
-inline std::string report_text(memory_report const& facts, char const* kind) {
-    return "pool '" + facts.name + "' (" + kind + "): " + bytes_text(facts.in_use_bytes) + " in use in " +
-           count_text(facts.live_blocks, " block") + ", " + bytes_text(facts.reserved_bytes) + " reserved in " +
-           count_text(facts.chunks, " chunk") + ", largest free " + bytes_text(facts.largest_free_bytes) + ", limit " +
-           (facts.limit_bytes == SIZE_MAX ? "none" : bytes_text(facts.limit_bytes)) +
-           (facts.lost_bytes == 0 ? "" : ", " + bytes_text(facts.lost_bytes) + " not handed out again");
-}
+    /// What is said by `a` and then by `b`, of which one is a text and the other what makes one.
+    friend text operator+(piece a, piece b) { return text(a, b); }
+    /// Whether all characters are equal. Of `a` and `b` one is a text and the other what makes one; neither is copied.
+    friend bool operator==(piece a, piece b) noexcept {
+        return a.size == b.size && (a.size == 0 || std::memcmp(a.first, b.first, a.size) == 0);
+    }
+    friend bool operator!=(piece a, piece b) noexcept { return !(a == b); }
 
-/// Why a pool of `kind` memory has no room for a block that needs a chunk of `chunk_bytes` bytes (0: no chunk can hold it).
-inline std::string refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t refused_bytes, char const* kind) {
-    if (chunk_bytes == 0)
-        return "no block of this pool can have that size and alignment; ask for less";
-    std::string const chunk = "another chunk of " + std::to_string(chunk_bytes) + " bytes";
-    if (!at_limit)
-        return std::string("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
-               "; free something, here or in another pool";
-    return "no free range is large enough and the pool's limit leaves no room for " + chunk +
-           (refused_bytes == 0
-                ? ""
-                : ", while the upstream refuses to take " + std::to_string(refused_bytes) + " free bytes back") +
-           "; raise pool_options::limit or free something";
+    /// The characters as they are, to a std::ostream or what else has 'write(address, size)'.
+    template <class Stream, class = decltype(std::declval<Stream&>().write(std::declval<char const*>(), 0))>
+    friend Stream& operator<<(Stream& stream, text const& what) {
+        stream.write(what.data(), static_cast<std::ptrdiff_t>(what.size()));
+        return stream;
+    }
+
+private:
+    text(piece a, piece b) {
+        if (a.size + b.size == 0)
+            return;
+        held_ = shared<growing_array<char>>::make(a.size + b.size + 1); // all zeros
+        if (a.size != 0)
+            std::memcpy(held_->data(), a.first, a.size);
+        if (b.size != 0)
+            std::memcpy(held_->data() + a.size, b.first, b.size);
+    }
+
+    shared<growing_array<char>> held_; // the characters and a zero; nothing where there are none
+};
+
+/// `number` in decimal digits.
+inline text number_text(std::size_t number) {
+    char digits[24];
+    char* first = digits + sizeof digits - 1;
+    *first = '\0';
+    do {
+        *--first = static_cast<char>('0' + number % 10);
+        number /= 10;
+    } while (number != 0);
+    return first;
 }
 
 } // namespace v0

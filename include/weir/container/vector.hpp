@@ -21,13 +21,13 @@
 // not for:   one element: see value; untyped memory: see buffer.
 
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 #include <weir/base/element.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/pool_ref.hpp>
 #include <weir/runtime/pooled.hpp>
@@ -161,8 +161,8 @@ protected:
 
     void require_index(std::size_t index) const {
         if (index >= size())
-            throw usage_error("weir: there is no element " + std::to_string(index) + " in a vector of " +
-                              std::to_string(size()));
+            throw usage_error("weir: there is no element " + number_text(index) + " in a vector of " +
+                              number_text(size()));
     }
 };
 

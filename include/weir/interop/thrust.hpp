@@ -26,7 +26,6 @@
 // not for:   a pool that is not stream ordered with 'par_nosync', unless one stream uses it.
 
 #include <cstddef>
-#include <string>
 #include <thrust/device_ptr.h>
 #include <thrust/execution_policy.h>
 #include <type_traits>
@@ -34,6 +33,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
 #include <weir/runtime/order_after.hpp>
 #include <weir/runtime/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -61,8 +61,8 @@ public:
 
     void* allocate(std::size_t count, std::size_t size, std::size_t alignment) const {
         if (multiply_overflows(count, size))
-            throw usage_error("weir: Thrust asked for " + std::to_string(count) + " elements of " +
-                              std::to_string(size) + " bytes, which do not fit the address space");
+            throw usage_error("weir: Thrust asked for " + number_text(count) + " elements of " +
+                              number_text(size) + " bytes, which do not fit the address space");
         // Host code that uses the memory at once needs memory that nothing in flight uses.
         return pool_.allocate(runs_on_host ? stream_ref(on_host) : stream_, count * size, aligned(alignment));
     }

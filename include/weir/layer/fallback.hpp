@@ -13,12 +13,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/report_text.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
@@ -134,9 +134,9 @@ public:
     std::size_t reserved_bytes() const { return facts().reserved_bytes; }
     std::size_t in_use_bytes() const { return facts().in_use_bytes; }
     std::size_t limit_bytes() const { return facts().limit_bytes; }
-    std::string name() const { return facts().name; }
-    std::string report() const { return report_text(facts(), "two pools"); }
-    std::string refusal(std::size_t bytes, std::size_t alignment) const {
+    text name() const { return facts().name; }
+    text report() const { return report_text(facts(), "two pools"); }
+    text refusal(std::size_t bytes, std::size_t alignment) const {
         return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
     }
     int device() const { return first_.device(); }

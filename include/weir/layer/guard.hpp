@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <weir/base/address_map.hpp>
@@ -28,6 +27,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/base/mutex.hpp>
+#include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -82,7 +82,7 @@ public:
             return;
         block found;
         bool wrong = false;
-        std::string complaint;
+        text complaint;
         {
             lock_guard<mutex> const lock(mutex_);
             auto const address = reinterpret_cast<std::uintptr_t>(p);
@@ -99,8 +99,7 @@ public:
                                                   " and is freed with " + numbers(bytes, alignment) +
                                                   "; pass the allocation's (freed with those)"
                                             : wrong_address(address, at != address_map::none));
-            } catch (...) { // no host memory for the sentence
-                complaint.clear();
+            } catch (...) { // no host memory for the sentence, which stays empty
             }
         }
         if (wrong)
@@ -154,23 +153,23 @@ private:
         index_.insert(address, static_cast<std::uint32_t>(blocks_.size() - 1));
     }
 
-    std::string wrong_address(std::uintptr_t address, bool was_here) const {
+    text wrong_address(std::uintptr_t address, bool was_here) const {
         for (block const& each : blocks_)
             if (each.live && address > each.address && address - each.address < each.bytes)
-                return "is " + std::to_string(address - each.address) +
+                return "is " + number_text(address - each.address) +
                        " bytes inside a live block; free the pointer that 'allocate' returned";
         if (was_here)
             return "is freed already; free each block once";
         return "was not handed out by this pool; free it where it was allocated";
     }
 
-    static std::string numbers(std::size_t bytes, std::size_t alignment) {
-        return std::to_string(bytes) + " bytes at alignment " + std::to_string(alignment);
+    static text numbers(std::size_t bytes, std::size_t alignment) {
+        return number_text(bytes) + " bytes at alignment " + number_text(alignment);
     }
-    static std::string text_of(void* p) {
-        char text[32];
-        std::snprintf(text, sizeof text, "%p", p);
-        return text;
+    static text text_of(void* p) {
+        char said[32];
+        std::snprintf(said, sizeof said, "%p", p);
+        return said;
     }
 
     mutex mutex_;

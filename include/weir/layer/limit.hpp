@@ -12,12 +12,12 @@
 // not for:   the memory that a pool reserves: see pool_options::limit.
 
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
+#include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -73,11 +73,11 @@ public:
     }
 
     /// Why an allocation finds no room now: this layer's limit, or the wrapped pool's reason.
-    std::string refusal(std::size_t bytes, std::size_t alignment) const {
+    text refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const live = current_bytes();
         if (bytes > limit_bytes_ - live)
-            return "layer::limit allows " + std::to_string(limit_bytes_) + " bytes at a time and " +
-                   std::to_string(live) + " are live; free something or raise the layer's limit";
+            return "layer::limit allows " + number_text(limit_bytes_) + " bytes at a time and " +
+                   number_text(live) + " are live; free something or raise the layer's limit";
         return this->pool_.refusal(bytes, alignment);
     }
 

@@ -11,12 +11,12 @@
 // not for:   hot pools on many streams: see reuse::stream_ordered.
 
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/base/mutex.hpp>
+#include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -60,7 +60,7 @@ public:
         lock_guard<mutex> const lock(mutex_);
         return this->pool_.facts();
     }
-    std::string refusal(std::size_t bytes, std::size_t alignment) const {
+    text refusal(std::size_t bytes, std::size_t alignment) const {
         lock_guard<mutex> const lock(mutex_);
         return this->pool_.refusal(bytes, alignment);
     }

@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
-#include <string>
 #include <utility>
 #include <weir/base/address_map.hpp>
 #include <weir/base/atomic.hpp>
@@ -26,6 +25,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/pool_options.hpp>
+#include <weir/base/report_text.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
@@ -43,7 +43,7 @@ inline namespace v0 {
 
 /// What CUDA lets one set on a memory pool.
 struct driver_pool_options {
-    std::string name = "driver";
+    text name = "driver";
     int ordinal = any_device; ///< the device; any_device: the one that is current when the pool is made
     std::size_t release_threshold_bytes = SIZE_MAX; ///< kept over a synchronisation
     std::size_t maximum_bytes = 0;                ///< the most it may hold, which CUDA rounds up; 0: no limit
@@ -109,7 +109,7 @@ public:
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
-            throw usage_error("weir: an alignment must be a power of two; got " + std::to_string(alignment));
+            throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         std::size_t const padding = alignment > default_alignment ? alignment : 0;
         if (bytes == 0 || add_overflows(bytes, padding))
             return nullptr;
@@ -201,7 +201,7 @@ public:
     std::size_t limit_bytes() const noexcept {
         return options_.maximum_bytes == 0 ? SIZE_MAX : options_.maximum_bytes;
     }
-    std::string const& name() const noexcept { return options_.name; }
+    text const& name() const noexcept { return options_.name; }
     int device() const noexcept { return options_.ordinal; }
     /// CUDA's handle, for calls that weir does not wrap.
     cudaMemPool_t get() const noexcept { return pool_; }
@@ -215,9 +215,9 @@ public:
         now.lost_bytes = lost_bytes_;
         return now;
     }
-    std::string report() const { return report_text(facts(), "device, the driver's pool"); }
-    std::string refusal(std::size_t bytes, std::size_t) const {
-        return "CUDA's memory pool found no " + std::to_string(bytes) +
+    text report() const { return report_text(facts(), "device, the driver's pool"); }
+    text refusal(std::size_t bytes, std::size_t) const {
+        return "CUDA's memory pool found no " + number_text(bytes) +
                " bytes within its maximum and the device's memory; free something or raise maximum_bytes";
     }
 

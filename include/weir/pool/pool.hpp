@@ -17,7 +17,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <weir/base/contracts.hpp>
@@ -26,6 +25,7 @@
 #include <weir/base/mutex.hpp>
 #include <weir/base/pool_options.hpp>
 #include <weir/base/range.hpp>
+#include <weir/base/report_text.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/spin_lock.hpp>
@@ -93,7 +93,7 @@ public:
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
-            throw usage_error("weir: an alignment must be a power of two; got " + std::to_string(alignment));
+            throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         if (bytes == 0)
             return nullptr;
         range block = rule_.take(bytes, alignment, stream);
@@ -166,7 +166,7 @@ public:
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
     /// The most bytes that the pool may hold; SIZE_MAX: no limit.
     std::size_t limit_bytes() const noexcept { return held().limit_bytes(); }
-    std::string const& name() const noexcept { return options_.name(); }
+    text const& name() const noexcept { return options_.name(); }
     /// The ordinal of the pool's device, or any_device.
     int device() const noexcept { return ordinal_of(held().upstream()); }
 
@@ -180,10 +180,10 @@ public:
                              used.largest_free_bytes, used.blocks, held().count(), used.lost_bytes};
     }
     /// The same, as a line to print.
-    std::string report() const { return report_text(facts(), supply_.kind()); }
+    text report() const { return report_text(facts(), supply_.kind()); }
 
     /// Why an allocation of `bytes` bytes finds no room now.
-    std::string refusal(std::size_t bytes, std::size_t alignment) const {
+    text refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
         return refusal_text(needed, !held().has_room(needed), held().refused_bytes(), name_of(space));
     }

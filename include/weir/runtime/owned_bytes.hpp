@@ -22,12 +22,12 @@
 #include <cstdint>
 #include <cstring>
 #include <cuda_runtime_api.h>
-#include <string>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/order_after.hpp>
@@ -210,7 +210,7 @@ private:
     void refuse_capture(char const* why) const {
         if (is_capturing(stream_))
             throw usage_error(
-                std::string("weir: the container's stream is being captured into a graph, which ") + why);
+                text("weir: the container's stream is being captured into a graph, which ") + why);
     }
 
     void copy(void* to, void const* from, std::size_t bytes) const {

@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
@@ -26,6 +25,7 @@
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/spin_lock.hpp>
+#include <weir/base/text.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
@@ -279,8 +279,8 @@ private:
             return *present; // another thread was here first
         int const ordinal = device_of(stream);
         if (ordinal_ != any_device && ordinal != ordinal_)
-            throw usage_error("weir: the stream belongs to device " + std::to_string(ordinal) +
-                              " and the pool to device " + std::to_string(ordinal_) +
+            throw usage_error("weir: the stream belongs to device " + number_text(static_cast<std::size_t>(ordinal)) +
+                              " and the pool to device " + number_text(static_cast<std::size_t>(ordinal_)) +
                               "; use a stream of the pool's device, or a pool of the stream's");
         unsigned long long const id = Identity::id(stream);
         if (count_ >= look_for_empty_at_) {

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do reports and refusals read?
+//
+// A number of bytes has a binary unit and two decimals, cut and not rounded, where it is not whole: '256 B', '1.50 MiB',
+// '8 GiB'.
+//
+// cost:      a text; reports only.
+// not for:   what a program reads: those get plain numbers.
+
+#include <cstddef>
+#include <cstdint>
+#include <weir/base/error.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// `bytes` for people.
+inline text bytes_text(std::size_t bytes) {
+    struct unit {
+        std::size_t bytes;
+        char const* name;
+    };
+    for (unit const& each : {unit{GiB, " GiB"}, unit{MiB, " MiB"}, unit{KiB, " KiB"}}) {
+        if (bytes < each.bytes)
+            continue;
+        std::size_t const hundredths = bytes % each.bytes * 100 / each.bytes;
+        text const whole = number_text(bytes / each.bytes);
+        if (hundredths == 0)
+            return whole + each.name;
+        return whole + (hundredths < 10 ? ".0" : ".") + number_text(hundredths) + each.name;
+    }
+    return number_text(bytes) + " B";
+}
+
+/// `count` things that are called `name`: '1 chunk', '2 chunks'.
+inline text count_text(std::size_t count, char const* name) {
+    return number_text(count) + name + (count == 1 ? "" : "s");
+}
+
+/// One line on a pool's state; `kind`: where its memory is.
+inline text report_text(memory_report const& facts, char const* kind) {
+    return "pool '" + facts.name + "' (" + kind + "): " + bytes_text(facts.in_use_bytes) + " in use in " +
+           count_text(facts.live_blocks, " block") + ", " + bytes_text(facts.reserved_bytes) + " reserved in " +
+           count_text(facts.chunks, " chunk") + ", largest free " + bytes_text(facts.largest_free_bytes) + ", limit " +
+           (facts.limit_bytes == SIZE_MAX ? "none" : bytes_text(facts.limit_bytes)) +
+           (facts.lost_bytes == 0 ? "" : ", " + bytes_text(facts.lost_bytes) + " not handed out again");
+}
+
+/// Why a pool of `kind` memory has no room for a block that needs a chunk of `chunk_bytes` bytes (0: no chunk can hold it).
+inline text refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t refused_bytes, char const* kind) {
+    if (chunk_bytes == 0)
+        return "no block of this pool can have that size and alignment; ask for less";
+    text const chunk = "another chunk of " + number_text(chunk_bytes) + " bytes";
+    if (!at_limit)
+        return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
+               "; free something, here or in another pool";
+    return "no free range is large enough and the pool's limit leaves no room for " + chunk +
+           (refused_bytes == 0
+                ? ""
+                : ", while the upstream refuses to take " + number_text(refused_bytes) + " free bytes back") +
+           "; raise pool_options::limit or free something";
+}
+
+} // namespace v0
+} // namespace weir

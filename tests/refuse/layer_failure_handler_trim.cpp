@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: handler::trim needs pools with 'std::size_t trim()', the bytes given back
+#include <weir/layer/failure_handler.hpp>
+#include <weir/pool/driver_pool.hpp>
+
+struct my_pool {
+#ifndef REJECT
+    std::size_t trim() { return 0; }
+#endif
+};
+
+void use(weir::driver_pool& below, my_pool& mine) {
+    weir::layer::failure_handler pool(weir::handler::trim(below, mine), below);
+    pool.deallocate_sync(pool.allocate_sync(1), 1);
+}
