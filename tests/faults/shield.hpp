@@ -5,6 +5,8 @@
 //
 // Include it before any header of weir, in every file of this folder, so that all see the same calls.
 
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <support/failing_new.hpp>
 #include <utility>
@@ -29,7 +31,45 @@ cudaError_t call(cudaError_t (*function)(Parameters...), Arguments const&... arg
     return function(static_cast<Parameters>(arguments)...);
 }
 
+// A driver function that is found by its name, behind the same shield. `Which` keeps functions of one type apart.
+template <int Which, class Function>
+struct driver;
+template <int Which, class... Parameters>
+struct driver<Which, CUresult(Parameters...)> {
+    static CUresult call(Parameters... parameters) {
+        pause const here;
+        return original(parameters...);
+    }
+    static void cover(char const* wanted, char const* name, void** found) {
+        if (std::strcmp(wanted, name) != 0 || *found == nullptr)
+            return;
+        original = reinterpret_cast<CUresult (*)(Parameters...)>(*found);
+        *found = reinterpret_cast<void*>(&call);
+    }
+    inline static CUresult (*original)(Parameters...) = nullptr;
+};
+
+inline cudaError_t entry_point(char const* name, void** found, unsigned version, unsigned long long flags,
+                               cudaDriverEntryPointQueryResult* result) {
+    pause const here;
+    cudaError_t const error = cudaGetDriverEntryPointByVersion(name, found, version, flags, result);
+    if (error == cudaSuccess) {
+        driver<0, decltype(cuMemGetAllocationGranularity)>::cover(name, "cuMemGetAllocationGranularity", found);
+        driver<1, decltype(cuMemAddressReserve)>::cover(name, "cuMemAddressReserve", found);
+        driver<2, decltype(cuMemAddressFree)>::cover(name, "cuMemAddressFree", found);
+        driver<3, decltype(cuMemCreate)>::cover(name, "cuMemCreate", found);
+        driver<4, decltype(cuMemRelease)>::cover(name, "cuMemRelease", found);
+        driver<5, decltype(cuMemMap)>::cover(name, "cuMemMap", found);
+        driver<6, decltype(cuMemUnmap)>::cover(name, "cuMemUnmap", found);
+        driver<7, decltype(cuMemSetAccess)>::cover(name, "cuMemSetAccess", found);
+    }
+    return error;
+}
+
 } // namespace shield
+
+#define cudaGetDriverEntryPointByVersion(...) shield::entry_point(__VA_ARGS__)
+#define cudaMemGetInfo(...) shield::call(::cudaMemGetInfo, __VA_ARGS__)
 
 #define cudaDeviceSynchronize() shield::call(::cudaDeviceSynchronize)
 #define cudaEventCreateWithFlags(...) shield::call(::cudaEventCreateWithFlags, __VA_ARGS__)

@@ -99,7 +99,8 @@ public:
     }
     /// Whether CUDA said that there is no memory where memory was asked for.
     bool have_no_room() const {
-        return have("cudaMalloc") || have("cudaHostAlloc") || have("cudaMallocManaged") ||
+        return have("cuMemCreate") || have("cuMemMap") || have("cuMemSetAccess") || have("cuMemAddressReserve") ||
+               have("cudaMalloc") || have("cudaHostAlloc") || have("cudaMallocManaged") ||
                have("cudaMallocFromPoolAsync");
     }
     /// Whether this leak is of something that CUDA refused to destroy.
@@ -108,6 +109,8 @@ public:
                ((have("cudaEventDestroy") && leak.sentence.find("event") == 0) ||
                 (have("cudaStreamDestroy") && leak.sentence.find("stream") == 0) ||
                 (have("cudaMemPoolDestroy") && leak.sentence.find("a memory pool") == 0) ||
+                (have("cuMemRelease") && leak.sentence.find("cuMemCreate's handle") == 0) ||
+                (have("cuMemAddressFree") && leak.sentence.find("are still reserved") != std::string::npos) ||
                 // the byte by whose freeing a pool waits for the device, where freeing failed twice
                 (have("cudaFree") && leak.sentence.find(" 1 bytes of cudaMalloc") != std::string::npos));
     }

@@ -33,6 +33,7 @@
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/supply.hpp>
@@ -76,12 +77,9 @@ public:
     ~pool() {
         usage const used = rule_.used();
         tell_leaks(options_.name(), options_.on_leak(), used.blocks, used.bytes);
-        if constexpr (stream_ordered && !releases_wait) {
-            try {
-                rule_.settle();
-            } catch (...) { // the device is lost: nothing runs any more
-            }
-        }
+        if constexpr (stream_ordered && !releases_wait)
+            if (!settled() && !settled())
+                wait_without_memory();
     }
 
     /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and when there is
@@ -196,6 +194,22 @@ private:
     using supply_of = supply<Upstream, Placement, rule, Growth, std::conditional_t<thread_safe, spin_lock, no_lock>>;
 
     auto const& held() const noexcept { return supply_.held(); }
+
+    bool settled() noexcept {
+        try {
+            rule_.settle();
+            return true;
+        } catch (...) { // CUDA failed, or the host has no memory for the list of what to wait for
+            return false;
+        }
+    }
+
+    void wait_without_memory() noexcept {
+        try {
+            wait_for_device(device());
+        } catch (...) { // the device is lost: nothing runs any more
+        }
+    }
 
     // A default stream is the current device's. The block's uses may be on the pool's device's all the same, as when a
     // container ends while another device is current: the free waits for both.
