@@ -43,21 +43,24 @@ using guarded = layer::guard<Pool>;
 
 /// Small blocks in size classes, large ones by best fit: holds little and is fast for any mix of sizes.
 using general_placement = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
+
+/// Mapped memory that grows in place. Where it must be cudaMalloc's (cudaIpcGetMemHandle, access from other devices by
+/// cudaDeviceEnablePeerAccess), put upstream::device and growth::geometric<> in the places of the first and the last.
+template <class Reuse>
+using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, growth::paged<>>>;
 } // namespace recipe
 
-/// Device memory for any program: any sizes, any number of streams and threads, streams that come and go.
-using device_pool =
-    recipe::guarded<pool<upstream::virtual_memory<>, recipe::general_placement, reuse::stream_ordered<identity::checked>, growth::paged<>>>;
+/// Device memory for any program: any sizes, any number of streams and threads, streams that come and go. Holds little
+/// more than is in use.
+using device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked>>;
 
 /// The same where the program promises that its streams outlive the pool's use of them (identity::promised): the
 /// fastest.
-using promised_device_pool =
-    recipe::guarded<pool<upstream::virtual_memory<>, recipe::general_placement, reuse::stream_ordered<identity::promised>, growth::paged<>>>;
+using promised_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::promised>>;
 
 /// The same with the smallest footprint: a stream waits for another's memory before the pool grows.
 using compact_device_pool =
-    recipe::guarded<pool<upstream::virtual_memory<>, recipe::general_placement,
-                         reuse::stream_ordered<identity::checked, handover::wait_first>, growth::paged<>>>;
+    recipe::general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>>;
 
 /// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
 using pinned_pool =

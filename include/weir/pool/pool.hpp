@@ -11,8 +11,8 @@
 // invariant: reserved_bytes() <= limit_bytes(); every block lies in one chunk; a failed call changes nothing.
 // order:     a block is for work enqueued on its stream after the allocation; its free is ordered after work
 //            enqueued on its stream before the free.
-// cost:      a try that succeeds is the reuse rule's 'take'; growth is one driver call, wholly free chunks are
-//            given back first.
+// cost:      a try that succeeds is the reuse rule's 'take'; growth is driver calls (runtime/supply.hpp), and wholly free
+//            chunks may go back for it.
 // not for:   watching or steering: layers do that.
 
 #include <cstddef>
@@ -84,8 +84,8 @@ public:
 
     /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and when there is
     /// no room. For work enqueued on `stream` from now on. Makes no driver call unless the pool must grow. Blocks on the
-    /// device only where it grows and a chunk is wholly free, which goes back first; at the limit; and where streams that
-    /// are gone left too much behind (stream_ordered_tuning). Throws usage_error (alignment; a stream of another device
+    /// device only where it grows and a chunk goes back for it to an upstream that waits (cudaFree does, mapped memory
+    /// does not); at the limit; and where streams that are gone left too much behind (stream_ordered_tuning). Throws usage_error (alignment; a stream of another device
     /// or, where identity is checked, one that is being captured), cuda_error, and std::bad_alloc when the host has no
     /// memory for the bookkeeping; the pool is then as it was.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
