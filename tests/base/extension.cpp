@@ -228,6 +228,10 @@ TEST_CASE("extension: where no aligned address is left, nothing is extended") {
     CHECK(s.best(512, half).end == 0);
     CHECK(s.best(half + 4 * page, half).end == 0);
     CHECK(s.best(half + 4 * page, page).end == 0);
+    // Nor where the block's end wraps, and comes out behind the chunk's.
+    scene low{pages(10, 4)};
+    CHECK(low.best(half + 100 * page, half).end == 0);
+    CHECK(low.best(half - page, half).bytes == SIZE_MAX - page + 1 - 14 * page);
     CHECK(s.best(half - 4 * page, page).bytes == half - 4 * page);
 }
 
