@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <doctest/doctest.h>
+#include <iterator>
+#include <map>
 #include <random>
+#include <support/failing_new.hpp>
+#include <utility>
 #include <vector>
 #include <weir/base/chunk_list.hpp>
 
@@ -101,5 +105,107 @@ TEST_CASE("chunk_list: agrees with a plain list") {
         std::size_t const asked = draw() % 64100;
         bool const inside = std::any_of(model.begin(), model.end(), [&](range r) { return r.contains(asked); });
         REQUIRE(chunks.owns(asked) == inside);
+    }
+}
+
+TEST_CASE("chunk_list: lists chunks by address, whatever came first") {
+    chunk_list chunks;
+    CHECK(chunks.begin() == chunks.end());
+    put(chunks, range{100, 30});
+    put(chunks, range{10, 20});
+    put(chunks, range{200, 20});
+    put(chunks, range{50, 10});
+    CHECK(std::vector<range>(chunks.begin(), chunks.end()) ==
+          std::vector<range>{{10, 20}, {50, 10}, {100, 30}, {200, 20}});
+    chunks.remove(range{50, 10});
+    CHECK(std::vector<range>(chunks.begin(), chunks.end()) ==
+          std::vector<range>{{10, 20}, {100, 30}, {200, 20}});
+}
+
+TEST_CASE("chunk_list: finds the first chunk that starts at an address or behind it") {
+    chunk_list chunks;
+    CHECK(chunks.from(0) == chunks.end());
+    CHECK(chunks.from(4096) == chunks.end());
+    CHECK(chunks.from(SIZE_MAX) == chunks.end());
+    put(chunks, range{4096, 4096});
+    put(chunks, range{8192, 4096});
+    put(chunks, range{20480, 4096});
+    CHECK(chunks.from(0) == chunks.begin());
+    CHECK(chunks.from(1) == chunks.begin());
+    CHECK(chunks.from(4095) == chunks.begin());
+    CHECK(chunks.from(4096) == chunks.begin());     // itself
+    CHECK(chunks.from(4097) == chunks.begin() + 1); // not the one that it lies in
+    CHECK(chunks.from(8191) == chunks.begin() + 1);
+    CHECK(chunks.from(8192) == chunks.begin() + 1);
+    CHECK(chunks.from(8193) == chunks.begin() + 2);
+    CHECK(chunks.from(20480) == chunks.begin() + 2);
+    CHECK(chunks.from(20481) == chunks.end());
+    CHECK(chunks.from(SIZE_MAX) == chunks.end());
+    put(chunks, range{0, 4096}); // at the very first address, and at the very last
+    put(chunks, range{SIZE_MAX, 1});
+    CHECK(chunks.from(0) == chunks.begin());
+    CHECK(chunks.from(1) == chunks.begin() + 1);
+    CHECK(chunks.from(SIZE_MAX) == chunks.end() - 1);
+}
+
+TEST_CASE("chunk_list: the order of address agrees with a sorted map") {
+    std::mt19937_64 draw(8);
+    chunk_list chunks;
+    std::map<std::size_t, std::size_t> model;
+    for (int step = 0; step < 4000; ++step) {
+        std::size_t const at = draw() % 300 * 64;
+        if (model.count(at) == 0 && (model.size() < 40 || draw() % 2 == 0)) {
+            std::size_t const bytes = (1 + draw() % 4) * 16;
+            put(chunks, range{at, bytes});
+            model[at] = bytes;
+        } else if (!model.empty()) {
+            auto gone = model.lower_bound(at);
+            gone = gone == model.end() ? model.begin() : gone;
+            chunks.remove(range{gone->first, gone->second});
+            model.erase(gone);
+        }
+        std::vector<range> expected;
+        for (auto const& each : model)
+            expected.push_back(range{each.first, each.second});
+        REQUIRE(std::vector<range>(chunks.begin(), chunks.end()) == expected);
+        std::size_t const asked = draw() % 20000;
+        REQUIRE(chunks.from(asked) - chunks.begin() ==
+                std::distance(model.begin(), model.lower_bound(asked)));
+    }
+}
+
+TEST_CASE("chunk_list: only making room needs host memory, and where there is none nothing changes") {
+    if (!support::host_memory_can_fail)
+        return;
+    for (std::size_t const more : {1u, 2u, 7u, 100u}) {
+        CAPTURE(more);
+        auto const scene = [] {
+            chunk_list chunks;
+            put(chunks, range{64, 16});
+            put(chunks, range{256, 8});
+            return chunks;
+        };
+        auto const unchanged = [](chunk_list const& chunks) {
+            CHECK(chunks.size() == 2);
+            CHECK(chunks.bytes() == 24);
+            CHECK(chunks[0] == range{256, 8});
+            CHECK(*chunks.begin() == range{64, 16});
+        };
+        long const failures = support::each_failure(
+            scene, [&](chunk_list& chunks) { chunks.reserve(more); }, unchanged);
+        CHECK(failures == 2); // an array each
+        chunk_list chunks = scene();
+        chunks.reserve(more);
+        chunks.reserve(0);
+        unchanged(chunks);
+        {
+            support::failing_new const fails(0);
+            for (std::size_t n = more; n-- > 0;)
+                chunks.add(range{1024 + n * 64, 32});
+            for (std::size_t n = 0; n < more; n += 2)
+                chunks.remove(range{1024 + n * 64, 32});
+        }
+        CHECK(chunks.size() == 2 + more / 2);
+        CHECK(chunks.bytes() == 24 + more / 2 * 32);
     }
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <doctest/doctest.h>
+#include <iterator>
+#include <map>
 #include <new>
 #include <random>
 #include <support/failing_new.hpp>
@@ -26,6 +29,101 @@ struct plain_upstream {
     void* acquire(std::size_t bytes) { return ::operator new(bytes, std::align_val_t{alignment}); }
     void release(void* chunk, std::size_t) noexcept { ::operator delete(chunk, std::align_val_t{alignment}); }
 };
+
+constexpr std::size_t page = 4096;
+
+// What an upstream that grows in place did and shall do. Nothing is behind its addresses: nobody touches them.
+struct address_ledger {
+    std::map<std::size_t, std::size_t> live; // pieces that are out
+    std::size_t end = std::size_t{1} << 40;  // of the addresses that there are
+    int calls = 0;
+    int fail_at = 0; // the k-th piece from now on fails; 0: none
+    bool throws = false;
+    int refuse = 0;           // so many releases from now on are refused
+    bool counts_only = false; // keeps no list, which would need memory
+    std::size_t fresh = std::size_t{1} << 30;
+};
+
+class paged_upstream {
+public:
+    static constexpr std::size_t alignment = page;
+    static constexpr std::size_t granularity = page;
+
+    explicit paged_upstream(address_ledger& ledger) : ledger_(&ledger) {}
+
+    bool extends() const noexcept { return true; }
+    void* acquire(std::size_t bytes) { return acquire(bytes, bytes); }
+    void* acquire(std::size_t bytes, std::size_t piece_bytes) {
+        range const place{ledger_->fresh, bytes};
+        if (!fill(place, piece_bytes))
+            return nullptr;
+        ledger_->fresh += bytes + 64 * page; // with room to extend
+        return reinterpret_cast<void*>(place.offset);
+    }
+    bool extend(void* end, std::size_t bytes, std::size_t piece_bytes) {
+        range const place{reinterpret_cast<std::size_t>(end), bytes};
+        auto const next = ledger_->live.lower_bound(place.offset);
+        if (bytes > ledger_->end - place.offset || (next != ledger_->live.end() && next->first < place.end()))
+            return false;
+        return fill(place, piece_bytes);
+    }
+    bool release(void* chunk, std::size_t bytes) noexcept {
+        if (ledger_->refuse > 0) {
+            --ledger_->refuse;
+            return false;
+        }
+        if (ledger_->counts_only)
+            return true;
+        auto const found = ledger_->live.find(reinterpret_cast<std::size_t>(chunk));
+        CHECK_MESSAGE(found != ledger_->live.end(), "a chunk came back that is not out");
+        if (found == ledger_->live.end())
+            return true;
+        CHECK(found->second == bytes);
+        ledger_->live.erase(found);
+        return true;
+    }
+
+private:
+    bool fill(range place, std::size_t piece_bytes) {
+        ++ledger_->calls;
+        CHECK(place.bytes != 0);
+        if (ledger_->counts_only)
+            return true;
+        std::map<std::size_t, std::size_t> got;
+        for (std::size_t at = 0; at < place.bytes; at += piece_bytes) {
+            if (ledger_->fail_at > 0 && --ledger_->fail_at == 0) {
+                if (ledger_->throws)
+                    throw support::upstream_failure{};
+                return false;
+            }
+            got[place.offset + at] = place.bytes - at < piece_bytes ? place.bytes - at : piece_bytes;
+        }
+        ledger_->live.insert(got.begin(), got.end());
+        return true;
+    }
+
+    address_ledger* ledger_;
+};
+
+using growing = weir::holdings<paged_upstream, weir::no_lock>;
+
+std::map<std::size_t, std::size_t> contents(growing const& chunks) {
+    std::map<std::size_t, std::size_t> found;
+    for (range const& each : chunks.chunks())
+        found[each.offset] = each.bytes;
+    return found;
+}
+
+template <class Holdings, class = void>
+inline constexpr bool can_extend = false;
+template <class Holdings>
+inline constexpr bool can_extend<Holdings, std::void_t<decltype(std::declval<Holdings&>().extend(1, 1, 1))>> =
+    true;
+template <class Holdings, class = void>
+inline constexpr bool has_pieces = false;
+template <class Holdings>
+inline constexpr bool has_pieces<Holdings, std::void_t<decltype(std::declval<Holdings&>().acquire(1, 1))>> =
+    true;
 
 } // namespace
 
@@ -240,4 +338,301 @@ TEST_CASE("holdings: where the host has no memory for the lists, nothing is acqu
     support::failing_new const fails(0);
     CHECK(chunks.release(two));
     CHECK(chunks.release(one));
+}
+
+TEST_CASE("holdings: no bytes are no chunk") {
+    upstream_ledger ledger;
+    held chunks(recorded_upstream<>(ledger), SIZE_MAX);
+    CHECK_FALSE(chunks.acquire(0));
+    CHECK(ledger.asked.empty());
+    address_ledger addresses;
+    growing grown(paged_upstream(addresses), SIZE_MAX);
+    CHECK_FALSE(grown.acquire(0));
+    CHECK_FALSE(grown.acquire(0, page));
+    range const one = grown.acquire(page);
+    CHECK_FALSE(grown.extend(one.end(), 0, page));
+    CHECK(grown.size() == 1);
+}
+
+TEST_CASE("holdings: only where the upstream can are there pieces") {
+    static_assert(can_extend<growing> && !can_extend<held>);
+    static_assert(has_pieces<growing> && !has_pieces<held>);
+}
+
+TEST_CASE("holdings: chunks are acquired in pieces side by side, the last one with the rest") {
+    for (std::size_t pages = 1; pages <= 12; ++pages)
+        for (std::size_t piece = 1; piece <= 13; ++piece) {
+            CAPTURE(pages);
+            CAPTURE(piece);
+            address_ledger ledger;
+            growing chunks(paged_upstream(ledger), SIZE_MAX);
+            range const all = chunks.acquire(pages * page, piece * page);
+            CHECK(all.bytes == pages * page);
+            CHECK(chunks.bytes() == all.bytes);
+            CHECK(chunks.size() == (pages + piece - 1) / piece);
+            CHECK(chunks.count() == chunks.size());
+            std::size_t at = all.offset;
+            for (range const& each : chunks.chunks()) {
+                CHECK(each.offset == at);
+                CHECK(each.bytes == std::min(piece * page, all.end() - at));
+                at = each.end();
+            }
+            CHECK(at == all.end());
+            CHECK(ledger.live == contents(chunks)); // as the upstream sees it
+            CHECK(chunks.owns(all.offset));
+            CHECK(chunks.owns(all.end() - 1));
+            CHECK_FALSE(chunks.owns(all.end()));
+        }
+}
+
+TEST_CASE("holdings: a chunk is extended right behind its end, and nowhere else") {
+    address_ledger ledger;
+    growing chunks(paged_upstream(ledger), SIZE_MAX);
+    range const a = chunks.acquire(4 * page, 4 * page);
+    range const more = chunks.extend(a.end(), 5 * page, 2 * page);
+    CHECK(more == range{a.end(), 5 * page});
+    CHECK(chunks.size() == 4);
+    CHECK(chunks.bytes() == 9 * page);
+    CHECK(ledger.live == contents(chunks));
+    CHECK_FALSE(chunks.extend(a.end(), page, page)); // something is there
+    CHECK_FALSE(chunks.extend(a.offset, page, page));
+    ledger.end = more.end() + 2 * page;
+    CHECK_FALSE(chunks.extend(more.end(), 3 * page, page)); // no addresses
+    CHECK(chunks.bytes() == 9 * page);
+    CHECK(chunks.size() == 4);
+    CHECK(chunks.extend(more.end(), 2 * page, page));
+    // A piece in the middle goes, and its place is filled again.
+    range const middle{more.offset + 2 * page, 2 * page};
+    CHECK(chunks.release(middle));
+    CHECK_FALSE(chunks.owns(middle.offset));
+    CHECK_FALSE(chunks.extend(middle.offset, 3 * page, page));
+    CHECK(chunks.extend(middle.offset, 2 * page, 8 * page) == middle); // in one piece
+    CHECK(chunks.bytes() == 11 * page);
+    CHECK(ledger.live == contents(chunks));
+}
+
+TEST_CASE("holdings: all pieces together are within the limit") {
+    address_ledger ledger;
+    growing chunks(paged_upstream(ledger), 8 * page);
+    CHECK_FALSE(chunks.acquire(9 * page, page));
+    CHECK(ledger.calls == 0);
+    range const a = chunks.acquire(5 * page, page);
+    CHECK(a);
+    CHECK_FALSE(chunks.acquire(4 * page, page));
+    CHECK_FALSE(chunks.extend(a.end(), 4 * page, page));
+    CHECK_FALSE(chunks.acquire(SIZE_MAX & ~(page - 1), page)); // nor does anything wrap
+    CHECK_FALSE(chunks.extend(a.end(), SIZE_MAX & ~(page - 1), page));
+    CHECK(ledger.calls == 1);
+    CHECK(chunks.extend(a.end(), 3 * page, page));
+    CHECK(chunks.bytes() == 8 * page);
+    CHECK_FALSE(chunks.has_room(1));
+    CHECK_FALSE(chunks.acquire(page, page));
+    // What is set aside counts as held.
+    ledger.refuse = 1;
+    CHECK_FALSE(chunks.release(chunks[0]));
+    CHECK_FALSE(chunks.acquire(page, page));
+    CHECK(chunks.offer_again());
+    CHECK(chunks.acquire(page, page));
+}
+
+TEST_CASE("holdings: where a piece finds no room, or throws, nothing is held that was not before") {
+    for (bool const throws : {false, true})
+        for (bool const extends : {false, true})
+            for (int k = 1; k <= 6; ++k) {
+                CAPTURE(throws);
+                CAPTURE(extends);
+                CAPTURE(k);
+                address_ledger ledger;
+                growing chunks(paged_upstream(ledger), SIZE_MAX);
+                range const a = chunks.acquire(3 * page, page);
+                auto const before = contents(chunks);
+                auto const grow = [&] {
+                    return extends ? chunks.extend(a.end(), 9 * page, 2 * page)
+                                   : chunks.acquire(9 * page, 2 * page);
+                };
+                ledger.fail_at = k;
+                ledger.throws = throws;
+                bool const fails = k <= 5; // pieces
+                if (fails && throws)
+                    CHECK_THROWS_AS(grow(), support::upstream_failure);
+                else
+                    CHECK(bool(grow()) == !fails);
+                if (fails) {
+                    CHECK(contents(chunks) == before);
+                    CHECK(chunks.bytes() == 3 * page);
+                    CHECK(chunks.count() == 3);
+                    ledger.fail_at = 0;
+                    CHECK(grow());
+                }
+                CHECK(chunks.bytes() == 12 * page);
+                CHECK(chunks.count() == 8);
+                CHECK(ledger.live == contents(chunks));
+            }
+}
+
+TEST_CASE("holdings: gives back just the chunks that lie within, and sets aside those that are refused") {
+    for (int refused = 0; refused <= 4; ++refused) {
+        CAPTURE(refused);
+        address_ledger ledger;
+        growing chunks(paged_upstream(ledger), SIZE_MAX);
+        range const all = chunks.acquire(10 * page, 2 * page);
+        range const apart = chunks.acquire(2 * page, page);
+        ledger.refuse = refused;
+        chunks.release_within({all.offset + 2 * page, 6 * page});
+        int const kept = std::min(refused, 3);
+        CHECK(chunks.size() == 4);
+        CHECK(chunks.owns(all.offset));
+        CHECK_FALSE(chunks.owns(all.offset + 2 * page));
+        CHECK_FALSE(chunks.owns(all.offset + 8 * page - 1));
+        CHECK(chunks.owns(all.offset + 8 * page));
+        CHECK(chunks.owns(apart.offset));
+        CHECK(chunks.refused_bytes() == static_cast<std::size_t>(kept) * 2 * page);
+        CHECK(chunks.bytes() == 6 * page + chunks.refused_bytes());
+        ledger.refuse = 0;
+        CHECK(chunks.offer_again() == (kept != 0));
+        CHECK(chunks.bytes() == 6 * page);
+        CHECK(ledger.live == contents(chunks));
+    }
+}
+
+TEST_CASE("holdings: chunks that lie within only in part stay") {
+    address_ledger ledger;
+    growing chunks(paged_upstream(ledger), SIZE_MAX);
+    range const all = chunks.acquire(8 * page, 2 * page);
+    for (range const within : {range{all.offset, 0}, range{all.offset, 2 * page - 1},
+                               range{all.offset + 1, 2 * page}, range{all.offset + page, 2 * page},
+                               range{all.end(), 8 * page}, range{0, page}, range{SIZE_MAX - page, page}}) {
+        chunks.release_within(within);
+        CHECK(chunks.bytes() == 8 * page);
+    }
+    chunks.release_within({all.offset + page, 4 * page}); // the second one alone
+    CHECK(chunks.size() == 3);
+    CHECK_FALSE(chunks.owns(all.offset + 2 * page));
+    chunks.release_within({0, all.end() - 1}); // behind a hole as well: all but the last
+    CHECK(chunks.size() == 1);
+    CHECK(chunks.owns(all.offset + 6 * page));
+    chunks.release_within({0, SIZE_MAX});
+    CHECK(chunks.size() == 0);
+    CHECK(chunks.bytes() == 0);
+    chunks.release_within({0, SIZE_MAX});
+}
+
+TEST_CASE("holdings: pieces agree with what the upstream has out, whatever fails") {
+    for (unsigned seed = 0; seed < 8; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 draw(seed);
+        address_ledger ledger;
+        std::size_t const limit = (40 + draw() % 100) * page;
+        {
+            growing chunks(paged_upstream(ledger), limit);
+            std::map<std::size_t, std::size_t> usable; // as it should be
+            std::map<std::size_t, std::size_t> aside;
+            auto const note = [&](range got, std::size_t piece) {
+                for (std::size_t at = 0; at < got.bytes; at += piece)
+                    usable[got.offset + at] = std::min(piece, got.bytes - at);
+            };
+            auto const gone = [&](range chunk) { // released
+                usable.erase(chunk.offset);
+                if (ledger.live.count(chunk.offset) != 0)
+                    aside[chunk.offset] = chunk.bytes;
+            };
+            for (int step = 0; step < 2500; ++step) {
+                std::size_t const bytes = (1 + draw() % 20) * page;
+                std::size_t const piece = (1 + draw() % 8) * page;
+                ledger.fail_at = draw() % 6 == 0 ? 1 + static_cast<int>(draw() % 4) : 0;
+                ledger.throws = draw() % 2 == 0;
+                ledger.refuse = draw() % 5 == 0 ? static_cast<int>(draw() % 3) : 0;
+                std::size_t const what = draw() % 10;
+                if (what < 4) {
+                    try {
+                        bool const at_end = draw() % 2 == 0 && chunks.size() != 0;
+                        if (at_end) {
+                            std::size_t const end = chunks[draw() % chunks.size()].end();
+                            range const got = chunks.extend(end, bytes, piece);
+                            CHECK((!got || got == range{end, bytes}));
+                            note(got, piece);
+                        } else {
+                            note(chunks.acquire(bytes, piece), piece);
+                        }
+                    } catch (support::upstream_failure const&) {
+                    }
+                } else if (what < 7 && chunks.size() != 0) {
+                    range const chunk = chunks[draw() % chunks.size()];
+                    bool const taken = chunks.release(chunk);
+                    CHECK(taken == (ledger.live.count(chunk.offset) == 0));
+                    gone(chunk);
+                } else if (what < 8 && chunks.size() != 0) {
+                    range const from = chunks.chunks().begin()[draw() % chunks.size()];
+                    range const within{from.offset - draw() % 2 * page, (1 + draw() % 12) * page};
+                    std::vector<range> inside;
+                    for (auto const& each : usable)
+                        if (within.contains(range{each.first, each.second}))
+                            inside.push_back({each.first, each.second});
+                    chunks.release_within(within);
+                    for (range const& each : inside)
+                        gone(each);
+                } else if (what < 9) {
+                    std::size_t const before = aside.size();
+                    bool const any = chunks.offer_again();
+                    for (auto each = aside.begin(); each != aside.end();)
+                        each = ledger.live.count(each->first) == 0 ? aside.erase(each) : std::next(each);
+                    CHECK(any == (aside.size() != before));
+                }
+                std::size_t sum = 0, refused = 0;
+                for (auto const& each : usable)
+                    sum += each.second;
+                for (auto const& each : aside)
+                    refused += each.second;
+                REQUIRE(contents(chunks) == usable);
+                REQUIRE(chunks.refused_bytes() == refused);
+                REQUIRE(chunks.bytes() == sum + refused);
+                REQUIRE(chunks.bytes() <= limit);
+                REQUIRE(chunks.count() == usable.size() + aside.size());
+                REQUIRE(ledger.live.size() == chunks.count());
+            }
+            ledger.refuse = 3;
+        }
+        CHECK(ledger.live.empty());
+    }
+}
+
+TEST_CASE(
+    "holdings: where the host has no memory for the lists, no piece is acquired, and releasing needs none") {
+    if (!support::host_memory_can_fail)
+        return;
+    for (bool const extends : {false, true})
+        for (std::size_t const pieces : {1u, 2u, 3u, 8u, 33u}) {
+            CAPTURE(extends);
+            CAPTURE(pieces);
+            for (long k = 0;; ++k) {
+                address_ledger ledger;
+                ledger.counts_only = true; // the test's own lists need memory, too
+                growing chunks(paged_upstream(ledger), SIZE_MAX);
+                range const a = chunks.acquire(2 * page, page);
+                int const calls = ledger.calls;
+                bool failed = false;
+                try {
+                    support::failing_new const fails(k);
+                    if (extends)
+                        static_cast<void>(chunks.extend(a.end(), pieces * page, page));
+                    else
+                        static_cast<void>(chunks.acquire(pieces * page, page));
+                } catch (std::bad_alloc const&) {
+                    failed = true;
+                }
+                CHECK(chunks.count() == (failed ? 2 : 2 + pieces));
+                CHECK(chunks.bytes() == (failed ? 2 : 2 + pieces) * page);
+                CHECK(ledger.calls == (failed ? calls : calls + 1));
+                ledger.refuse = 1000;
+                support::failing_new const fails(0);
+                chunks.release_within({0, SIZE_MAX}); // all are set aside
+                CHECK(chunks.size() == 0);
+                CHECK(chunks.refused_bytes() == chunks.bytes());
+                ledger.refuse = 0;
+                CHECK(chunks.offer_again());
+                if (!failed)
+                    break;
+                CHECK(k < 3);
+            }
+        }
 }

@@ -307,3 +307,233 @@ TEST_CASE("best_fit: records cost at most 48 bytes for each live block") {
     }
     CHECK(p.bookkeeping_bytes() <= 48 * live.size());
 }
+
+TEST_CASE("best_fit: knows what is free before an address and after it") {
+    best_fit p;
+    CHECK(p.free_before(4096) == 0); // nothing was ever free here
+    CHECK(p.free_after(4096) == 0);
+    CHECK(p.free_before(0) == 0);
+    CHECK(p.free_after(SIZE_MAX) == 0);
+    p.add({4096, 2048});
+    CHECK(p.free_before(6144) == 2048);
+    CHECK(p.free_after(4096) == 2048);
+    CHECK(p.free_before(4096) == 0);
+    CHECK(p.free_after(6144) == 0);
+    CHECK(p.free_before(5120) == 0); // in the middle: neither end
+    CHECK(p.free_after(5120) == 0);
+    p.add({8192, 512});
+    CHECK(p.free_before(8192) == 0);
+    CHECK(p.free_after(8192) == 512);
+    p.give({6144, 2048}); // all join
+    CHECK(p.free_before(8704) == 4608);
+    CHECK(p.free_after(4096) == 4608);
+    CHECK(p.free_before(6144) == 0);
+    CHECK(p.take(4608, 1));
+    CHECK(p.free_before(8704) == 0);
+    CHECK(p.free_after(4096) == 0);
+}
+
+TEST_CASE("best_fit: at a fence nothing is free before or after: it would not join") {
+    best_fit p;
+    p.fence(8192);
+    p.add({4096, 4096});
+    p.add({8192, 4096});
+    CHECK(p.free_ranges() == 2);
+    CHECK(p.free_before(8192) == 0);
+    CHECK(p.free_after(8192) == 0);
+    CHECK(p.free_after(4096) == 4096);
+    CHECK(p.free_before(12288) == 4096);
+    best_fit other = p.sibling();
+    other.fence(12288); // a sibling's fence is everyone's
+    CHECK(p.free_before(12288) == 0);
+    CHECK(p.remove({8192, 4096})); // and its fence
+    CHECK(p.free_before(8192) == 4096);
+}
+
+TEST_CASE("best_fit: what is said to be free at an end is what a range joins there") {
+    for (unsigned seed = 0; seed < 6; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 random(seed);
+        best_fit p;
+        std::vector<range> used;
+        for (std::size_t n = 0; n < 4; ++n) {
+            range const chunk{1 * GiB + n * 256 * KiB, 256 * KiB};
+            if (random() % 2 == 0)
+                p.fence(chunk.offset);
+            used.push_back(chunk);
+        }
+        for (int n = 0; n < 3000; ++n) {
+            if (random() % 2 == 0 || used.empty()) {
+                range const block = p.take(512 + random() % (32 * KiB), std::size_t{512} << random() % 5);
+                if (block)
+                    used.push_back(block);
+                continue;
+            }
+            std::swap(used[random() % used.size()], used.back());
+            range block = used.back();
+            used.pop_back();
+            if (block.bytes > 1024 && random() % 2 == 0) {
+                std::size_t const size = (1 + random() % (block.bytes / 512 - 1)) * 512;
+                used.push_back({block.offset + size, block.bytes - size});
+                block.bytes = size;
+            }
+            std::size_t const before = p.free_before(block.offset);
+            std::size_t const after = p.free_after(block.end());
+            std::size_t const ranges = p.free_ranges();
+            p.give(block);
+            REQUIRE(p.free_ranges() == ranges + 1 - (before != 0) - (after != 0));
+            range const joined{block.offset - before, before + block.bytes + after};
+            bool found = false;
+            p.for_each_free(joined.bytes, [&](range each) { found = found || each == joined; });
+            REQUIRE(found);
+        }
+    }
+}
+
+TEST_CASE("best_fit: removes out of the free range that starts at an address, and out of no other") {
+    best_fit p;
+    CHECK_FALSE(p.remove({0, 4096}, 0)); // nothing is free here
+    p.add({0, 8 * KiB});
+    p.add({16 * KiB, 8 * KiB});
+    CHECK_FALSE(p.remove({0, 100}, 0)); // no whole granule
+    CHECK_FALSE(p.remove({0, 0}, 0));
+    CHECK_FALSE(p.remove({0, 9 * KiB}, 0));         // longer than the range
+    CHECK_FALSE(p.remove({16 * KiB, 1 * KiB}, 0));  // in another one
+    CHECK_FALSE(p.remove({1 * KiB, 1 * KiB}, 512)); // where no range starts
+    CHECK_FALSE(p.remove({1 * KiB, 1 * KiB}, 1 * KiB));
+    CHECK_FALSE(p.remove({8 * KiB, 1 * KiB}, 0));
+    CHECK(p.free_bytes() == 16 * KiB);
+    CHECK(p.free_ranges() == 2);
+    CHECK(p.remove({2 * KiB, 1 * KiB}, 0)); // the middle
+    CHECK(p.free_after(0) == 2 * KiB);
+    CHECK(p.free_after(3 * KiB) == 5 * KiB);
+    CHECK_FALSE(p.remove({4 * KiB, 1 * KiB}, 0)); // what lies behind the hole starts elsewhere
+    CHECK(p.remove({4 * KiB, 1 * KiB}, 3 * KiB));
+    CHECK(p.remove({16 * KiB, 1 * KiB}, 16 * KiB)); // the start
+    CHECK(p.remove({23 * KiB, 1 * KiB}, 17 * KiB)); // the end
+    CHECK(p.free_after(17 * KiB) == 6 * KiB);
+    CHECK(p.remove({17 * KiB, 6 * KiB}, 17 * KiB)); // the whole
+    CHECK(p.free_bytes() == 6 * KiB);
+    CHECK(p.remove({100, 1100}, 0)); // what lies in whole granules: 512 to 1024
+    CHECK(p.free_after(0) == 512);
+    CHECK(p.free_after(1024) == 1 * KiB);
+}
+
+TEST_CASE("best_fit: a removed chunk takes the fence at its start along, and no other") {
+    best_fit p;
+    for (std::size_t n = 0; n < 3; ++n) {
+        p.fence(n * 4096);
+        p.add({n * 4096, 4096});
+    }
+    CHECK_FALSE(p.remove({4096, 8192}, 4096)); // across a fence
+    CHECK(p.remove({4096, 4096}, 4096));
+    CHECK(p.free_before(4096) == 4096); // no fence there any more
+    CHECK(p.free_after(8192) == 0);     // there is one still
+    p.add({4096, 4096});
+    CHECK(p.free_ranges() == 2);
+    // A chunk in the middle of a range that has joined: its start is no fence, and so it stays.
+    p.add({20480, 12288});
+    CHECK(p.remove({24576, 4096}, 20480));
+    CHECK(p.free_after(20480) == 4096);
+    CHECK(p.free_after(28672) == 4096);
+    // What could not be removed keeps its fence.
+    best_fit q;
+    q.fence(4096);
+    q.add({4096, 4096});
+    range const block = q.take(512, 1);
+    CHECK_FALSE(q.remove({4096, 4096}, 4096));
+    CHECK_FALSE(q.remove({4096, 4096}, 4608));
+    q.give(block);
+    q.add({0, 4096});
+    CHECK(q.free_ranges() == 2);
+}
+
+TEST_CASE("best_fit: both ways to remove agree") {
+    for (unsigned seed = 0; seed < 6; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 random(seed);
+        best_fit one, two;
+        std::vector<range> gone;
+        one.add({1 * GiB, 1 * MiB});
+        two.add({1 * GiB, 1 * MiB});
+        for (int n = 0; n < 2000; ++n) {
+            if (!gone.empty() && random() % 2 == 0) {
+                std::swap(gone[random() % gone.size()], gone.back());
+                one.give(gone.back());
+                two.give(gone.back());
+                gone.pop_back();
+                continue;
+            }
+            range const wanted{1 * GiB + random() % 2048 * 512, (1 + random() % 64) * 512};
+            std::size_t start = SIZE_MAX;
+            one.for_each_free(512, [&](range each) { start = each.contains(wanted) ? each.offset : start; });
+            bool const there = start != SIZE_MAX;
+            REQUIRE(one.remove(wanted) == there);
+            REQUIRE(two.remove(wanted, there ? start : wanted.offset) == there);
+            if (there)
+                gone.push_back(wanted);
+            REQUIRE(one.free_bytes() == two.free_bytes());
+            REQUIRE(one.free_ranges() == two.free_ranges());
+        }
+        std::vector<range> a, b;
+        one.for_each_free(0, [&](range each) { a.push_back(each); });
+        two.for_each_free(0, [&](range each) { b.push_back(each); });
+        auto const lower = [](range x, range y) { return x.offset < y.offset; };
+        std::sort(a.begin(), a.end(), lower);
+        std::sort(b.begin(), b.end(), lower);
+        CHECK(a == b);
+    }
+}
+
+TEST_CASE("best_fit: visits every free range that is large enough, once, the smallest first") {
+    best_fit p;
+    int visits = 0;
+    p.for_each_free(0, [&](range) { ++visits; });
+    CHECK(visits == 0);
+    std::vector<std::size_t> sizes;
+    std::size_t at = 0;
+    for (std::size_t granules = 1; granules < 40000; granules += 1 + granules / 3) {
+        p.add({at, granules * 512});
+        sizes.push_back(granules * 512);
+        at += granules * 512 + 512;
+    }
+    for (std::size_t const least : sizes)
+        for (std::size_t const asked : {least - 1, least, least + 1}) {
+            std::vector<std::size_t> found;
+            p.for_each_free(asked, [&](range each) { found.push_back(each.bytes); });
+            std::vector<std::size_t> const expected(std::lower_bound(sizes.begin(), sizes.end(), asked),
+                                                    sizes.end());
+            CHECK(found == expected); // classes apart, so just in order
+        }
+    p.for_each_free(SIZE_MAX, [&](range) { ++visits; });
+    CHECK(visits == 0);
+}
+
+TEST_CASE("best_fit: where the host has no memory, a removal out of a range's middle changes nothing") {
+    if (!support::host_memory_can_fail)
+        return;
+    std::size_t ranges = 0;
+    auto const scene = [] {
+        best_fit p;
+        for (std::size_t n = 0; n < 16; ++n) { // as many as there is room for at first
+            p.fence(n * 8192);
+            p.add({n * 8192, 8192});
+        }
+        return p;
+    };
+    long const failures = support::each_failure(
+        scene,
+        [](best_fit& p) {
+            static_cast<void>(p.remove({4096, 512}, 0));
+        },
+        [&](best_fit& p) {
+            CHECK(p.free_bytes() == 16 * 8192);
+            CHECK(p.free_ranges() == 16);
+            CHECK(p.free_before(8192) == 0);
+            CHECK(p.remove({4096, 512}, 0));
+            CHECK(p.free_ranges() == 17);
+            ++ranges;
+        });
+    CHECK(failures > 0);
+    CHECK(ranges == static_cast<std::size_t>(failures));
+}

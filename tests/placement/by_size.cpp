@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <algorithm>
 #include <doctest/doctest.h>
 #include <random>
 #include <support/failing_new.hpp>
@@ -168,4 +169,190 @@ TEST_CASE("by_size: many small and large blocks over chunks, and all chunks come
             CHECK(p.remove(chunk));
         CHECK(p.free_bytes() == 0);
     }
+}
+
+TEST_CASE("by_size: eight slabs are lent where they lie side by side, else four, two or one") {
+    constexpr std::size_t slab = 16 * KiB; // of blocks of 256 bytes
+    by_size p;
+    p.add({1 * GiB, 16 * slab});
+    range const eight = p.lend(1, 1);
+    CHECK(eight.bytes == 8 * slab);
+    CHECK(eight.offset % slab == 0);
+    CHECK(p.lend(256, 256).bytes == 8 * slab);
+    CHECK_FALSE(p.lend(1, 1));
+    CHECK(p.free_bytes() == 0);
+    for (std::size_t slabs = 1; slabs < 9; ++slabs) {
+        CAPTURE(slabs);
+        by_size q;
+        q.add({1 * GiB, slabs * slab});
+        std::size_t left = slabs;
+        for (std::size_t const each : {8u, 4u, 2u, 1u})
+            if (left >= each) {
+                CHECK(q.lend(1, 1).bytes == each * slab);
+                left -= each;
+            }
+        CHECK_FALSE(q.lend(1, 1));
+        CHECK(q.free_bytes() == 0);
+    }
+}
+
+TEST_CASE("by_size: slabs that lie apart are lent one by one, each at a multiple of its size") {
+    constexpr std::size_t slab = 16 * KiB;
+    by_size p;
+    std::vector<std::size_t> places;
+    for (std::size_t n = 0; n < 20; ++n) { // 512 bytes short of two slabs, wherever they start
+        p.add({1 * GiB + n * 64 * KiB + n * 512, 2 * slab - 512});
+        places.push_back(1 * GiB + n * 64 * KiB);
+    }
+    std::size_t count = 0;
+    for (range each = p.lend(256, 1); each; each = p.lend(256, 1)) {
+        CHECK(each.bytes == slab);
+        CHECK(each.offset % slab == 0);
+        ++count;
+    }
+    CHECK(count == 20);
+}
+
+TEST_CASE("by_size: for a large block, and for one that is aligned as such, just what it needs is lent") {
+    by_size p;
+    p.add({1 * GiB, 16 * MiB});
+    CHECK(p.lend(64 * KiB + 1, 1).bytes == 64 * KiB + 512);
+    CHECK(p.lend(1, 128 * KiB).bytes == by_size::rounded(1, 128 * KiB));
+    CHECK(p.lend(1 * MiB, 256).bytes == 1 * MiB);
+    CHECK(p.lend(64 * KiB, 64 * KiB).bytes == 8 * MiB); // eight slabs of 1 MiB
+}
+
+TEST_CASE("by_size: slabs that are kept whole are given up to be lent") {
+    by_size p;
+    p.add({1 * GiB, 16 * KiB});
+    p.give(p.take(256, 1)); // its slab is kept
+    CHECK(p.lend(256, 1) == range{1 * GiB, 16 * KiB});
+    CHECK(p.free_bytes() == 0);
+}
+
+TEST_CASE("by_size: what is lent comes back whole, however it was used") {
+    for (unsigned seed = 0; seed < 4; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 random(seed);
+        by_size p;
+        range const chunk{1 * GiB, 8 * MiB};
+        p.fence(chunk.offset);
+        p.add(chunk);
+        for (int turn = 0; turn < 40; ++turn) {
+            std::vector<by_size> others;
+            std::vector<range> blocks;
+            for (int n = 0; n < 6; ++n) {
+                std::size_t const bytes = 1 + random() % (random() % 4 == 0 ? 300 * KiB : 8 * KiB);
+                std::size_t const alignment = std::size_t{1} << random() % 14;
+                range const stock = p.lend(bytes, alignment);
+                others.push_back(p.sibling());
+                if (!stock)
+                    continue;
+                others.back().add(stock);
+                std::size_t const before = others.back().free_bytes();
+                for (int m = 0; m < 20; ++m)
+                    if (range const block = others.back().take(bytes, alignment))
+                        blocks.push_back(block);
+                CHECK(blocks.size() != 0);
+                CHECK(others.back().free_bytes() <= before);
+            }
+            for (by_size& each : others)
+                p.absorb(each);
+            std::shuffle(blocks.begin(), blocks.end(), random);
+            for (range const& each : blocks)
+                p.give(each);
+            range whole;
+            p.for_each_free(512, [&](range each) { whole = each; });
+            REQUIRE(whole == chunk);
+        }
+        CHECK(p.free_bytes() == chunk.bytes);
+        CHECK(p.remove(chunk));
+    }
+}
+
+TEST_CASE("by_size: knows what is free before and after an address, but not in slabs") {
+    by_size p;
+    CHECK(p.free_before(1 * GiB) == 0);
+    CHECK(p.free_after(1 * GiB) == 0);
+    p.add({1 * GiB, 1 * MiB});
+    CHECK(p.free_after(1 * GiB) == 1 * MiB);
+    CHECK(p.free_before(1 * GiB + 1 * MiB) == 1 * MiB);
+    range const small_block = p.take(256, 1);
+    CHECK(p.free_after(1 * GiB) == 0);
+    CHECK(p.free_after(1 * GiB + 16 * KiB) == 1 * MiB - 16 * KiB);
+    CHECK(p.free_before(1 * GiB + 1 * MiB) == 1 * MiB - 16 * KiB);
+    p.give(small_block); // the slab is whole, and kept
+    CHECK(p.free_after(1 * GiB) == 0);
+    p.fence(1 * GiB + 1 * MiB);
+    CHECK(p.free_before(1 * GiB + 1 * MiB) == 0);
+}
+
+TEST_CASE("by_size: visits the large part's free ranges, kept slabs among them, and none with a live block") {
+    by_size p;
+    std::vector<range> found;
+    auto const visit = [&](std::size_t least) {
+        found.clear();
+        p.for_each_free(least, [&](range each) { found.push_back(each); });
+    };
+    visit(0);
+    CHECK(found.empty());
+    p.add({1 * GiB, 1 * MiB});
+    range const block = p.take(256, 1);
+    visit(0);
+    CHECK(found == std::vector<range>{{1 * GiB + 16 * KiB, 1 * MiB - 16 * KiB}});
+    visit(1 * MiB);
+    CHECK(found.empty());
+    p.give(block);
+    visit(0);
+    CHECK(found == std::vector<range>{{1 * GiB, 1 * MiB}}); // the kept slab joined
+    CHECK(p.free_bytes() == 1 * MiB);
+    visit(1 * MiB);
+    CHECK(found.size() == 1);
+    visit(1 * MiB + 1);
+    CHECK(found.empty());
+}
+
+TEST_CASE("by_size: removes out of the large part's free range that starts at an address") {
+    by_size p;
+    CHECK_FALSE(p.remove({1 * GiB, 4096}, 1 * GiB));
+    p.add({1 * GiB, 1 * MiB});
+    CHECK_FALSE(p.remove({1 * GiB, 4096}, 1 * GiB + 4096));
+    CHECK(p.remove({1 * GiB + 512 * KiB, 64 * KiB}, 1 * GiB));
+    CHECK(p.free_after(1 * GiB) == 512 * KiB);
+    CHECK(p.free_after(1 * GiB + 576 * KiB) == 448 * KiB);
+    // A kept slab is none of its bytes until it was surrendered.
+    p.give(p.take(256, 1));
+    std::size_t const slab = p.free_after(1 * GiB) == 512 * KiB ? 1 * GiB + 576 * KiB : 1 * GiB;
+    CHECK_FALSE(p.remove({slab, 16 * KiB}, slab));
+    p.for_each_free(512, [](range) {});
+    CHECK(p.remove({slab, 16 * KiB}, slab));
+    CHECK(p.free_bytes() == 1 * MiB - 64 * KiB - 16 * KiB);
+}
+
+TEST_CASE("by_size: where the host has no memory to visit, no byte is lost") {
+    if (!support::host_memory_can_fail)
+        return;
+    auto const scene = [] {
+        by_size p;
+        std::vector<range> blocks;
+        for (std::size_t n = 0; n < 16; ++n) { // as many ranges as the large part has room for at first
+            p.fence(1 * GiB + n * MiB);
+            p.add({1 * GiB + n * MiB, 1 * MiB});
+        }
+        for (std::size_t bytes = 256; bytes <= 64 * KiB; bytes *= 2)
+            blocks.push_back(p.take(bytes, 1));
+        for (range const& each : blocks)
+            p.give(each); // a slab of each class is kept
+        return p;
+    };
+    support::each_failure(
+        scene, [](by_size& p) { p.for_each_free(512, [](range) {}); },
+        [](by_size& p) {
+            CHECK(p.free_bytes() == 16 * MiB);
+            std::size_t sum = 0;
+            p.for_each_free(0, [&](range each) { sum += each.bytes; });
+            CHECK(sum == 16 * MiB);
+            for (std::size_t n = 0; n < 16; ++n)
+                CHECK(p.remove({1 * GiB + n * MiB, 1 * MiB}));
+        });
 }

@@ -41,8 +41,9 @@ extension cheapest_extension(chunk_list const& chunks, Placement const& free, st
             continue;
         std::size_t const gap = is_last ? SIZE_MAX - end : next->offset - end;
         std::size_t const tail = free.free_before(end);
-        std::size_t const block_end = align_up(end - tail, alignment) + bytes;
-        if (block_end <= end || block_end < bytes) // it would fit already, or nowhere
+        std::size_t const start = align_up(end - tail, alignment);
+        std::size_t const block_end = start + bytes;
+        if (block_end <= end || block_end < bytes || start < end - tail) // it would fit already, or nowhere
             continue;
         std::size_t needed = align_up(block_end - end, page);
         if (needed > gap) {

@@ -140,7 +140,7 @@ private:
     // Takes in what `get` gets, null for nothing.
     template <class Get>
     range hold(std::size_t bytes, std::size_t piece_bytes, Get const& get) {
-        if (!has_room(bytes))
+        if (bytes == 0 || !has_room(bytes))
             return range{};
         {
             lock_guard<Lock> const lock(lock_);

@@ -15,6 +15,8 @@
 // not for:   limits, which hold whatever the slack.
 
 #include <cstddef>
+#include <cstdint>
+#include <weir/base/size.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -23,15 +25,18 @@ class hysteresis {
 public:
     /// The bytes to move before `needed` more are held: `held` and `in_use` are those of now, 'in_use' with what is about
     /// to be.
-    std::size_t to_move(std::size_t held, std::size_t needed, std::size_t in_use) noexcept {
+    std::size_t to_move(std::size_t held, std::size_t needed, std::size_t in_use) const noexcept {
+        std::size_t const most = most_used_ < in_use ? in_use : most_used_;
+        std::size_t const slack = most / parts_;
+        std::size_t const allowed = add_overflows(most, slack) ? SIZE_MAX : most + slack;
+        std::size_t const room = allowed > held ? allowed - held : 0;
+        return needed > room ? needed - room : 0;
+    }
+
+    /// Notes what is in use: after growing, since what was asked for in vain never was.
+    void used(std::size_t in_use) noexcept {
         if (most_used_ < in_use)
             most_used_ = in_use;
-        std::size_t const slack = most_used_ / parts_;
-        std::size_t const allowed = most_used_ + slack;
-        std::size_t const after = held + needed;
-        if (after <= allowed)
-            return 0;
-        return after - allowed < needed ? after - allowed : needed;
     }
 
     /// Notes that so many bytes were moved, by a pool that holds `held`.

@@ -119,12 +119,16 @@ private:
         if (place.end == 0)
             return false;
         std::size_t const before = held_.bytes();
-        std::size_t const moving = moves_.to_move(before, place.bytes, rule.used().bytes + whole);
+        std::size_t const in_use = rule.used().bytes + whole;
+        std::size_t const moving = moves_.to_move(before, place.bytes, in_use);
         give_back(rule, before > moving ? before - moving : 0, place.counted);
         moves_.moved(before - held_.bytes(), before);
         std::size_t const wanted = align_up(next(place.bytes), page);
-        return (wanted > place.bytes && wanted <= place.gap_bytes && extend(rule, place.end, wanted, stream)) ||
-               extend(rule, place.end, place.bytes, stream);
+        bool const grown = (wanted > place.bytes && wanted <= place.gap_bytes && extend(rule, place.end, wanted, stream)) ||
+                           extend(rule, place.end, place.bytes, stream);
+        if (grown)
+            moves_.used(in_use);
+        return grown;
     }
 
     bool extend(Rule& rule, std::size_t end, std::size_t bytes, stream_ref stream) {
