@@ -19,11 +19,11 @@
 //            handler again, as deep as it fails.
 
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <weir/base/contracts.hpp>
 #include <weir/base/layered.hpp>
+#include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -172,7 +172,7 @@ public:
     }
 
     /// The wrapped pool's reason, and that the handler could not help.
-    std::string refusal(std::size_t bytes, std::size_t alignment) const {
+    text refusal(std::size_t bytes, std::size_t alignment) const {
         return this->pool_.refusal(bytes, alignment) + "; the failure handler was asked and found nothing";
     }
 
