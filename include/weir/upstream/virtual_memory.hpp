@@ -78,7 +78,8 @@ public:
         if (!extends())
             return false;
         lock_guard<mutex> const lock(state_->lock);
-        return state_->gaps.take_at(place) && state_->fill(place, piece_bytes);
+        return state_->reserved_together(range{place.offset - 1, bytes}) && state_->gaps.take_at(place) &&
+               state_->fill(place, piece_bytes);
     }
 
     /// Gives a chunk back, which no work uses. False: CUDA refused it, and it is still the caller's.
@@ -133,6 +134,14 @@ private:
                 if (wanted == bytes)
                     return false;
             }
+        }
+
+        // Two reservations may touch, and a copy must not lie across both.
+        bool reserved_together(range bytes) const noexcept {
+            for (range const& each : reservations)
+                if (each.contains(bytes))
+                    return true;
+            return false;
         }
 
         std::size_t device_bytes() const {
