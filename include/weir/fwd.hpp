@@ -69,7 +69,8 @@ struct fixed;
 template <std::size_t FirstBytes = std::size_t{16} << 20, unsigned Percent = 8,
           std::size_t ExactBytes = std::size_t{10} << 20>
 struct geometric;
-template <std::size_t Share = 512, class Apart = geometric<>>
+template <std::size_t Share = 32, std::size_t LeastBytes = std::size_t{16} << 20,
+          std::size_t MostBytes = std::size_t{32} << 20, class Apart = geometric<>>
 struct paged;
 struct exact;
 } // namespace growth

@@ -46,21 +46,21 @@ using general_placement = placement::by_size<64 * KiB, placement::bins<>, placem
 
 /// Mapped memory that grows in place. Where it must be cudaMalloc's (cudaIpcGetMemHandle, access from other devices by
 /// cudaDeviceEnablePeerAccess), put upstream::device and growth::geometric<> in the places of the first and the last.
-template <class Reuse>
-using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, growth::paged<>>>;
+template <class Reuse, class Growth = growth::paged<>>
+using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>>;
 } // namespace recipe
 
-/// Device memory for any program: any sizes, any number of streams and threads, streams that come and go. Holds little
-/// more than is in use.
+/// Device memory for any program: any sizes, any number of streams and threads, streams that come and go.
 using device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked>>;
 
 /// The same where the program promises that its streams outlive the pool's use of them (identity::promised): the
 /// fastest.
 using promised_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::promised>>;
 
-/// The same with the smallest footprint: a stream waits for another's memory before the pool grows.
-using compact_device_pool =
-    recipe::general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>>;
+/// The same with the smallest footprint: it maps page by page, which a cold pool takes longer for, and a stream waits for
+/// another's memory before the pool grows.
+using compact_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>,
+                                                        growth::paged<512, 2 * MiB, 64 * MiB>>;
 
 /// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
 using pinned_pool =

@@ -531,7 +531,9 @@ TEST_CASE("replay: driver calls are the calls that the device saw") {
             auto const calls = [] {
                 return simulated_cuda::calls("cudaMalloc") + simulated_cuda::calls("cudaFree") +
                        simulated_cuda::calls("cudaMallocFromPoolAsync") +
-                       simulated_cuda::calls("cudaFreeAsync");
+                       simulated_cuda::calls("cudaFreeAsync") + simulated_cuda::calls("cuMemCreate") +
+                       simulated_cuda::calls("cuMemMap") + simulated_cuda::calls("cuMemRelease") +
+                       simulated_cuda::calls("cuMemSetAccess") + simulated_cuda::calls("cuMemUnmap");
             };
             std::uint64_t const before = calls();
             replay::block_table blocks(t.blocks, nullptr);
@@ -553,7 +555,9 @@ TEST_CASE("replay: CUDA failing in the middle ends the replay, and nothing is lo
     for (replay::contender const& pool : replay::contenders()) {
         CAPTURE(pool.name);
         simulated_cuda::world world;
-        char const* const call = pool.name == "driver_pool" ? "cudaMallocFromPoolAsync" : "cudaMalloc";
+        char const* const call = pool.name == "driver_pool"   ? "cudaMallocFromPoolAsync"
+                                 : pool.name == "device_pool" ? "cuMemCreate"
+                                                              : "cudaMalloc";
         simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
         CHECK_THROWS(static_cast<void>(run_quietly(pool, t, untimed())));
         simulated_cuda::clear_faults();

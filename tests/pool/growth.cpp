@@ -20,9 +20,9 @@ namespace growth = weir::growth;
 static_assert(growth::fixed<4096>::next(1, 0) == 4096);
 static_assert(growth::exact::next(1, 0) == 1);
 static_assert(growth::geometric<4096, 50, 1 << 20>::next(1, 0) == 4096);
-static_assert(growth::paged<512>::next(4 * MiB, 0) == 4 * MiB);
+static_assert(growth::paged<>::next(20 * MiB, 0) == 20 * MiB);
 static_assert(std::is_same_v<growth::paged<>::apart, growth::geometric<>> &&
-              std::is_same_v<growth::paged<64, growth::exact>::apart, growth::exact>);
+              std::is_same_v<growth::paged<64, 2 * MiB, 2 * MiB, growth::exact>::apart, growth::exact>);
 
 TEST_CASE("growth: fixed asks for one size, or for what is needed if that is more") {
     using chunks = growth::fixed<64 * KiB>;
@@ -68,46 +68,43 @@ TEST_CASE("growth: no policy asks for less than is needed, or overflows") {
         REQUIRE(most >= needed);
         REQUIRE((most == needed || most == 1 || most <= held));
         REQUIRE(growth::paged<>::next(needed, held) >= needed);
-        REQUIRE(growth::paged<1, growth::exact>::next(needed, held) >= needed);
+        REQUIRE(growth::paged<1, 2 * MiB, 4 * MiB>::next(needed, held) >= needed);
     }
 }
 
-TEST_CASE("growth: paged asks for a share of what is held, in whole pages of 2 MiB, or for what is needed if "
-          "that is more") {
-    using chunks = growth::paged<512>;
+TEST_CASE("growth: paged asks for a chunk, or for what is needed if that is more") {
+    using chunks = growth::paged<512, 2 * MiB, 64 * MiB>;
     CHECK(chunks::piece(0) == 2 * MiB);
     CHECK(chunks::next(1, 0) == 2 * MiB);
     CHECK(chunks::next(2 * MiB, 0) == 2 * MiB);
     CHECK(chunks::next(2 * MiB + 1, 0) == 2 * MiB + 1);
-    CHECK(chunks::next(1, GiB - 512) == 2 * MiB);
-    CHECK(chunks::next(1, GiB) == 4 * MiB); // a 512th is a page by then
-    CHECK(chunks::next(1, 2 * GiB - 512) == 4 * MiB);
-    CHECK(chunks::next(1, 2 * GiB) == 6 * MiB);
-    CHECK(chunks::next(7 * MiB, 2 * GiB) == 7 * MiB);
-    CHECK(chunks::next(1, 80 * GiB) == 162 * MiB);
-    CHECK(growth::paged<1>::next(1, 100 * MiB) == 102 * MiB); // as much as is held, and a page
-    CHECK(growth::paged<SIZE_MAX>::next(1, 100 * GiB) == 2 * MiB);
+    CHECK(chunks::next(1, 2 * GiB - 512) == 2 * MiB);
+    CHECK(chunks::next(1, 2 * GiB) == 4 * MiB); // a 512th is two pages by then
+    CHECK(chunks::next(1, 3 * GiB) == 6 * MiB);
+    CHECK(chunks::next(7 * MiB, 3 * GiB) == 7 * MiB);
+    CHECK(chunks::next(1, 31 * GiB) == 62 * MiB);
+    CHECK(chunks::next(1, 32 * GiB) == 64 * MiB);
+    CHECK(chunks::next(1, 80 * GiB) == 64 * MiB);
     CHECK(chunks::next(SIZE_MAX, SIZE_MAX) == SIZE_MAX);
-    CHECK(growth::paged<1>::next(5, SIZE_MAX) == 5); // the share does not fit, the need does
-    CHECK(growth::paged<1>::next(5, SIZE_MAX - 1) == 5);
+    CHECK(growth::paged<>::next(1, 0) == 16 * MiB);
+    CHECK(growth::paged<>::next(1, 768 * MiB) == 24 * MiB);
+    CHECK(growth::paged<>::next(1, 100 * GiB) == 32 * MiB);
+    CHECK(growth::paged<SIZE_MAX>::next(1, 100 * GiB) == 16 * MiB);
 }
 
-TEST_CASE("growth: paged cuts chunks of the share, in whole pages, and none where that does not fit") {
+TEST_CASE("growth: paged cuts chunks of a share of what is held, in whole pages, within its bounds") {
     std::mt19937_64 draw(5);
     for (int i = 0; i < 3000; ++i) {
         std::size_t const held = static_cast<std::size_t>(draw() >> (draw() % 64));
-        std::size_t const piece = growth::paged<512>::piece(held);
+        std::size_t const piece = growth::paged<512, 2 * MiB, 64 * MiB>::piece(held);
         REQUIRE(piece % (2 * MiB) == 0);
-        REQUIRE(piece > held / 512);
-        REQUIRE(piece - held / 512 <= 2 * MiB);
-        std::size_t const most = growth::paged<1>::piece(held);
-        REQUIRE((most == 0 ? held > SIZE_MAX - 2 * MiB : most > held));
-        REQUIRE(growth::paged<512>::next(1, held) == piece);
+        REQUIRE(piece >= 2 * MiB);
+        REQUIRE(piece <= 64 * MiB);
+        REQUIRE((piece == 2 * MiB || piece <= held / 512));
+        REQUIRE((piece == 64 * MiB || piece > held / 512 - (held / 512 < 2 * MiB ? 0 : 2 * MiB)));
+        REQUIRE(growth::paged<512, 2 * MiB, 64 * MiB>::next(1, held) == piece);
     }
-    CHECK(growth::paged<1>::piece(SIZE_MAX) == 0);
-    CHECK(growth::paged<1>::piece(SIZE_MAX - 1) == 0);
-    CHECK(growth::paged<1>::piece(SIZE_MAX - 2 * MiB) == SIZE_MAX - 2 * MiB + 1);
-    CHECK(growth::paged<1>::piece(SIZE_MAX - 2 * MiB + 1) == 0);
+    CHECK(growth::paged<1>::piece(SIZE_MAX) == 32 * MiB);
 }
 
 TEST_CASE("growth: paged holds little more than is needed, in a number of chunks that stays small") {
@@ -115,17 +112,17 @@ TEST_CASE("growth: paged holds little more than is needed, in a number of chunks
     int chunks = 0;
     for (std::size_t needed = 64 * KiB; needed < 100 * GiB; needed += MiB) {
         if (held < needed) {
-            held += growth::paged<>::next(needed - held, held);
+            held += growth::paged<512, 2 * MiB, 64 * MiB>::next(needed - held, held);
             ++chunks;
         }
         REQUIRE(held - needed <= needed / 512 + 4 * MiB);
     }
-    CHECK(chunks < 4000);
+    CHECK(chunks < 5000);
 }
 
 TEST_CASE("growth: a request that fails was never in use, and a paged pool moves free pages as before") {
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
-                                   weir::reuse::immediate, growth::paged<>>;
+                                   weir::reuse::immediate, growth::paged<512, 2 * MiB, 64 * MiB>>;
     support::every_schedule([] {
         for (bool const fails : {false, true}) {
             CAPTURE(fails);

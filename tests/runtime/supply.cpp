@@ -33,7 +33,8 @@ namespace {
 
 using virtual_memory = weir::upstream::virtual_memory<>;
 using general = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
-using mapped_pool = weir::pool<virtual_memory, general, reuse::stream_ordered<>, growth::paged<>>;
+using pages = growth::paged<512, 2 * MiB, 64 * MiB>;
+using mapped_pool = weir::pool<virtual_memory, general, reuse::stream_ordered<>, pages>;
 
 struct block {
     void* p = nullptr;
@@ -63,7 +64,7 @@ TEST_CASE_TEMPLATE("supply: a block takes the free bytes before the end, and onl
                    reuse::stream_ordered<>, reuse::after_event, reuse::immediate) {
     support::every_schedule([] {
         support::scoped_stream const s;
-        weir::pool<virtual_memory, general, Rule, growth::paged<>> pool;
+        weir::pool<virtual_memory, general, Rule, pages> pool;
         block const first = take(pool, s, 10 * MiB);
         CHECK(pool.reserved_bytes() == 10 * MiB);
         give(pool, s, first);

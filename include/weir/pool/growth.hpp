@@ -46,13 +46,15 @@ struct geometric {
     }
 };
 
-/// For upstreams that grow in place: what is needed, 1 / `Share` of what is held at least, in chunks of that size, whole
-/// pages, which go back one by one. Small chunks leave less unused, since each is held until all of it is free, and cost
-/// about 30 us each. With 512, traces of training, serving and data frames held at most 2 % more than they asked for.
-/// `Apart`: the policy where a device cannot grow in place.
-template <std::size_t Share, class Apart>
+/// For upstreams that grow in place: what is needed, a chunk at least, in chunks that go back one by one. A chunk has
+/// 1 / `Share` of the bytes that are held, but `LeastBytes` at least and `MostBytes` at most. Small chunks leave less
+/// unused, since each is held until all of it is free; large ones cost less, since each costs about 30 us whatever its
+/// size. Both are multiples of 2 MiB. `Apart`: the policy where a device cannot grow in place.
+template <std::size_t Share, std::size_t LeastBytes, std::size_t MostBytes, class Apart>
 struct paged {
     static_assert(Share > 0, "weir: growth::paged grows by 1 / Share of what is held, so Share is at least 1");
+    static_assert(LeastBytes > 0 && LeastBytes % (2 * MiB) == 0 && MostBytes % (2 * MiB) == 0 && LeastBytes <= MostBytes,
+                  "weir: growth::paged has chunks of LeastBytes to MostBytes, both multiples of 2 MiB");
     using apart = Apart;
 
     static constexpr std::size_t next(std::size_t needed_bytes, std::size_t reserved_bytes) noexcept {
@@ -62,7 +64,8 @@ struct paged {
 
     /// Bytes of a chunk when `reserved_bytes` are held.
     static constexpr std::size_t piece(std::size_t reserved_bytes) noexcept {
-        return align_up(reserved_bytes / Share + 1, 2 * MiB);
+        std::size_t const share = reserved_bytes / Share / (2 * MiB) * (2 * MiB);
+        return share < LeastBytes ? LeastBytes : share > MostBytes ? MostBytes : share;
     }
 };
 
