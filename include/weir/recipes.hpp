@@ -44,8 +44,9 @@ using guarded = layer::guard<Pool>;
 /// Small blocks in size classes, large ones by best fit: holds little and is fast for any mix of sizes.
 using general_placement = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
 
-/// Mapped memory that grows in place. Where it must be cudaMalloc's (cudaIpcGetMemHandle, access from other devices by
-/// cudaDeviceEnablePeerAccess), put upstream::device and growth::geometric<> in the places of the first and the last.
+/// Mapped memory that grows in place. Where it must be cudaMalloc's (cudaIpcGetMemHandle, GPUDirect RDMA, access from other
+/// devices by cudaDeviceEnablePeerAccess), put upstream::device and growth::geometric<> in the places of the first and the
+/// last.
 template <class Reuse, class Growth = growth::paged<>>
 using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>>;
 } // namespace recipe

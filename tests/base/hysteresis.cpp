@@ -66,16 +66,16 @@ TEST_CASE("hysteresis: what was asked for and not got was never in use") {
     CHECK(h.to_move(1 * GiB, 2 * MiB, 60 * MiB) == 2 * MiB);
 }
 
-TEST_CASE("hysteresis: slack doubles up to a quarter, each time that more was moved than is held twice") {
+TEST_CASE("hysteresis: slack doubles, up to as much again, each time that more was moved than is held twice") {
     hysteresis h;
     CHECK(parts(h) == 64);
-    for (std::size_t const before : {64u, 32u, 16u, 8u, 4u, 4u, 4u}) {
+    for (std::size_t const before : {64u, 32u, 16u, 8u, 4u, 2u, 1u, 1u}) {
         h.moved(1 * GiB, 1 * GiB);
         CHECK(parts(h) == before);
         h.moved(1 * GiB, 1 * GiB); // just twice
         CHECK(parts(h) == before);
         h.moved(2, 1 * GiB);
-        CHECK(parts(h) == (before == 4 ? 4 : before / 2));
+        CHECK(parts(h) == (before == 1 ? 1 : before / 2));
     }
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("hysteresis: agrees with the sentence, in wide arithmetic") {
                 moved += moving;
                 if (moved / 2 > holds) {
                     moved = 0;
-                    part = part / 2 < 4 ? 4 : part / 2;
+                    part = part / 2 < 1 ? 1 : part / 2;
                 }
             }
         }

@@ -134,7 +134,7 @@ public:
         if constexpr (weir::contracts::holds<weir::contracts::gathers, over, stream_ref>)
             rule_.gather(on_host);
         bool removed = false;
-        rule_.visit_unused([&](auto& free) { removed = removed || free.remove(chunk); });
+        rule_.visit_unused([&](auto& free) { return removed = free.remove(chunk); });
         return removed;
     }
     over* operator->() { return &rule_; }

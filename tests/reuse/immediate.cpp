@@ -33,7 +33,7 @@ constexpr range chunk{1 << 20, 1 << 20};
 template <class Rule>
 bool removed(Rule& rule, range wanted) {
     bool done = false;
-    rule.visit_unused([&](auto& free) { done = free.remove(wanted); });
+    rule.visit_unused([&](auto& free) { return done = free.remove(wanted); });
     return done;
 }
 

@@ -11,6 +11,8 @@
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
+#include <string>
+#include <utility>
 #include <vector>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
@@ -361,6 +363,94 @@ TEST_CASE("supply: every call that growth makes may fail: the pool is as it was,
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE_TEMPLATE("supply: a pool that ends waits for what still uses its memory, leaked or lost to a graph", Rule,
+                   reuse::stream_ordered<>, reuse::after_event) {
+    simulated_cuda::world world(simulated_cuda::config{}.late());
+    support::scoped_stream const s;
+    {
+        weir::pool<virtual_memory, general, Rule, pages> pool;
+        block const leaked = take(pool, s, 2 * MiB);
+        touch(s, leaked); // has not run when the pool ends
+    }
+    CHECK(simulated_cuda::reports().empty());
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t runs = nullptr;
+    {
+        weir::pool<virtual_memory, general, Rule, pages> pool;
+        block const used = take(pool, s, 2 * MiB);
+        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        touch(s, used);
+        give(pool, s, used);
+        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
+        check(cudaGraphLaunch(runs, s), "cudaGraphLaunch");
+    }
+    CHECK(simulated_cuda::reports().empty());
+    check(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
+TEST_CASE("supply: whatever call fails while pages of several streams go back, none is lost") {
+    struct state {
+        support::scoped_stream s, t, u;
+        mapped_pool pool;
+        block a = take(pool, s, 6 * MiB);
+        block b = take(pool, t, 6 * MiB);
+        block c = take(pool, u, 6 * MiB);
+        block d;
+        state() {
+            for (auto const& [stream, each] : {std::pair<cudaStream_t, block>{s, a}, {t, b}}) {
+                touch(stream, each);
+                give(pool, stream, each);
+            }
+            drain(t); // the pages of b may go back, those of a not yet
+        }
+    };
+    auto const runs = support::fault_sweep(
+        [] { return std::make_unique<state>(); }, [](state& x) { x.d = take(x.pool, x.u, 20 * MiB); },
+        [](state& x, support::struck const& fault) {
+            if (x.d.p)
+                give(x.pool, x.u, x.d);
+            give(x.pool, x.u, x.c);
+            x.pool.settle();
+            x.pool.trim();
+            if (!fault.for_ever)
+                CHECK(x.pool.reserved_bytes() == 0);
+        });
+    CHECK(runs >= 20);
+}
+
+TEST_CASE("supply: a request in vain does not map what there is") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(std::size_t{4} << 30));
+    support::scoped_stream const s;
+    mapped_pool pool;
+    CHECK(take(pool, s, std::size_t{5} << 30).p == nullptr);
+    CHECK(simulated_cuda::calls("cuMemCreate") < 100);
+    CHECK(pool.reserved_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("supply: at the limit, and on a full device, slack gives way", Rule, reuse::stream_ordered<>,
+                   reuse::immediate) {
+    for (bool limited : {false, true}) {
+        simulated_cuda::world const world(simulated_cuda::config{}.with_memory(limited ? std::size_t{4} << 30 : 998 * MiB));
+        support::scoped_stream const s;
+        weir::pool<virtual_memory, general, Rule, pages> pool(
+            limited ? weir::pool_options{}.limit(998 * MiB) : weir::pool_options{});
+        std::vector<block> blocks;
+        for (int i = 0; i < 498; ++i)
+            blocks.push_back(take(pool, s, 2 * MiB));
+        blocks.push_back(take(pool, s, 1 * MiB));
+        give(pool, s, blocks[77]);
+        drain(s);
+        blocks[77] = take(pool, s, 3 * MiB); // 1 MiB is free at the end, 2 in the middle
+        CHECK(blocks[77].p != nullptr);
+        CHECK(pool.reserved_bytes() == 998 * MiB);
+        for (block const& each : blocks)
+            give(pool, s, each);
+        drain(s);
+    }
+}
+
 TEST_CASE("supply: where a device cannot map memory, the pool grows in chunks, and its report says so") {
     simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
     support::scoped_stream const s;

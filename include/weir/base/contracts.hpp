@@ -139,7 +139,7 @@ template <class R, class Stream>
 using gathers = decltype(std::declval<R&>().gather(std::declval<Stream>()));
 template <class R, class Stream, class Placement>
 using shows_free = decltype(std::declval<R&>().visit_usable(std::declval<Stream>(), std::declval<void (*)(Placement&)>()),
-                            std::declval<R&>().visit_unused(std::declval<void (*)(Placement&)>(), std::size_t{}));
+                            std::declval<R&>().visit_unused(std::declval<bool (*)(Placement&)>(), std::size_t{}));
 template <class R>
 using reclaims = decltype(std::declval<R&>().reclaim());
 template <class R>

@@ -6,7 +6,7 @@
 // Memory that is free in one place can be taken away there and put behind addresses elsewhere, so that a pool holds
 // little more than is in use. But each move costs driver calls, and a program that repeats itself would make them at
 // every step. So there is slack: while the pool holds no more than a little above the most that was ever in use, it
-// gets more and moves nothing. And slack doubles, up to a quarter, each time that more was moved than the pool holds
+// gets more and moves nothing. And slack doubles, up to as much again, each time that more was moved than the pool holds
 // twice: then the work repeats itself, and a little more memory ends the moving.
 //
 // invariant: nothing is moved while what is held afterwards is at most (1 + slack) times the most in use.
@@ -44,7 +44,7 @@ public:
         moved_ += bytes;
         if (moved_ / 2 > held) {
             moved_ = 0;
-            parts_ = parts_ > 4 ? parts_ / 2 : 4;
+            parts_ = parts_ > 1 ? parts_ / 2 : 1;
         }
     }
 

@@ -8,7 +8,7 @@
 // the reuse rule's ladder when the first try fails (see reuse/stream_ordered.hpp). Bookkeeping is on the host,
 // and no header stands in front of a block, so the size and the alignment come back at 'deallocate'.
 //
-// invariant: reserved_bytes() <= limit_bytes(); every block lies in one chunk; a failed call changes nothing.
+// invariant: reserved_bytes() <= limit_bytes(); every block lies in memory that is held; a failed call changes nothing.
 // order:     a block is for work enqueued on its stream after the allocation; its free is ordered after work
 //            enqueued on its stream before the free.
 // cost:      a try that succeeds is the reuse rule's 'take'; growth is driver calls (runtime/supply.hpp), and wholly free
@@ -77,8 +77,9 @@ public:
     ~pool() {
         usage const used = rule_.used();
         tell_leaks(options_.name(), options_.on_leak(), used.blocks, used.bytes);
+        // What is still out, or was lost to a graph, is in use by work that no event tells of.
         if constexpr (stream_ordered && !releases_wait)
-            if (!settled() && !settled())
+            if ((!settled() && !settled()) || used.blocks != 0 || used.lost_bytes != 0)
                 wait_without_memory();
     }
 
@@ -128,7 +129,7 @@ public:
     std::size_t trim(std::size_t keep_bytes = 0) {
         lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = held().bytes();
-        supply_.offer_again();
+        supply_.start_anew();
         if constexpr (gathers)
             rule_.gather(on_host);
         supply_.give_back(rule_, keep_bytes);

@@ -129,7 +129,7 @@ struct stream_ordered {
         void visit_usable(stream_ref stream, Visit const& visit) {
             visit(enter(stream)->covered());
         }
-        /// The same for bytes that no work uses, `least_bytes` at least. Never blocks. Throws cuda_error, std::bad_alloc.
+        /// The same for bytes that no work uses, `least_bytes` at least, until it answers true. Never blocks. Throws cuda_error.
         template <class Visit>
         void visit_unused(Visit const& visit, std::size_t least_bytes = 1) {
             sets_.visit_unused(visit, least_bytes);

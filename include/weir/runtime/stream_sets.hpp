@@ -175,7 +175,7 @@ public:
     }
 
     /// Calls visit(placement) for the covered bytes of the sets whose event was reached and which may offer
-    /// `least_bytes`. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
+    /// `least_bytes`, until one answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
     template <class Visit>
     void visit_unused(Visit const& visit, std::size_t least_bytes) {
         capture_mode_guard const relaxed;
@@ -184,10 +184,12 @@ public:
                 continue;
             locked const donor(*each);
             static_cast<void>(donor->poll(on_host));
-            if (donor->reached()) {
-                visit(donor->covered());
-                donor->offer();
-            }
+            if (!donor->reached())
+                continue;
+            bool const done = visit(donor->covered());
+            donor->offer();
+            if (done)
+                return;
         }
     }
 

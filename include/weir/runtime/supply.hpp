@@ -6,7 +6,7 @@
 // From an upstream that hands out chunks, a chunk of its own: wholly free chunks, which did not help, go back first.
 // From one that grows in place, just what is missing: the free bytes at the end of a chunk are extended by as much as
 // the block lacks, in small chunks, and what lies wholly free elsewhere goes back for it, chunk by chunk, so that the pool
-// holds little more than is in use (base/extension.hpp says where, base/hysteresis.hpp when).
+// holds little more than was ever in use at once (base/extension.hpp says where, base/hysteresis.hpp when).
 //
 // invariant: a chunk goes back only when no work uses any byte of it; a failed call keeps no chunk that it got.
 // order:     one thread at a time.
@@ -37,6 +37,7 @@ class supply {
     static constexpr bool grows_in_place =
         contracts::holds<contracts::extends, Upstream> && contracts::has_free_ranges<Placement> && shows_free;
 
+    static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
     static constexpr std::size_t most_pieces = 1024; // at a time: each costs tens of microseconds
 
 public:
@@ -62,7 +63,8 @@ public:
     /// Gets room for such a block, for `stream` first; false: no. `again`: what the call before got did not do, since
     /// another thread took it or the chunk started at no page. Throws what the upstream and the rule throw.
     bool grow(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream, bool again) {
-        std::size_t const needed = again ? chunk_for(bytes, alignment, Upstream::alignment) : chunk_for(bytes, alignment);
+        std::size_t const promised = grows_in_place && !extends() ? usual_cuda_alignment : Upstream::alignment;
+        std::size_t const needed = again ? chunk_for(bytes, alignment, promised) : chunk_for(bytes, alignment);
         if (needed == 0 || needed > held_.limit_bytes())
             return false;
         if constexpr (grows_in_place)
@@ -76,8 +78,11 @@ public:
                (make_room(rule) && acquire(rule, needed, stream));
     }
 
-    /// Offers again what the upstream refused to take back; whether it took any.
-    bool offer_again() noexcept { return held_.offer_again(); }
+    /// Offers again what the upstream refused to take back, and forgets how much was ever in use.
+    void start_anew() noexcept {
+        held_.offer_again();
+        moves_ = hysteresis();
+    }
 
     /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went.
     bool give_back(Rule& rule, std::size_t keep_bytes, range spared = {}) {
@@ -88,6 +93,7 @@ public:
             growing_array<range> unused;
             rule.visit_unused([&](Placement& free) {
                 free.for_each_free(page, [&](range each) { unused.push_back(each); });
+                return false; // all of them
             });
             for (range const& free : unused)
                 any |= give_back_within(rule, free, keep_bytes, spared);
@@ -125,10 +131,16 @@ private:
         moves_.moved(before - held_.bytes(), before);
         std::size_t const wanted = align_up(next(place.bytes), page);
         bool const grown = (wanted > place.bytes && wanted <= place.gap_bytes && extend(rule, place.end, wanted, stream)) ||
-                           extend(rule, place.end, place.bytes, stream);
+                           extend(rule, place.end, place.bytes, stream) ||
+                           (moving < place.bytes && pay(rule, before, place) && extend(rule, place.end, place.bytes, stream));
         if (grown)
             moves_.used(in_use);
         return grown;
+    }
+
+    // At the limit, and on a full device, slack is of no use: all that is needed has to go back elsewhere.
+    bool pay(Rule& rule, std::size_t before, extension const& place) {
+        return give_back(rule, before > place.bytes ? before - place.bytes : 0, place.counted);
     }
 
     bool extend(Rule& rule, std::size_t end, std::size_t bytes, stream_ref stream) {
@@ -194,7 +206,7 @@ private:
     template <class... Start>
     static bool removed(Rule& rule, range chunk, Start... start) {
         bool done = false;
-        rule.visit_unused([&](Placement& free) { done = done || free.remove(chunk, start...); }, chunk.bytes);
+        rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, chunk.bytes);
         return done;
     }
 

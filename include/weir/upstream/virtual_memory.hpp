@@ -13,7 +13,8 @@
 // invariant: a chunk is one mapping; what has no memory behind it is in 'gaps'.
 // order:     'release' waits for nothing: the pool knows that no work uses the chunk.
 // cost:      30 to 50 us a chunk, of 2 MiB or of 256; release about as much. None waits for work on the device.
-// not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it.
+// not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it, GPUDirect RDMA may, and
+//            cudaDeviceEnablePeerAccess does not open it ('accessible_from' does).
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
@@ -35,8 +36,9 @@ namespace weir {
 inline namespace v0 {
 namespace upstream {
 
-/// Memory mapped behind reserved addresses of one device. Copyable: copies share the addresses. Any thread may call any
-/// member. `HandleTypes`: what its memory can be exported as to other processes, in bits of CUmemAllocationHandleType.
+/// Memory mapped behind reserved addresses of one device. Copyable: copies share the addresses; give each pool an upstream
+/// of its own, so that none is in another's way when it grows. Any thread may call any member. `HandleTypes`: what a chunk
+/// can be exported as to other processes, in bits of CUmemAllocationHandleType; a block may lie in several.
 template <unsigned HandleTypes>
 class virtual_memory {
 public:
@@ -66,9 +68,13 @@ public:
         if (!extends())
             return allocated(bytes);
         lock_guard<mutex> const lock(state_->lock);
+        if (!state_->prepare(bytes, piece_bytes))
+            return nullptr;
         range place = state_->gaps.take(bytes);
-        if (!place && state_->reserve(bytes))
+        if (!place && state_->reserve(bytes)) {
+            state_->make_room(bytes / piece_bytes);
             place = state_->gaps.take(bytes);
+        }
         return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
 
@@ -78,8 +84,8 @@ public:
         if (!extends())
             return false;
         lock_guard<mutex> const lock(state_->lock);
-        return state_->reserved_together(range{place.offset - 1, bytes}) && state_->gaps.take_at(place) &&
-               state_->fill(place, piece_bytes);
+        return state_->reserved_together(range{place.offset - 1, bytes}) && state_->prepare(bytes, piece_bytes) &&
+               state_->gaps.take_at(place) && state_->fill(place, piece_bytes);
     }
 
     /// Gives a chunk back, which no work uses. False: CUDA refused it, and it is still the caller's.
@@ -122,7 +128,7 @@ private:
         bool reserve(std::size_t bytes) {
             reservations.reserve(reservations.size() + 1);
             gaps.reserve(stuck.size() + 1);
-            std::size_t wanted = 8 * device_bytes();
+            std::size_t wanted = 8 * align_up(device_bytes().all, granularity);
             if (wanted < bytes)
                 wanted = bytes;
             for (;; wanted = wanted / 2 < bytes ? bytes : align_up(wanted / 2, granularity)) {
@@ -144,22 +150,39 @@ private:
             return false;
         }
 
-        std::size_t device_bytes() const {
-            device_guard const guard(map.ordinal());
+        struct device_memory {
             std::size_t free = 0;
             std::size_t all = 0;
-            check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
-            return align_up(all, granularity);
+        };
+        device_memory device_bytes() const {
+            device_guard const guard(map.ordinal());
+            capture_mode_guard const relaxed;
+            device_memory now;
+            check(cudaMemGetInfo(&now.free, &now.all), "cudaMemGetInfo");
+            return now;
+        }
+
+        // Before a place is taken. Whether the device seems to have room: in many chunks, a request in vain would take all
+        // that it has for a while, and others would go without.
+        bool prepare(std::size_t bytes, std::size_t piece_bytes) {
+            release_stuck();
+            if (piece_bytes < bytes && device_bytes().free < bytes)
+                return false;
+            make_room(bytes / piece_bytes);
+            return true;
+        }
+
+        // So that undoing never allocates.
+        void make_room(std::size_t pieces) {
+            stuck.reserve(stuck.size() + pieces + 1);
+            gaps.reserve(stuck.size() + pieces + 2);
         }
 
         // Maps memory behind a place that was taken; where that fails, the place is free again.
         bool fill(range place, std::size_t piece_bytes) {
-            release_stuck();
             std::size_t filled = 0;
             bool in_doubt = false;
             try {
-                stuck.reserve(stuck.size() + place.bytes / piece_bytes + 1); // so that undoing never allocates
-                gaps.reserve(stuck.size() + place.bytes / piece_bytes + 2);
                 while (filled < place.bytes && map.map(piece(place, filled, piece_bytes), in_doubt))
                     filled += piece(place, filled, piece_bytes).bytes;
             } catch (...) {
