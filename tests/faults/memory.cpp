@@ -137,3 +137,39 @@ TEST_CASE("memory: after_event keeps what was stranded, or counts it as lost") {
 }
 
 #endif
+
+TEST_CASE("memory: a pool with holes grows in place or throws, whatever host memory is left") {
+    using pages = weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>;
+    using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
+                                   stream_ordered<checked, grow_first>, pages>;
+    if (!support::host_memory_can_fail)
+        return;
+    long failures = 0;
+    for (bool grown = false; !grown; ++failures) {
+        simulated_cuda::world const world;
+        support::scoped_stream const s;
+        mapped_pool pool;
+        std::vector<void*> blocks(24);
+        for (void*& each : blocks)
+            each = pool.try_allocate(s, 2 * weir::MiB);
+        for (std::size_t i = 0; i < blocks.size(); i += 2)
+            pool.deallocate(s, blocks[i], 2 * weir::MiB);
+        pool.settle();
+        pool.trim();
+        std::size_t const held = pool.reserved_bytes();
+        void* wide = nullptr;
+        try {
+            support::failing_new const fails(failures);
+            wide = pool.try_allocate(s, 9 * weir::MiB);
+            grown = true;
+        } catch (std::bad_alloc const&) {
+            CHECK(pool.reserved_bytes() <= held);
+            wide = pool.try_allocate(s, 9 * weir::MiB);
+        }
+        CHECK(wide != nullptr);
+        pool.deallocate(s, wide, 9 * weir::MiB);
+        for (std::size_t i = 1; i < blocks.size(); i += 2)
+            pool.deallocate(s, blocks[i], 2 * weir::MiB);
+    }
+    CHECK(failures > 4);
+}
