@@ -46,8 +46,8 @@ struct address_ledger {
 
 class paged_upstream {
 public:
-    static constexpr std::size_t alignment = page;
-    static constexpr std::size_t granularity = page;
+    [[maybe_unused]] static constexpr std::size_t alignment = page;
+    [[maybe_unused]] static constexpr std::size_t granularity = page;
 
     explicit paged_upstream(address_ledger& ledger) : ledger_(&ledger) {}
 

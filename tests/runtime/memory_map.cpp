@@ -22,7 +22,7 @@ using weir::range;
 // The types that the header declares for itself are the driver's.
 namespace {
 using properties = weir::detail::memory_properties;
-using access = weir::detail::memory_access;
+using access_type = weir::detail::memory_access;
 static_assert(sizeof(properties) == sizeof(CUmemAllocationProp) && alignof(properties) == alignof(CUmemAllocationProp));
 static_assert(offsetof(properties, type) == offsetof(CUmemAllocationProp, type));
 static_assert(offsetof(properties, handle_types) == offsetof(CUmemAllocationProp, requestedHandleTypes));
@@ -30,7 +30,7 @@ static_assert(offsetof(properties, location) == offsetof(CUmemAllocationProp, lo
 static_assert(offsetof(properties, windows) == offsetof(CUmemAllocationProp, win32HandleMetaData));
 static_assert(offsetof(properties, flags) == offsetof(CUmemAllocationProp, allocFlags));
 static_assert(sizeof(properties::flags) == sizeof(CUmemAllocationProp::allocFlags));
-static_assert(sizeof(access) == sizeof(CUmemAccessDesc) && offsetof(access, flags) == offsetof(CUmemAccessDesc, flags));
+static_assert(sizeof(access_type) == sizeof(CUmemAccessDesc) && offsetof(access_type, flags) == offsetof(CUmemAccessDesc, flags));
 static_assert(sizeof(weir::detail::memory_location) == sizeof(CUmemLocation) &&
               offsetof(weir::detail::memory_location, id) == offsetof(CUmemLocation, id));
 static_assert(sizeof(CUresult) == sizeof(int) && sizeof(CUdeviceptr) == sizeof(unsigned long long) &&
@@ -71,8 +71,8 @@ void* pointer(range at) {
 TEST_CASE("memory_map: the numbers are the driver's") {
     CHECK(properties().type == CU_MEM_ALLOCATION_TYPE_PINNED);
     CHECK(properties().location.type == CU_MEM_LOCATION_TYPE_DEVICE);
-    CHECK(access().location.type == CU_MEM_LOCATION_TYPE_DEVICE);
-    CHECK(access().flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(access_type().location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+    CHECK(access_type().flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     CHECK(static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY) == static_cast<int>(cudaErrorMemoryAllocation));
 }
 
