@@ -131,6 +131,13 @@ static_assert(!std::is_copy_constructible_v<held> && !std::is_copy_assignable_v<
 static_assert(held::granularity() == 4096);
 static_assert(weir::holdings<plain_upstream, weir::no_lock>::granularity() == 64); // its alignment
 
+TEST_CASE("holdings: chunks are multiples of the upstream's granularity, or of its alignment") {
+    std::size_t (*const of_pages)() noexcept = &held::granularity; // asked while the program runs
+    std::size_t (*const of_plain)() noexcept = &weir::holdings<plain_upstream, weir::no_lock>::granularity;
+    CHECK(of_pages() == 4096);
+    CHECK(of_plain() == 64);
+}
+
 TEST_CASE("holdings: holds what it acquired until it is released") {
     upstream_ledger ledger;
     held chunks(recorded_upstream<>(ledger), SIZE_MAX);

@@ -22,6 +22,7 @@
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/reuse/stream_ordered.hpp>
+#include <weir/upstream/device.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
 using weir::check;
@@ -418,6 +419,16 @@ TEST_CASE("supply: whatever call fails while pages of several streams go back, n
                 CHECK(x.pool.reserved_bytes() == 0);
         });
     CHECK(runs >= 20);
+}
+
+TEST_CASE("supply: over an upstream that never grows in place, paged growth asks for chunks of their own") {
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    weir::pool<weir::upstream::device, general, reuse::stream_ordered<>, growth::paged<>> pool;
+    block const a = take(pool, s, 1 * MiB);
+    CHECK(pool.reserved_bytes() == growth::geometric<>::next(1 * MiB, 0));
+    CHECK(simulated_cuda::calls("cudaMalloc") == 1);
+    give(pool, s, a);
 }
 
 TEST_CASE("supply: a request in vain does not map what there is") {

@@ -221,6 +221,11 @@ TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMall
     REQUIRE(chunk != nullptr);
     CHECK(simulated_cuda::calls("cudaMalloc") == 1);
     CHECK_FALSE(upstream.extend(behind(chunk, 2 * page), page, page));
+    for (std::uint64_t k : {1u, 2u}) { // what stands around cudaFree, and cudaFree
+        simulated_cuda::fail_call(k, cudaErrorUnknown);
+        CHECK_FALSE(upstream.release(chunk, 2 * page));
+        simulated_cuda::clear_faults();
+    }
     CHECK(upstream.release(chunk, 2 * page));
 }
 
