@@ -85,6 +85,8 @@ TEST_CASE("virtual_memory: a growth that fails on its way leaves nothing mapped"
     REQUIRE(first != nullptr);
     CHECK(upstream.acquire(6 * page, page) == nullptr);
     CHECK_FALSE(upstream.extend(behind(first, 3 * page), 6 * page, page));
+    simulated_cuda::fail_call("cuMemCreate", 3, cudaErrorMemoryAllocation); // another program was quicker
+    CHECK_FALSE(upstream.extend(behind(first, 3 * page), 5 * page, page));
     CHECK(upstream.extend(behind(first, 3 * page), 5 * page, page)); // all there is
     CHECK(upstream.acquire(page) == nullptr);
     CHECK(upstream.release(first, 3 * page));
