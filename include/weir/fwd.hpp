@@ -69,9 +69,12 @@ struct fixed;
 template <std::size_t FirstBytes = std::size_t{16} << 20, unsigned Percent = 8,
           std::size_t ExactBytes = std::size_t{10} << 20>
 struct geometric;
-template <std::size_t Share = 32, std::size_t LeastBytes = std::size_t{16} << 20,
-          std::size_t MostBytes = std::size_t{32} << 20, class Apart = geometric<>>
+template <std::size_t Share = 16, std::size_t LeastBytes = std::size_t{8} << 20,
+          std::size_t MostBytes = std::size_t{64} << 20, class Apart = geometric<>>
 struct paged;
+template <class Whole = paged<>, class Filled = paged<128, std::size_t{4} << 20, std::size_t{32} << 20>,
+          class Holed = paged<512, std::size_t{2} << 20, std::size_t{32} << 20>>
+struct by_holes;
 struct exact;
 } // namespace growth
 

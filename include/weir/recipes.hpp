@@ -47,7 +47,7 @@ using general_placement = placement::by_size<64 * KiB, placement::bins<>, placem
 /// Mapped memory that grows in place. Where it must be cudaMalloc's (cudaIpcGetMemHandle, GPUDirect RDMA, access from other
 /// devices by cudaDeviceEnablePeerAccess), put upstream::device and growth::geometric<> in the places of the first and the
 /// last.
-template <class Reuse, class Growth = growth::paged<>>
+template <class Reuse, class Growth = growth::by_holes<>>
 using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>>;
 } // namespace recipe
 

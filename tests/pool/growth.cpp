@@ -68,6 +68,7 @@ TEST_CASE("growth: no policy asks for less than is needed, or overflows") {
         REQUIRE(most >= needed);
         REQUIRE((most == needed || most == 1 || most <= held));
         REQUIRE(growth::paged<>::next(needed, held) >= needed);
+        REQUIRE(growth::by_holes<>::next(needed, held) >= needed);
         REQUIRE(growth::paged<1, 2 * MiB, 4 * MiB>::next(needed, held) >= needed);
     }
 }
@@ -86,10 +87,10 @@ TEST_CASE("growth: paged asks for a chunk, or for what is needed if that is more
     CHECK(chunks::next(1, 32 * GiB) == 64 * MiB);
     CHECK(chunks::next(1, 80 * GiB) == 64 * MiB);
     CHECK(chunks::next(SIZE_MAX, SIZE_MAX) == SIZE_MAX);
-    CHECK(growth::paged<>::next(1, 0) == 16 * MiB);
-    CHECK(growth::paged<>::next(1, 768 * MiB) == 24 * MiB);
-    CHECK(growth::paged<>::next(1, 100 * GiB) == 32 * MiB);
-    CHECK(growth::paged<SIZE_MAX>::next(1, 100 * GiB) == 16 * MiB);
+    CHECK(growth::paged<>::next(1, 0) == 8 * MiB);
+    CHECK(growth::paged<>::next(1, 384 * MiB) == 24 * MiB);
+    CHECK(growth::paged<>::next(1, 100 * GiB) == 64 * MiB);
+    CHECK(growth::paged<SIZE_MAX>::next(1, 100 * GiB) == 8 * MiB);
 }
 
 TEST_CASE("growth: paged cuts chunks of a share of what is held, in whole pages, within its bounds") {
@@ -104,7 +105,23 @@ TEST_CASE("growth: paged cuts chunks of a share of what is held, in whole pages,
         REQUIRE((piece == 64 * MiB || piece > held / 512 - (held / 512 < 2 * MiB ? 0 : 2 * MiB)));
         REQUIRE(growth::paged<512, 2 * MiB, 64 * MiB>::next(1, held) == piece);
     }
-    CHECK(growth::paged<1>::piece(SIZE_MAX) == 32 * MiB);
+    CHECK(growth::paged<1>::piece(SIZE_MAX) == 64 * MiB);
+}
+
+TEST_CASE("growth: by_holes has three sizes of chunks, and the first of them says what a new pool gets") {
+    using first = growth::paged<16, 8 * MiB, 64 * MiB, growth::exact>;
+    using chunks = growth::by_holes<first, growth::paged<128, 4 * MiB, 32 * MiB>, growth::paged<512, 2 * MiB, 32 * MiB>>;
+    static_assert(std::is_same_v<chunks::apart, growth::exact>);
+    for (std::size_t held : {std::size_t{0}, 64 * MiB, 256 * MiB, 700 * MiB, 5 * GiB, 80 * GiB, SIZE_MAX}) {
+        CAPTURE(held);
+        CHECK(chunks::next(1, held) == first::next(1, held));
+        CHECK(chunks::piece(held, weir::holes::never) == first::piece(held));
+        CHECK(chunks::piece(held, weir::holes::earlier) == growth::paged<128, 4 * MiB, 32 * MiB>::piece(held));
+        CHECK(chunks::piece(held, weir::holes::now) == growth::paged<512, 2 * MiB, 32 * MiB>::piece(held));
+    }
+    CHECK(growth::by_holes<>::piece(0, weir::holes::never) == 8 * MiB);
+    CHECK(growth::by_holes<>::piece(0, weir::holes::earlier) == 4 * MiB);
+    CHECK(growth::by_holes<>::piece(0, weir::holes::now) == 2 * MiB);
 }
 
 TEST_CASE("growth: paged holds little more than is needed, in a number of chunks that stays small") {

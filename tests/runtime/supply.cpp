@@ -431,6 +431,57 @@ TEST_CASE("supply: over an upstream that never grows in place, paged growth asks
     give(pool, s, a);
 }
 
+TEST_CASE("supply: chunks are large while a pool only fills, and small once what is free lies in holes") {
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    weir::pool<virtual_memory, general, reuse::stream_ordered<>, growth::by_holes<>> pool;
+    std::vector<block> blocks;
+    for (int i = 0; i < 128; ++i)
+        blocks.push_back(take(pool, s, 2 * MiB));
+    CHECK(pool.reserved_bytes() < 280 * MiB);
+    CHECK(simulated_cuda::calls("cuMemCreate") < 30); // 8 MiB each, then a 16th of what is held
+    for (std::size_t i = 0; i < blocks.size(); i += 2)
+        give(pool, s, std::exchange(blocks[i], block{}));
+    drain(s);
+    std::size_t const held = pool.reserved_bytes();
+    auto const before = simulated_cuda::calls("cuMemCreate");
+    block const large = take(pool, s, 32 * MiB); // half is free, but nowhere so much of it
+    CHECK(large.p);
+    CHECK(pool.reserved_bytes() <= held + 32 * MiB);
+    CHECK(simulated_cuda::calls("cuMemCreate") >= before + 8);
+    // What is got from now on goes back page by page.
+    give(pool, s, large);
+    drain(s);
+    pool.trim();
+    CHECK(pool.reserved_bytes() <= held);
+    for (block const& each : blocks)
+        if (each.p)
+            give(pool, s, each);
+    drain(s);
+}
+
+TEST_CASE("supply: under a limit chunks are small beside it, so that all of it can be used") {
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    weir::pool<virtual_memory, general, reuse::stream_ordered<>, growth::by_holes<>> pool(
+        weir::pool_options{}.limit(256 * MiB));
+    std::vector<block> blocks;
+    for (int i = 0; i < 128; ++i)
+        blocks.push_back(take(pool, s, 2 * MiB));
+    CHECK(blocks.back().p);
+    for (std::size_t i = 0; i < blocks.size(); i += 2)
+        give(pool, s, std::exchange(blocks[i], block{}));
+    drain(s);
+    block const large = take(pool, s, 128 * MiB); // every second block's page moves
+    CHECK(large.p);
+    CHECK(pool.reserved_bytes() <= 256 * MiB);
+    give(pool, s, large);
+    for (block const& each : blocks)
+        if (each.p)
+            give(pool, s, each);
+    drain(s);
+}
+
 TEST_CASE("supply: a request in vain does not map what there is") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(std::size_t{4} << 30));
     support::scoped_stream const s;

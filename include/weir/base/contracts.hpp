@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
+#include <weir/base/hole_watch.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/resource.hpp>
@@ -155,7 +156,7 @@ using notes_uses = decltype(std::declval<R&>().used_on(range{}, std::declval<Str
 
 // Growth.
 template <class G>
-using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{})), std::size_t> &&
+using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{}, holes{})), std::size_t> &&
                          std::is_same_v<decltype(G::apart::next(std::size_t{}, std::size_t{})), std::size_t>>;
 template <class G>
 using grows = when<std::is_same_v<decltype(G::next(std::size_t{}, std::size_t{})), std::size_t>>;

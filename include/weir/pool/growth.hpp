@@ -11,6 +11,7 @@
 // not for:   a hard limit: see pool_options::limit.
 
 #include <cstddef>
+#include <weir/base/hole_watch.hpp>
 #include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
 
@@ -62,10 +63,29 @@ struct paged {
         return needed_bytes > least ? needed_bytes : least;
     }
 
-    /// Bytes of a chunk when `reserved_bytes` are held.
-    static constexpr std::size_t piece(std::size_t reserved_bytes) noexcept {
+    /// Bytes of a chunk when `reserved_bytes` are held, whatever holes there are.
+    static constexpr std::size_t piece(std::size_t reserved_bytes, holes = holes::never) noexcept {
         std::size_t const share = reserved_bytes / Share / (2 * MiB) * (2 * MiB);
         return share < LeastBytes ? LeastBytes : share > MostBytes ? MostBytes : share;
+    }
+};
+
+/// For upstreams that grow in place: `Whole` while free memory lies together, so that a program that fills the pool does
+/// so at the cost of few chunks; `Holed` where it lies in holes (base/hole_watch.hpp), since small chunks can be moved out
+/// of holes; and `Filled` where there were holes that are filled now. All three are growth::paged.
+template <class Whole, class Filled, class Holed>
+struct by_holes {
+    using apart = typename Whole::apart;
+
+    static constexpr std::size_t next(std::size_t needed_bytes, std::size_t reserved_bytes) noexcept {
+        return Whole::next(needed_bytes, reserved_bytes);
+    }
+
+    /// Bytes of a chunk when `reserved_bytes` are held.
+    static constexpr std::size_t piece(std::size_t reserved_bytes, holes seen) noexcept {
+        return seen == holes::now       ? Holed::piece(reserved_bytes)
+               : seen == holes::earlier ? Filled::piece(reserved_bytes)
+                                        : Whole::piece(reserved_bytes);
     }
 };
 

@@ -18,6 +18,7 @@
 #include <weir/base/contracts.hpp>
 #include <weir/base/extension.hpp>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/hole_watch.hpp>
 #include <weir/base/holdings.hpp>
 #include <weir/base/hysteresis.hpp>
 #include <weir/base/memory_space.hpp>
@@ -39,6 +40,7 @@ class supply {
 
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
     static constexpr std::size_t most_pieces = 1024; // at a time: each costs tens of microseconds
+    static constexpr std::size_t pieces_of_a_limit = 512;
 
 public:
     supply(Upstream upstream, std::size_t limit_bytes) : held_(std::move(upstream), limit_bytes) {}
@@ -82,6 +84,8 @@ public:
     void start_anew() noexcept {
         held_.offer_again();
         moves_ = hysteresis();
+        watch_ = hole_watch();
+        holes_ = holes::never;
     }
 
     /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went.
@@ -126,6 +130,7 @@ private:
             return false;
         std::size_t const before = held_.bytes();
         std::size_t const in_use = rule.used().bytes + whole;
+        holes_ = watch_.note(before, in_use);
         std::size_t const moving = moves_.to_move(before, place.bytes, in_use);
         give_back(rule, before > moving ? before - moving : 0, place.counted);
         moves_.moved(before - held_.bytes(), before);
@@ -177,23 +182,37 @@ private:
         return false;
     }
 
+    // How much to ask for where so much is needed.
     std::size_t next(std::size_t bytes) const noexcept {
-        if constexpr (contracts::holds<contracts::cuts_pieces, Growth>)
+        if constexpr (contracts::holds<contracts::cuts_pieces, Growth>) {
             if (!extends())
                 return Growth::apart::next(bytes, held_.bytes());
-        return Growth::next(bytes, held_.bytes());
+            // Where there were holes, others may come: what is got without need could not be moved then.
+            std::size_t const least = usual_piece(holes_ == holes::never ? holes::never : holes::now);
+            return bytes > least ? bytes : least;
+        } else {
+            return Growth::next(bytes, held_.bytes());
+        }
     }
 
+    // The bytes of each chunk of so many.
     std::size_t piece_of(std::size_t bytes) const noexcept {
         if constexpr (contracts::holds<contracts::cuts_pieces, Growth>) {
             if (!extends())
                 return bytes;
-            std::size_t const piece = align_up(Growth::piece(held_.bytes()), page);
+            std::size_t const piece = usual_piece(holes_);
             std::size_t const least = align_up(bytes / most_pieces, page); // 0 where it overflows
             std::size_t const larger = piece > least && least != 0 ? piece : least;
             return larger != 0 && larger < bytes ? larger : bytes;
         }
         return bytes;
+    }
+
+    // A limit says how much there will be, and chunks that are small beside it leave little unused below it.
+    std::size_t usual_piece(holes seen) const noexcept {
+        std::size_t const piece = align_up(Growth::piece(held_.bytes(), seen), page);
+        std::size_t const most = held_.limit_bytes() / pieces_of_a_limit / page * page;
+        return piece <= most ? piece : most < page ? page : most;
     }
 
     // Gives every chunk back that nobody uses, and offers again what the upstream refused; whether any went.
@@ -228,6 +247,8 @@ private:
 
     holdings_of held_;
     hysteresis moves_;
+    hole_watch watch_;
+    holes holes_ = holes::never;
 };
 
 } // namespace v0

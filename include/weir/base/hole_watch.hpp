@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Does a pool's free memory lie in holes?
+//
+// A pool that grows while nearly all it holds is in use has no holes: what it gets may come in large chunks. One that
+// grows although much of what it holds is free has them: what is free lies in pieces too small for the block. Then small
+// chunks are worth their price, since a chunk can be moved only when all of it is free. Holes once seen come back, so
+// that chunks stay smaller from then on.
+//
+// order:     one thread at a time.
+// cost:      a few instructions.
+// not for:   how large chunks are: growth policies say.
+
+#include <cstddef>
+
+namespace weir {
+inline namespace v0 {
+
+/// Whether free memory lies in holes, at a moment of growth.
+enum class holes : unsigned char {
+    never,   ///< nor did it before
+    earlier, ///< it did before; by now nearly all is in use
+    now
+};
+
+class hole_watch {
+public:
+    /// A pool that holds `held_bytes` grows, and then `in_use_bytes` are in use, the block that it grows for among them.
+    holes note(std::size_t held_bytes, std::size_t in_use_bytes) noexcept {
+        std::size_t const free = held_bytes > in_use_bytes ? held_bytes - in_use_bytes : 0;
+        if (free > held_bytes / 16)
+            seen_ = true;
+        return !seen_ ? holes::never : free > held_bytes / 32 ? holes::now : holes::earlier;
+    }
+
+private:
+    bool seen_ = false;
+};
+
+} // namespace v0
+} // namespace weir
