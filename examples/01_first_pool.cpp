@@ -18,7 +18,7 @@ void first_pool(cudaStream_t stream) {
     {
         weir::device_vector<int> xs(pool, stream, numbers); // uploaded on the stream
         weir::device_vector<int> ys(pool, stream, xs);      // copied on the stream
-        std::vector<int> const back = ys.to_vector_sync();  // waits: its name says so
+        std::vector<int> const back = ys.to_host_sync<std::vector>();  // waits: its name says so
         std::printf("there and back: 1 + ... + 1000 = %d\n", std::accumulate(back.begin(), back.end(), 0));
         std::puts(pool.report().c_str());
     } // both are freed here, on their stream, without waiting

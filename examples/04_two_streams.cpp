@@ -26,7 +26,7 @@ void hand_over(cudaStream_t load, cudaStream_t work) {
         input.used_on(work); // 3. said after the work is enqueued: the free waits for it, on the device
     } // 4. freed on 'load'; the next batch has these bytes only when 'work' is through with them
 
-    std::vector<int> const all = results.to_vector_sync();
+    std::vector<int> const all = results.to_host_sync<std::vector>();
     for (std::size_t batch = 0; batch < 5; ++batch)
         std::printf("batch %zu arrived with the sum %d\n", batch,
                     std::accumulate(&all[batch * batch_size], &all[batch * batch_size] + batch_size, 0));

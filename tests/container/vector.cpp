@@ -40,7 +40,7 @@ namespace {
 
 template <class T>
 std::vector<T> contents(device_vector<T> const& x) {
-    return x.to_vector_sync();
+    return x.template to_host_sync<std::vector>();
 }
 
 template <class T>
@@ -416,7 +416,7 @@ TEST_CASE("vector: stays as it was when CUDA fails, whichever call it is") {
     sweep([](scene& s) { s.x.used_on(s.b); });
     sweep([](scene& s) { s.x.set_element_async(3, 9); });
     sweep([](scene& s) { s.x.element_sync(3); });
-    sweep([](scene& s) { s.x.to_vector_sync(); });
+    sweep([](scene& s) { s.x.to_host_sync<std::vector>(); });
     sweep([](scene& s) { s.x.zero_async(); });
     sweep([](scene& s) { device_vector<int>(s.pool, s.a, counting(10)); });
     sweep([](scene& s) { device_vector<int>(s.pool, s.a, s.y); });
@@ -432,7 +432,7 @@ TEST_CASE("vector: while its stream is captured, what cannot be is refused and t
         weir::check(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         CHECK_THROWS_AS(x.set_element_async(0, 1), weir::usage_error);
         CHECK_THROWS_AS(x.element_sync(0), weir::usage_error);
-        CHECK_THROWS_AS(x.to_vector_sync(), weir::usage_error);
+        CHECK_THROWS_AS(x.to_host_sync<std::vector>(), weir::usage_error);
         cudaGraph_t graph = nullptr;
         weir::check(cudaStreamEndCapture(a, &graph), "cudaStreamEndCapture");
         weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");

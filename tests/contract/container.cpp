@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("container: a device container's life over each pool", Pool, 
             CHECK(ys.size() == 3000);
             ys.set_stream(a);
             ys.used_on(b);
-            CHECK(ys.to_vector_sync()[2999] == 999);
+            CHECK(ys.to_host_sync<std::vector>()[2999] == 999);
             weir::device_value<int> v(pool, b, 17);
             v.set_stream(a);
             CHECK(v.value_sync() == 17);
@@ -113,7 +113,7 @@ TEST_CASE_TEMPLATE("container: random histories over each pool", Pool, POOLS_THA
                 }
             }
             for (std::size_t i = 0; i < 6; ++i)
-                CHECK(xs[i].to_vector_sync() == models[i]);
+                CHECK(xs[i].to_host_sync<std::vector>() == models[i]);
         }
         CHECK(live_blocks(pool) == 0);
         pool.settle();
@@ -134,7 +134,7 @@ TEST_CASE_TEMPLATE("container: pinned memory that a copy still reads is not writ
                 uploaded.emplace_back(device, stream, host);
             } // freed behind the copy
             for (std::size_t i = 0; i < uploaded.size(); ++i)
-                CHECK(uploaded[i].to_vector_sync() == counting(500, static_cast<int>(i)));
+                CHECK(uploaded[i].to_host_sync<std::vector>() == counting(500, static_cast<int>(i)));
             weir::pinned_value<int> result(pinned, stream, 0);
             weir::device_value<int> answer(device, stream, 42);
             answer.copy_to_async(result.data());
@@ -157,7 +157,7 @@ TEST_CASE("container: a limit is met with the container as it was") {
             CHECK_THROWS_AS(xs.resize(std::size_t{1} << 20), weir::out_of_memory);
             CHECK_THROWS_AS(weir::device_vector<int>(pool, stream, std::size_t{1} << 20),
                             weir::out_of_memory);
-            CHECK(xs.to_vector_sync() == counting(1000));
+            CHECK(xs.to_host_sync<std::vector>() == counting(1000));
         }
         CHECK(live_blocks(pool) == 0);
     });

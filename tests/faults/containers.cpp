@@ -48,7 +48,7 @@ std::vector<int> counting(std::size_t count, int from) {
     return host;
 }
 std::vector<int> read(weir::device_vector<int> const& x) {
-    return x.to_vector_sync();
+    return x.template to_host_sync<std::vector>();
 }
 std::vector<int> read(weir::pinned_vector<int> const& x) {
     return std::vector<int>(x.begin(), x.end());
@@ -235,7 +235,7 @@ std::vector<act<containers<Pool>>> const& every_container_act() {
          },
          true},
         {"element_sync", no_limit, plain, [](here& s) { s.x.it->element_sync(3); }},
-        {"to_vector_sync", no_limit, plain, [](here& s) { s.x.it->to_vector_sync(); }},
+        {"to_host_sync", no_limit, plain, [](here& s) { s.x.it->template to_host_sync<std::vector>(); }},
         {"set_element_async", no_limit, plain, [](here& s) { s.x.it->set_element_async(3, 4); }},
         {"zero_async", no_limit, plain, [](here& s) { s.x.it->zero_async(); }},
         {"copy_to_async", no_limit, [](here& s) { s.z.it->set_stream(s.a); },

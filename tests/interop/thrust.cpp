@@ -87,7 +87,7 @@ TEST_CASE("thrust: algorithms take their storage from the pool, on the stream, a
             weir::device_vector<int> xs(pool, stream, host);
             std::size_t const before = pool.allocations.size();
             thrust::stable_sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
-            CHECK(xs.to_vector_sync() == sorted(host));
+            CHECK(xs.to_host_sync<std::vector>() == sorted(host));
             CHECK(pool.allocations.size() > before);
             CHECK(pool.live_blocks() == 1);
             for (auto const& each : pool.frees)
@@ -97,7 +97,7 @@ TEST_CASE("thrust: algorithms take their storage from the pool, on the stream, a
             xs.assign(host);
             weir::synchronize(stream);
             thrust::stable_sort(policy, xs.begin(), xs.end());
-            CHECK(xs.to_vector_sync() == sorted(host));
+            CHECK(xs.to_host_sync<std::vector>() == sorted(host));
             CHECK(pool.live_blocks() == 1);
             int const sum = thrust::reduce(policy, xs.begin(), xs.end());
             CHECK(sum == thrust::reduce(host.begin(), host.end()));
@@ -121,7 +121,7 @@ TEST_CASE("thrust: a policy owns its allocator, and its copies do") {
             std::size_t const before = pool.allocations.size();
             thrust::stable_sort(copy, xs.begin(), xs.end());
             CHECK(pool.allocations.size() > before);
-            CHECK(xs.to_vector_sync() == sorted(host));
+            CHECK(xs.to_host_sync<std::vector>() == sorted(host));
         },
         visible);
 }
@@ -143,7 +143,7 @@ TEST_CASE("thrust: making a policy orders an algorithm after the stream's work")
                                    xs.begin());
             CHECK(xs.element_sync(99) == 99 * 100 / 2);
             CHECK(xs.element_sync(100) == 100);
-            std::vector<int> const both = ys.to_vector_sync();
+            std::vector<int> const both = ys.to_host_sync<std::vector>();
             REQUIRE(both.size() == 6000);
             CHECK(std::vector<int>(both.begin(), both.begin() + 3000) == sorted(host));
             CHECK(both[3000] == 0);

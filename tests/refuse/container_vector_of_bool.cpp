@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: std::vector<bool> has no elements to copy to; use 'copy_to_async' with an array, or a vector
 // of unsigned char
+#include <vector>
 #include <weir/container/vector.hpp>
 
 #ifdef REJECT
@@ -10,5 +11,5 @@ using flag = unsigned char;
 #endif
 
 std::vector<flag> read(weir::device_vector<flag> const& flags) {
-    return flags.to_vector_sync();
+    return flags.to_host_sync<std::vector>();
 }

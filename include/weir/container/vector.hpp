@@ -10,7 +10,7 @@
 //
 //     weir::device_vector<float> xs(pool, stream, host_values);          // uploaded on the stream
 //     scale<<<grid, block, 0, stream>>>(xs.data(), xs.size());
-//     std::vector<float> ys = xs.to_vector_sync();
+//     std::vector<float> ys = xs.to_host_sync<std::vector>();
 //
 // invariant: T is trivially copyable; a moved-from vector is empty and as good as new.
 // invariant: a member that throws leaves the vector as it was.
@@ -21,9 +21,9 @@
 // not for:   one element: see value; untyped memory: see buffer.
 
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
-#include <vector>
 #include <weir/base/element.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
@@ -38,15 +38,35 @@ inline namespace v0 {
 
 namespace detail {
 
-// Whether Range has contiguous elements of type T: std::data and std::size know it.
+// What std::data and std::size answer, whose header costs a tenth of a second.
+template <class Range>
+constexpr auto data_of(Range const& source) -> decltype(source.data()) {
+    return source.data();
+}
+template <class T, std::size_t Count>
+constexpr T const* data_of(T const (&source)[Count]) noexcept {
+    return source;
+}
+template <class T>
+constexpr T const* data_of(std::initializer_list<T> source) noexcept {
+    return source.begin();
+}
+template <class Range>
+constexpr auto size_of(Range const& source) -> decltype(source.size()) {
+    return source.size();
+}
+template <class T, std::size_t Count>
+constexpr std::size_t size_of(T const (&)[Count]) noexcept {
+    return Count;
+}
+
+// Whether Range has contiguous elements of type T.
 template <class Range, class T, class = void>
 struct holds : std::false_type {};
 template <class Range, class T>
 struct holds<Range, T,
-             std::void_t<decltype(std::data(std::declval<Range const&>())),
-                         decltype(std::size(std::declval<Range const&>()))>>
-    : std::is_same<std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<Range const&>()))>>,
-                   T> {};
+             std::void_t<decltype(data_of(std::declval<Range const&>())), decltype(size_of(std::declval<Range const&>()))>>
+    : std::is_same<std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::declval<Range const&>()))>>, T> {};
 
 template <memory_space Space>
 std::true_type is_pooled(pooled<Space> const&);
@@ -141,7 +161,7 @@ public:
         if constexpr (decltype(is_pooled(source))::value)
             this->bytes_.assign(source.bytes());
         else
-            assign(std::data(source), std::size(source));
+            assign(data_of(source), size_of(source));
     }
 
     /// As 'assign', behind the contents. Grows by half at least, so that many appends cost little each.
@@ -151,7 +171,7 @@ public:
         if constexpr (decltype(is_pooled(source))::value)
             this->bytes_.append(source.bytes());
         else
-            append(std::data(source), std::size(source));
+            append(data_of(source), size_of(source));
     }
 
 protected:
@@ -190,13 +210,14 @@ public:
         return *reinterpret_cast<T const*>(raw);
     }
 
-    /// The elements in host memory, after waiting for the stream. Throws usage_error while the stream is
-    /// captured, and std::bad_alloc.
-    std::vector<T> to_vector_sync() const {
+    /// The elements in host memory, after waiting for the stream: 'xs.to_host_sync<std::vector>()'. `Container`: made from
+    /// a number of elements, which lie together. Throws usage_error while the stream is captured, and std::bad_alloc.
+    template <template <class...> class Container>
+    Container<T> to_host_sync() const {
         static_assert(!std::is_same_v<T, bool>,
                       "weir: std::vector<bool> has no elements to copy to; use "
                       "'copy_to_async' with an array, or a vector of unsigned char");
-        std::vector<T> host(this->size());
+        Container<T> host(this->size());
         this->bytes_.read_sync(0, host.data(), this->size_bytes());
         return host;
     }
