@@ -45,8 +45,8 @@ CUDA = ["runtime", "upstream", "reuse", "pool", "layer", "container", "staging",
 CUDA_HEADERS = {"cuda_runtime_api.h", "cuda.h", "driver_types.h", "vector_types.h"}
 KERNEL_HEADERS = {"cuda_runtime.h"}
 LIBRARIES = re.compile(r"^(thrust|cub|cuda|c10|torch|ATen|nccl|cutlass)(?:/|\.h$)|^(memory_resource)$")
-HEAVY = {"iostream", "regex", "functional", "unordered_map", "map", "sstream", "future", "filesystem", "string", "vector", "string_view",
-         "stdexcept", "memory"}
+HEAVY = {"iostream", "regex", "functional", "unordered_map", "map", "sstream", "future", "filesystem", "string", "string_view",
+         "stdexcept", "memory", "vector"}
 
 
 def standard(name):

@@ -161,6 +161,44 @@ PROBE("memory mapped elsewhere keeps its bytes") {
     CHECK(driver.unreserve(at, 2 * driver.step) == CUDA_SUCCESS);
 }
 
+PROBE("a graph uses whatever memory is mapped behind its addresses when it runs, and unmapping nothing is no error") {
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    REQUIRE(driver.reserve(&at, driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    auto const map_fresh = [&] {
+        CUmemGenericAllocationHandle handle{};
+        REQUIRE(driver.create(&handle, driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+        REQUIRE(driver.map(at, driver.step, 0, handle, 0) == CUDA_SUCCESS);
+        REQUIRE(driver.release(handle) == CUDA_SUCCESS);
+        REQUIRE(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    };
+    map_fresh();
+    auto* const memory = reinterpret_cast<char*>(at);
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t launchable = nullptr;
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CUDA_OK(cudaMemsetAsync(memory, 23, driver.step, stream));
+    CUDA_OK(cudaStreamEndCapture(stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&launchable, graph, 0));
+    for (int i = 0; i < 3; ++i) {
+        CUDA_OK(cudaMemset(memory, 1, driver.step));
+        CUDA_OK(cudaDeviceSynchronize());
+        CUDA_OK(cudaGraphLaunch(launchable, stream));
+        CUDA_OK(cudaStreamSynchronize(stream));
+        CHECK(first_byte(memory + driver.step - 1) == 23);
+        CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+        CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+        map_fresh();
+    }
+    CUDA_OK(cudaGraphExecDestroy(launchable));
+    CUDA_OK(cudaGraphDestroy(graph));
+    CUDA_OK(cudaStreamDestroy(stream));
+    CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, driver.step) == CUDA_SUCCESS);
+}
+
 PROBE("addresses are mapped once") {
     virtual_functions driver;
     CUdeviceptr at = 0;

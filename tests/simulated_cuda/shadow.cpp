@@ -112,6 +112,8 @@ void shadow::born(world_state& world, std::uintptr_t at, std::size_t bytes, view
     now->bytes = bytes;
     now->number = ++lives_;
     now->born = world.step;
+    auto const of_driver = world.allocations.find(at);
+    now->mapped = of_driver != world.allocations.end() && of_driver->second.kind == memory_kind::mapped;
     segment& fresh = segments_[at];
     fresh.end = at + bytes;
     fresh.now = std::move(now);
@@ -369,8 +371,11 @@ void shadow::repeat(world_state& world, captured_use const& use, viewpoint const
     for (auto const& where : find(world, use.at, use.bytes, from, use.write ? "writes" : "reads")) {
         life const& now = *where->second.now;
         bool const same_life = &now == use.of.get();
+        // Other memory behind the same addresses: what it does to a graph is defined, and its owner's business.
+        bool const mapped_again = now.mapped && !now.pooled && use.of && use.of->mapped && !use.of->pooled &&
+                                  now.base == use.of->base && now.bytes == use.of->bytes;
         bool const private_to_graph = same(now.graph, &graph) || same(now.freed_in, &graph);
-        if (!private_to_graph && !(same_life && now.live))
+        if (!private_to_graph && !((same_life || mapped_again) && now.live))
             world.complain(finding::graph_conflict,
                            describe(world, from) + " uses " + range_text(world, use.at, use.bytes) +
                                ", captured when another owner held them; they were " +

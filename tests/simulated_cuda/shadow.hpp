@@ -34,6 +34,7 @@ struct life {
     bool block = false; ///< a pool's block, and not the driver's allocation itself
     bool live = true;
     bool pooled = false; ///< driver's: a pool cuts it up
+    bool mapped = false; ///< driver's: by cuMemMap
     std::uint64_t number = 0;
     std::uint64_t born = 0; ///< call number
     std::uint64_t died = 0;

@@ -231,6 +231,14 @@ CUresult unmap(CUdeviceptr at, std::size_t bytes) {
     static call_site site{"cuMemUnmap"};
     return driver_error(api(site, [&](world_state& world) -> cudaError_t {
         virtual_state& state = state_of(world);
+        auto before = state.maps.upper_bound(at);
+        bool const covered = before != state.maps.begin() && (--before)->first + before->second.bytes > at;
+        auto const next = state.maps.lower_bound(at);
+        bool const nothing = !covered && (next == state.maps.end() || next->first >= at + bytes);
+        auto addresses = state.reserved.upper_bound(at);
+        bool const ours = addresses != state.reserved.begin() && (--addresses)->first + addresses->second >= at + bytes;
+        if (whole_pages(bytes) && nothing && ours)
+            return cudaSuccess; // as the driver has it
         std::uintptr_t reached = at;
         for (auto it = state.maps.find(at);
              it != state.maps.end() && it->first == reached && reached < at + bytes; ++it)

@@ -60,6 +60,9 @@ using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordin
 template <class U>
 using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
 template <class U>
+using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
+                       std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool>>;
+template <class U>
 using release_waits = when<U::release_waits>;
 
 // Placement.

@@ -105,6 +105,44 @@ public:
         return any;
     }
 
+    /// Takes the memory of every chunk away and keeps the chunks: 'restore' comes next, or the end. What the upstream refuses
+    /// to give up stays. Throws std::bad_alloc; then nothing has changed.
+    template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::withdraws, U>>>
+    void withdraw() {
+        withdrawn_.reserve(chunks_.size());
+        for (range const& each : chunks_)
+            if (taken_away(each))
+                withdrawn_.push_back(each);
+    }
+
+    /// Gives every such chunk memory again. False: the upstream has no room. Throws what the upstream throws. In both cases
+    /// they are without as before, but for what the upstream refuses to give up.
+    template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::withdraws, U>>>
+    bool restore() {
+        std::size_t lacking = withdrawn_.size(); // the last ones first
+        try {
+            while (lacking != 0 && restored(withdrawn_[lacking - 1]))
+                --lacking;
+        } catch (...) {
+            withdraw_again(lacking);
+            throw;
+        }
+        if (lacking != 0) {
+            withdraw_again(lacking);
+            return false;
+        }
+        withdrawn_.clear();
+        return true;
+    }
+
+    /// Bytes of chunks without memory. For the thread that withdraws and restores.
+    std::size_t withdrawn_bytes() const noexcept {
+        std::size_t sum = 0;
+        for (range const& each : withdrawn_)
+            sum += each.bytes;
+        return sum;
+    }
+
     /// Chunks in order of address. For the thread that acquires and releases.
     chunk_list const& chunks() const noexcept { return chunks_; }
     /// The i-th chunk in order of size, the smallest first. For the thread that acquires and releases.
@@ -170,11 +208,31 @@ private:
         return true;
     }
 
+    bool taken_away(range chunk) noexcept {
+        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
+            return false;
+        bytes_.fetch_sub(chunk.bytes, std::memory_order_relaxed);
+        return true;
+    }
+    bool restored(range chunk) {
+        if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
+            return false;
+        bytes_.fetch_add(chunk.bytes, std::memory_order_relaxed);
+        return true;
+    }
+    // Those from `first` on have memory again.
+    void withdraw_again(std::size_t first) noexcept {
+        for (std::size_t i = withdrawn_.size(); i-- > first;)
+            if (!taken_away(withdrawn_[i]))
+                withdrawn_.erase(withdrawn_.begin() + i);
+    }
+
     Upstream upstream_;
     std::size_t limit_bytes_;
     mutable Lock lock_; // guards the two lists
     chunk_list chunks_;
     growing_array<range> refused_;
+    growing_array<range> withdrawn_; // chunks without memory
     atomic<std::size_t> bytes_{0};
 };
 

@@ -81,6 +81,22 @@ public:
     auto settle() -> decltype(std::declval<P&>().settle()) {
         return pool_.settle();
     }
+    template <class P = pool_type>
+    auto suspend() -> decltype(std::declval<P&>().suspend()) {
+        return pool_.suspend();
+    }
+    template <class Keep, class P = pool_type>
+    auto suspend(Keep&& keep) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep))) {
+        return pool_.suspend(std::forward<Keep>(keep));
+    }
+    template <class P = pool_type>
+    auto resume() -> decltype(std::declval<P&>().resume()) {
+        return pool_.resume();
+    }
+    template <class P = pool_type const>
+    auto suspended() const -> decltype(std::declval<P&>().suspended()) {
+        return pool_.suspended();
+    }
     template <class Stream, class P = pool_type>
     auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
         return pool_.used_on(p, stream);

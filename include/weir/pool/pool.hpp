@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
@@ -27,6 +28,7 @@
 #include <weir/base/range.hpp>
 #include <weir/base/report_text.hpp>
 #include <weir/base/resource.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/spin_lock.hpp>
 #include <weir/base/text.hpp>
@@ -35,6 +37,9 @@
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/identity.hpp>
+#include <weir/runtime/ladder.hpp>
+#include <weir/runtime/pool_ref.hpp>
+#include <weir/runtime/saved_contents.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/supply.hpp>
 
@@ -50,6 +55,10 @@ class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
     using rule = typename Reuse::template over<Placement>;
     static_assert(contracts::require_reuse<rule, stream_ref>());
     static constexpr bool ends_many = contracts::holds<contracts::ends_many, rule>; // blocks at a time
+    using list_lock = std::conditional_t<Reuse::thread_safe, spin_lock, no_lock>;
+    using growth_lock = std::conditional_t<Reuse::thread_safe, mutex, no_lock>;
+    using supply_of = supply<Upstream, Placement, rule, Growth, list_lock>;
+    using ladder_of = ladder<Placement, rule, supply_of, growth_lock, Reuse::waits_before_growing>;
 
 public:
     /// Where this pool's memory can be used.
@@ -95,9 +104,11 @@ public:
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         if (bytes == 0)
             return nullptr;
+        if (suspended())
+            return nullptr;
         range block = rule_.take(bytes, alignment, stream);
         if (!block)
-            block = climb(bytes, alignment, stream);
+            block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
         return reinterpret_cast<void*>(block.offset);
     }
 
@@ -129,12 +140,58 @@ public:
     std::size_t trim(std::size_t keep_bytes = 0) {
         lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = held().bytes();
-        supply_.start_anew();
-        if constexpr (gathers)
-            rule_.gather(on_host);
-        supply_.give_back(rule_, keep_bytes);
+        if (!suspended())
+            give_back(keep_bytes);
         return before - held().bytes();
     }
+
+    /// Gives all memory back to the device and keeps the address of every block, so that pointers and captured graphs stay
+    /// valid; what blocks hold is lost. Until 'resume' the pool hands nothing out (blocks may be freed), and no work may use
+    /// its memory. Returns the bytes given back; a chunk that CUDA refuses to take stays. Blocks until the device has done all
+    /// work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; the pool is then as it was.
+    template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
+    std::size_t suspend() {
+        return suspend_saving([] { return shared<saved_contents>(); });
+    }
+
+    /// The same, but what blocks hold is copied to blocks of `keep`, which the host reaches and which outlives this pool or
+    /// the next 'resume': pinned_pool copies at the link's speed, host_pool needs no pinned memory. Throws also what
+    /// `keep.allocate` throws.
+    template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
+    std::size_t suspend(pool_ref<memory_space::host> keep) {
+        return suspend_saving([&] {
+            auto const saved = shared<saved_contents>::make(keep, device());
+            supply_.visit_in_use(rule_, least_unsaved_bytes, [&](range each) { saved->save(each); });
+            saved->finish();
+            return saved;
+        });
+    }
+
+    /// Ends 'suspend': every block has memory at its address again, with what was saved in it. Throws out_of_memory where the
+    /// device has no room, and cuda_error; the pool is then suspended as before. Without a 'suspend' it does nothing.
+    template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
+    void resume() {
+        lock_guard<growth_lock> const lock(growth_lock_);
+        if (!suspended())
+            return;
+        if (!supply_.restore())
+            throw out_of_memory(supply_.held().withdrawn_bytes(), facts(),
+                                "the device has no room for what the pool held before 'suspend'; free something elsewhere");
+        if (saved_) {
+            try {
+                saved_->restore();
+            } catch (...) {
+                if (saved_->idle()) // else it stays for the next call
+                    supply_.withdraw();
+                throw;
+            }
+            saved_ = shared<saved_contents>();
+        }
+        suspended_.store(false, std::memory_order_release);
+    }
+
+    /// Whether 'suspend' was called, and 'resume' not since. Any thread.
+    bool suspended() const noexcept { return suspended_.load(std::memory_order_acquire); }
 
     /// Blocks until all enqueued work is done; then every freed byte may go to any stream. Breaks no capture, but where
     /// the device has not a byte left (runtime/device_wait.hpp). Throws cuda_error.
@@ -179,22 +236,47 @@ public:
                              used.largest_free_bytes, used.blocks, held().count(), used.lost_bytes};
     }
     /// The same, as a line to print.
-    text report() const { return report_text(facts(), supply_.kind()); }
+    text report() const { return report_text(facts(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
     /// Why an allocation of `bytes` bytes finds no room now.
     text refusal(std::size_t bytes, std::size_t alignment) const {
+        if (suspended())
+            return "the pool is suspended; call 'resume' first";
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
         return refusal_text(needed, !held().has_room(needed), held().refused_bytes(), name_of(space));
     }
 
 private:
-    static constexpr int most_waits = 16; // for one allocation
+    static constexpr std::size_t least_unsaved_bytes = 64 * KiB; // smaller free ranges are saved as if in use
     static constexpr bool gathers = contracts::holds<contracts::gathers, rule, stream_ref>;
     static constexpr bool releases_wait = contracts::holds<contracts::release_waits, Upstream>;
-    using growth_lock = std::conditional_t<thread_safe, mutex, no_lock>;
-    using supply_of = supply<Upstream, Placement, rule, Growth, std::conditional_t<thread_safe, spin_lock, no_lock>>;
 
     auto const& held() const noexcept { return supply_.held(); }
+
+    void give_back(std::size_t keep_bytes) {
+        supply_.start_anew();
+        if constexpr (gathers)
+            rule_.gather(on_host);
+        supply_.give_back(rule_, keep_bytes);
+    }
+
+    template <class Save>
+    std::size_t suspend_saving(Save const& save) {
+        lock_guard<growth_lock> const lock(growth_lock_);
+        if (!supply_.suspends())
+            throw usage_error("weir: this device cannot map memory, so pool '" + name() +
+                              "' cannot be suspended: it would lose the addresses of its blocks");
+        if (suspended())
+            throw usage_error("weir: pool '" + name() + "' is suspended already; call 'resume' first");
+        std::size_t const before = held().bytes();
+        wait_for_device(device());
+        rule_.settle();
+        give_back(0);
+        saved_ = save();
+        supply_.withdraw();
+        suspended_.store(true, std::memory_order_release);
+        return before - held().bytes();
+    }
 
     bool settled() noexcept {
         try {
@@ -227,82 +309,12 @@ private:
             rule_.strand(block);
     }
 
-    // The ladder above the first try. Whoever waits for events holds no lock, so that the others go on.
-    range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        std::size_t const rounded = Placement::rounded(bytes, alignment); // 0: more than a block can have
-        if (rounded == 0 || rounded > limit_bytes())
-            return range{}; // waiting would not help
-        if constexpr (gathers)
-            rule_.reclaim();
-        if constexpr (Reuse::waits_before_growing) {
-            if (range const block = search(bytes, alignment, stream, false))
-                return block;
-            if (range const block = rule_.borrow(bytes, alignment, stream))
-                return block;
-        }
-        if (range const block = search(bytes, alignment, stream))
-            return block;
-        if constexpr (contracts::holds<contracts::borrows, rule, stream_ref>) {
-            if (range const block = rule_.borrow(bytes, alignment, stream))
-                return block;
-            return await(bytes, alignment, stream);
-        }
-        return range{};
-    }
-
-    // What other threads free meanwhile may be in flight again, so one wait may not do; but nobody waits for ever.
-    range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        if constexpr (gathers) {
-            for (int waits = 0; waits < most_waits; ++waits) {
-                bool const waited = rule_.wait();
-                if (range const block = search(bytes, alignment, stream))
-                    return block;
-                if (waited)
-                    continue;
-                if (rule_.unsettled_bytes() == 0)
-                    return range{}; // all that is free is within reach
-                rule_.settle();
-            }
-        }
-        return search(bytes, alignment, stream);
-    }
-
-    // What needs no wait. One thread at a time: the others find what this one got.
-    range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
-        lock_guard<growth_lock> const lock(growth_lock_);
-        range block = rule_.take(bytes, alignment, stream);
-        if constexpr (gathers) {
-            if (!block) {
-                rule_.gather(stream);
-                block = rule_.take(bytes, alignment, stream);
-            }
-        }
-        return block || !may_grow ? block : grow_and_take(bytes, alignment, stream);
-    }
-
-    range grow_and_take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        // Another thread that shares the stream may take the new chunk first, or the chunk starts at no page: then there
-        // is one more to get.
-        std::size_t const before = held().bytes();
-        try {
-            for (int tries = 0; tries < 8 && supply_.grow(rule_, bytes, alignment, stream, tries != 0); ++tries)
-                if (range const block = rule_.take(bytes, alignment, stream))
-                    return block;
-        } catch (...) {
-            try {
-                supply_.give_back(rule_, before);
-            } catch (...) { // the chunk is the next call's
-            }
-            throw;
-        }
-        supply_.give_back(rule_, before);
-        return range{};
-    }
-
     pool_options options_;
     supply_of supply_;
     mutable rule rule_;
-    growth_lock growth_lock_; // one thread grows or trims at a time
+    growth_lock growth_lock_; // one thread grows, trims or suspends at a time
+    shared<saved_contents> saved_;
+    atomic<bool> suspended_{false};
 };
 
 } // namespace v0

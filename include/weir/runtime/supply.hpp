@@ -43,6 +43,9 @@ class supply {
     static constexpr std::size_t pieces_of_a_limit = 512;
 
 public:
+    /// Whether memory can be taken away from behind its addresses, on devices that map memory.
+    static constexpr bool can_suspend = grows_in_place && contracts::holds<contracts::withdraws, Upstream>;
+
     supply(Upstream upstream, std::size_t limit_bytes) : held_(std::move(upstream), limit_bytes) {}
 
     /// What the pool holds.
@@ -108,6 +111,41 @@ public:
         }
         return any;
     }
+
+    /// The same on this device.
+    bool suspends() const noexcept { return can_suspend && extends(); }
+
+    /// Visits what may be in use, in order of address: all that is held but free ranges of `least_free_bytes` or more. No
+    /// work is under way. Throws cuda_error and std::bad_alloc, and what the visit throws.
+    template <class Visit>
+    void visit_in_use(Rule& rule, std::size_t least_free_bytes, Visit const& visit) {
+        chunk_list free_ranges; // in order
+        rule.visit_unused([&](Placement& free) {
+            free.for_each_free(least_free_bytes, [&](range each) {
+                free_ranges.reserve(1);
+                free_ranges.add(each);
+            });
+            return false; // all of them
+        });
+        range const* free = free_ranges.begin();
+        for (range const& chunk : held_.chunks()) {
+            std::size_t at = chunk.offset;
+            while (at < chunk.end() && free != free_ranges.end() && free->offset < chunk.end()) {
+                if (at < free->offset)
+                    visit(range{at, free->offset - at});
+                if (at < free->end())
+                    at = free->end();
+                if (at <= chunk.end())
+                    ++free; // else it goes on in the next chunk
+            }
+            if (at < chunk.end())
+                visit(range{at, chunk.end() - at});
+        }
+    }
+
+    /// Takes the memory away, and gives it back; holdings says how.
+    void withdraw() { held_.withdraw(); }
+    bool restore() { return held_.restore(); }
 
 private:
     // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.

@@ -107,6 +107,23 @@ public:
         }
     }
 
+    /// Takes the memory of a chunk, which no work uses, away and keeps the chunk's addresses. False: CUDA refused, and it is
+    /// as it was.
+    bool withdraw(void* chunk, std::size_t bytes) noexcept {
+        lock_guard<mutex> const lock(state_->lock);
+        return state_->map.unmap(range{reinterpret_cast<std::size_t>(chunk), bytes});
+    }
+
+    /// Puts fresh memory behind a chunk that was withdrawn; false where the device has no room. Throws cuda_error, also
+    /// where chunks are cudaMalloc's.
+    bool restore(void* chunk, std::size_t bytes) {
+        range const place{reinterpret_cast<std::size_t>(chunk), bytes};
+        bool in_doubt = false;
+        lock_guard<mutex> const lock(state_->lock);
+        static_cast<void>(state_->map.unmap(place)); // what an earlier call could not undo; mostly nothing
+        return state_->map.map(place, in_doubt);
+    }
+
     /// Whether chunks can grow in place on this device; else they are cudaMalloc's.
     bool extends() const noexcept { return state_->map.supported(); }
     /// The ordinal of the device.

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The order of the rungs, seen from below: a rule and a supply that say 'no' and note who asked. What the rungs do is in
+// tests/reuse and in tests/runtime/supply.cpp.
+
+#include <cstddef>
+#include <doctest/doctest.h>
+#include <string>
+#include <weir/base/contracts.hpp>
+#include <weir/base/mutex.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/spin_lock.hpp>
+#include <weir/runtime/ladder.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace {
+
+struct placement {
+    static std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; }
+};
+
+struct notes {
+    std::string asked;
+    std::string finds; // the rung that finds a block, in the words below
+    int in_flight = 0; // waits that have something to wait for
+    std::size_t unsettled = 0;
+
+    weir::range answer(char const* who) {
+        asked += std::string(asked.empty() ? "" : " ") + who;
+        return asked == finds ? weir::range{64, 64} : weir::range{};
+    }
+};
+
+struct rule {
+    notes* note;
+    weir::range take(std::size_t, std::size_t, weir::stream_ref) { return note->answer("take"); }
+    weir::range borrow(std::size_t, std::size_t, weir::stream_ref) { return note->answer("borrow"); }
+    void gather(weir::stream_ref) { note->answer("gather"); }
+    void reclaim() { note->answer("reclaim"); }
+    bool wait() {
+        note->answer("wait");
+        return note->in_flight-- > 0;
+    }
+    std::size_t unsettled_bytes() const { return note->unsettled; }
+    void settle() {
+        note->answer("settle");
+        note->unsettled = 0;
+    }
+};
+
+struct supply {
+    notes* note;
+    int grows = 0;
+    std::size_t limit = 1000;
+
+    struct holdings {
+        std::size_t limit;
+        std::size_t bytes() const { return 0; }
+        std::size_t limit_bytes() const { return limit; }
+    };
+    holdings held() const { return holdings{limit}; }
+    bool grow(rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
+        note->answer(again ? "grow-again" : "grow");
+        return grows-- > 0;
+    }
+    void give_back(rule&, std::size_t) { note->answer("give-back"); }
+};
+
+template <bool WaitsFirst>
+std::string climb(notes note, int grows = 0, std::size_t bytes = 64) {
+    rule r{&note};
+    supply s{&note, grows};
+    weir::no_lock lock;
+    bool const found =
+        static_cast<bool>(weir::ladder<placement, rule, supply, weir::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
+    return note.asked + (found ? " found" : " none");
+}
+
+} // namespace
+
+TEST_CASE("ladder: what is within reach, growth, another stream's memory, and at last a wait") {
+    CHECK(climb<false>({}) == "reclaim take gather take grow give-back borrow wait take gather take grow give-back none");
+    CHECK(climb<false>({"", "reclaim take"}) == "reclaim take found");
+    CHECK(climb<false>({"", "reclaim take gather take"}) == "reclaim take gather take found");
+    CHECK(climb<false>({"", "reclaim take gather take grow take"}, 1) == "reclaim take gather take grow take found");
+}
+
+TEST_CASE("ladder: another stream's memory comes before growth where the rule wants it") {
+    CHECK(climb<true>({}) == "reclaim take gather take borrow take gather take grow give-back borrow wait take gather take "
+                             "grow give-back none");
+    CHECK(climb<true>({"", "reclaim take gather take borrow"}) == "reclaim take gather take borrow found");
+}
+
+TEST_CASE("ladder: what others took is grown for again, eight times at most, and what did not help goes back") {
+    std::string const eight = climb<false>({}, 100);
+    CHECK(eight.find("grow take grow-again take grow-again take") != std::string::npos);
+    std::size_t grows = 0;
+    for (std::size_t at = eight.find("grow"); at != std::string::npos && at < eight.find("give-back"); at = eight.find("grow", at + 1))
+        ++grows;
+    CHECK(grows == 8);
+}
+
+TEST_CASE("ladder: a wait that found something in flight is followed by another, but not for ever") {
+    notes busy;
+    busy.in_flight = 3;
+    std::string const waits = climb<false>(busy);
+    std::size_t count = 0;
+    for (std::size_t at = waits.find("wait"); at != std::string::npos; at = waits.find("wait", at + 1))
+        ++count;
+    CHECK(count == 4);
+    busy.in_flight = 1000000;
+    CHECK(climb<false>(busy).size() < 2000);
+}
+
+TEST_CASE("ladder: what only the end of all work frees is settled, where there is any") {
+    notes stranded;
+    stranded.unsettled = 64;
+    CHECK(climb<false>(stranded).find("wait take gather take grow give-back settle wait take") != std::string::npos);
+}
+
+TEST_CASE("ladder: a block that no chunk can hold asks nobody") {
+    CHECK(climb<false>({}, 0, 0) == " none");
+    CHECK(climb<false>({}, 0, 1001) == " none");
+    CHECK(climb<false>({}, 0, 1000).size() > 10);
+}

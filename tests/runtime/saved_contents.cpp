@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Memory that is taken away and comes back with its contents: alone, and through 'suspend' and 'resume' of pools.
+
+#include <algorithm>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <vector>
+#include <weir/layer/limit.hpp>
+#include <weir/layer/statistics.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/recipes.hpp>
+#include <weir/runtime/saved_contents.hpp>
+#include <weir/upstream/virtual_memory.hpp>
+
+using weir::check;
+using weir::KiB;
+using weir::MiB;
+
+namespace {
+
+using pages = weir::growth::paged<512, 2 * MiB, 64 * MiB>;
+template <class Reuse>
+using pool_over = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, Reuse, pages>;
+using mapped_pool = pool_over<weir::reuse::stream_ordered<>>;
+
+struct block {
+    void* p = nullptr;
+    std::size_t bytes = 0;
+    unsigned char value = 0;
+};
+
+template <class Pool>
+block take(Pool& pool, cudaStream_t s, std::size_t bytes, unsigned char value) {
+    block const b{pool.allocate(s, bytes), bytes, value};
+    check(cudaMemsetAsync(b.p, value, bytes, s), "cudaMemsetAsync");
+    return b;
+}
+
+// Whether every byte has the value that was written.
+bool is_whole(block b) {
+    std::vector<unsigned char> host(b.bytes);
+    check(cudaMemcpy(host.data(), b.p, b.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return std::all_of(host.begin(), host.end(), [&](unsigned char each) { return each == b.value; });
+}
+
+bool says(weir::text const& what, char const* words) {
+    return std::string(what).find(words) != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted") {
+    support::every_schedule([] {
+        weir::pinned_pool keep;
+        char* p = nullptr;
+        check(cudaMalloc(reinterpret_cast<void**>(&p), 600 * MiB), "cudaMalloc");
+        check(cudaMemset(p, 7, 600 * MiB), "cudaMemset");
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        {
+            weir::saved_contents saved(keep, 0);
+            saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p) + 100, 300 * MiB}); // more than a piece
+            saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p) + 400 * MiB, 1});
+            saved.finish();
+            CHECK(keep.in_use_bytes() >= 300 * MiB);
+            for (int i = 0; i < 2; ++i) {
+                check(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
+                check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                saved.restore();
+                unsigned char at[6] = {};
+                std::size_t const places[] = {99, 100, 256 * MiB + 100, 300 * MiB + 99, 300 * MiB + 100, 400 * MiB};
+                for (std::size_t k = 0; k < 6; ++k)
+                    check(cudaMemcpy(&at[k], p + places[k], 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
+                CHECK((at[0] == 0 && at[1] == 7 && at[2] == 7 && at[3] == 7 && at[4] == 0 && at[5] == 7));
+            }
+        }
+        CHECK(keep.in_use_bytes() == 0);
+        check(cudaFree(p), "cudaFree");
+    });
+}
+
+TEST_CASE_TEMPLATE("saved_contents: a suspended pool holds nothing, and its blocks come back at their addresses", Reuse,
+                   weir::reuse::stream_ordered<>, weir::reuse::after_event, weir::reuse::immediate) {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        pool_over<Reuse> pool;
+        block const a = take(pool, s, 5 * MiB, 1);
+        block const b = take(pool, s, 300, 2);
+        block const c = take(pool, s, 9 * MiB, 3);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        std::size_t const held = pool.reserved_bytes();
+        CHECK_FALSE(pool.suspended());
+        CHECK(pool.suspend() == held);
+        CHECK(pool.suspended());
+        CHECK(pool.reserved_bytes() == 0);
+        CHECK(says(pool.report(), "suspended"));
+        CHECK(pool.try_allocate(s, 256) == nullptr);
+        CHECK(says(pool.refusal(256, 256), "the pool is suspended; call 'resume' first"));
+        CHECK_THROWS_AS(static_cast<void>(pool.allocate(s, 256)), weir::out_of_memory);
+        CHECK(pool.trim() == 0);
+        pool.deallocate(s, b.p, b.bytes); // bookkeeping only
+        pool.resume();
+        CHECK_FALSE(pool.suspended());
+        CHECK_FALSE(says(pool.report(), "suspended"));
+        CHECK(pool.reserved_bytes() == held);
+        for (block const& each : {a, c}) {
+            check(cudaMemsetAsync(each.p, 9, each.bytes, s), "cudaMemsetAsync");
+            CHECK(pool.owns(each.p));
+        }
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        for (block const& each : {a, c})
+            pool.deallocate(s, each.p, each.bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.trim();
+        CHECK(pool.reserved_bytes() == 0);
+        pool.resume(); // without 'suspend': nothing
+    });
+}
+
+TEST_CASE_TEMPLATE("saved_contents: what blocks hold is kept in pinned or in ordinary memory", Keep, weir::pinned_pool,
+                   weir::host_pool) {
+    support::every_schedule([] {
+        support::scoped_stream const s, t;
+        Keep keep;
+        mapped_pool pool;
+        std::vector<block> blocks;
+        for (int i = 0; i < 40; ++i)
+            blocks.push_back(take(pool, i % 2 == 0 ? s : t, i % 3 == 0 ? 3 * MiB : 40 * KiB, static_cast<unsigned char>(i)));
+        for (std::size_t i = 0; i < 40; i += 4) // half of the large ones: holes between the others, some in flight
+            pool.deallocate(s, blocks[i].p, blocks[i].bytes);
+        std::size_t live = 0;
+        for (std::size_t i = 0; i < 40; ++i)
+            live += i % 4 == 0 ? 0 : blocks[i].bytes;
+        for (int round = 0; round < 2; ++round) {
+            pool.suspend(keep); // waits for the work under way
+            CHECK(pool.reserved_bytes() == 0);
+            CHECK(keep.in_use_bytes() >= live);
+            CHECK(keep.in_use_bytes() <= live + 12 * MiB); // what small blocks are cut from is saved whole
+            pool.resume();
+            CHECK(keep.in_use_bytes() == 0);
+            for (std::size_t i = 0; i < 40; ++i)
+                if (i % 4 != 0)
+                    CHECK(is_whole(blocks[i]));
+        }
+        for (std::size_t i = 0; i < 40; ++i)
+            if (i % 4 != 0)
+                pool.deallocate(t, blocks[i].p, blocks[i].bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check(cudaStreamSynchronize(t), "cudaStreamSynchronize");
+    });
+}
+
+TEST_CASE("saved_contents: a graph that was captured before works after") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::host_pool keep;
+        mapped_pool pool;
+        block const a = take(pool, s, 4 * MiB, 1);
+        block b = take(pool, s, 4 * MiB, 2);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t launchable = nullptr;
+        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check(cudaMemcpyAsync(b.p, a.p, a.bytes, cudaMemcpyDeviceToDevice, s), "cudaMemcpyAsync");
+        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
+        pool.suspend(keep);
+        pool.resume();
+        CHECK(is_whole(b));
+        check(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        b.value = a.value;
+        CHECK(is_whole(b));
+        check(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        pool.deallocate(s, a.p, a.bytes);
+        pool.deallocate(s, b.p, b.bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    });
+}
+
+TEST_CASE("saved_contents: suspending breaks no capture of another stream") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        weir::pinned_pool keep;
+        mapped_pool pool;
+        block const a = take(pool, s, 4 * MiB, 1);
+        support::capture alien(other);
+        pool.suspend(keep);
+        pool.resume();
+        CHECK(alien.unbroken());
+        CHECK(is_whole(a));
+        pool.deallocate(s, a.p, a.bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    });
+}
+
+TEST_CASE("saved_contents: layers pass it on") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::host_pool keep;
+        weir::layer::limit<weir::layer::statistics<weir::device_pool>> pool(64 * MiB);
+        block const a = take(pool, s, 4 * MiB, 5);
+        pool.suspend();
+        CHECK(pool.suspended());
+        pool.resume();
+        check(cudaMemset(a.p, a.value, a.bytes), "cudaMemset");
+        pool.suspend(keep);
+        pool.resume();
+        CHECK(is_whole(a));
+        pool.deallocate(s, a.p, a.bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    });
+}
+
+TEST_CASE("saved_contents: blocks come, go and keep their bytes, whatever the order") {
+    for (unsigned seed = 1; seed < 20; ++seed) {
+        CAPTURE(seed);
+        support::scoped_stream const s;
+        weir::host_pool keep;
+        weir::device_pool pool;
+        std::mt19937 draw(seed);
+        std::vector<block> blocks;
+        for (int step = 0; step < 60; ++step) {
+            if (blocks.empty() || draw() % 3 != 0) {
+                std::size_t const bytes = std::size_t{1} << (draw() % 23);
+                blocks.push_back(take(pool, s, bytes, static_cast<unsigned char>(draw())));
+            } else {
+                std::size_t const which = draw() % blocks.size();
+                pool.deallocate(s, blocks[which].p, blocks[which].bytes);
+                blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
+            }
+            if (draw() % 10 == 0) {
+                pool.suspend(keep);
+                REQUIRE(pool.reserved_bytes() == 0);
+                pool.resume();
+            }
+        }
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        for (block const& each : blocks) {
+            REQUIRE(is_whole(each));
+            pool.deallocate(s, each.p, each.bytes);
+        }
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    }
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("saved_contents: what cannot be done is refused, and the pool is as it was") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(256 * MiB));
+    support::scoped_stream const s;
+    weir::host_pool keep(weir::pool_options{}.limit(8 * MiB));
+    mapped_pool pool;
+    block const a = take(pool, s, 200 * MiB, 4);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    CHECK_THROWS_AS(pool.suspend(keep), weir::out_of_memory); // 'keep' has no room
+    CHECK_FALSE(pool.suspended());
+    CHECK(keep.in_use_bytes() == 0);
+    CHECK(is_whole(a));
+
+    weir::host_pool large;
+    pool.suspend(large);
+    CHECK_THROWS_WITH_AS(pool.suspend(large), doctest::Contains("is suspended already; call 'resume' first"),
+                         weir::usage_error);
+    void* others = nullptr;
+    check(cudaMalloc(&others, 100 * MiB), "cudaMalloc");
+    CHECK_THROWS_AS(pool.resume(), weir::out_of_memory); // another program has the card
+    CHECK(pool.suspended());
+    CHECK(pool.reserved_bytes() == 0);
+    check(cudaFree(others), "cudaFree");
+    pool.resume();
+    CHECK(is_whole(a));
+    pool.deallocate(s, a.p, a.bytes);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
+TEST_CASE("saved_contents: where a device cannot map memory, a pool keeps it and says so") {
+    simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
+    support::scoped_stream const s;
+    mapped_pool pool(weir::pool_options{}.name("old"));
+    block const a = take(pool, s, 1 * MiB, 1);
+    CHECK_THROWS_WITH_AS(pool.suspend(), doctest::Contains("cannot map memory, so pool 'old' cannot be suspended"),
+                         weir::usage_error);
+    CHECK_FALSE(pool.suspended());
+    pool.deallocate(s, a.p, a.bytes);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
+TEST_CASE("saved_contents: a pool may end suspended") {
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    weir::pinned_pool keep;
+    {
+        mapped_pool pool;
+        block const a = take(pool, s, 10 * MiB, 1);
+        pool.suspend(keep);
+        pool.deallocate(s, a.p, a.bytes);
+    }
+    CHECK(keep.in_use_bytes() == 0);
+    keep.trim();
+}
+
+namespace {
+struct scene {
+    support::scoped_stream s;
+    weir::host_pool keep;
+    mapped_pool pool;
+    block a = take(pool, s, 7 * MiB, 1);
+    block b = take(pool, s, 5 * MiB, 2);
+    block c = take(pool, s, 3 * MiB, 3);
+    scene() {
+        pool.deallocate(s, b.p, b.bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    }
+};
+
+// After faults: whether suspended or not, the pool comes back whole and nothing is lost.
+void judge(scene& x, support::struck const& fault) {
+    if (fault.for_ever)
+        return;
+    x.pool.resume();
+    CHECK(is_whole(x.a));
+    CHECK(is_whole(x.c));
+    CHECK(x.keep.in_use_bytes() == 0);
+    x.pool.deallocate(x.s, x.a.p, x.a.bytes);
+    x.pool.deallocate(x.s, x.c.p, x.c.bytes);
+    x.pool.settle();
+    x.pool.trim();
+    CHECK(x.pool.reserved_bytes() == 0);
+}
+} // namespace
+
+TEST_CASE("saved_contents: whatever call of 'suspend' fails, no byte is lost") {
+    auto const runs = support::fault_sweep([] { return std::make_unique<scene>(); },
+                                           [](scene& x) {
+                                               bool const was = x.pool.suspended();
+                                               try {
+                                                   x.pool.suspend(x.keep);
+                                               } catch (...) {
+                                                   CHECK(x.pool.suspended() == was);
+                                                   throw;
+                                               }
+                                           },
+                                           judge);
+    CHECK(runs >= 20);
+}
+
+TEST_CASE("saved_contents: whatever call of 'resume' fails, the pool stays suspended and no byte is lost") {
+    auto const runs = support::fault_sweep(
+        [] {
+            auto x = std::make_unique<scene>();
+            x->pool.suspend(x->keep);
+            return x;
+        },
+        [](scene& x) {
+            try {
+                x.pool.resume();
+            } catch (weir::out_of_memory const&) { // what a device without room is told as
+                CHECK(x.pool.suspended());
+            } catch (...) {
+                CHECK(x.pool.suspended());
+                throw;
+            }
+        },
+        judge);
+    CHECK(runs >= 20);
+}
+#endif
