@@ -81,6 +81,8 @@ struct exact;
 template <class Upstream, class Placement, class Reuse, class Growth = growth::geometric<>>
 class pool;
 class driver_pool;
+template <class Pool, class Placement = placement::best_fit<>>
+class graph_memory;
 template <class Pool>
 class scope;
 

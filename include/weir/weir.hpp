@@ -26,6 +26,7 @@
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/pool/driver_pool.hpp>
+#include <weir/pool/graph_memory.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>

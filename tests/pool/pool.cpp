@@ -717,7 +717,7 @@ TEST_CASE("pool: memory is not allocated on a stream that is being captured, and
             support::capture graph(each);
             std::string const sentence = misuse_of([&] { static_cast<void>(pool.allocate(each, 100)); });
             CHECK_SAYS(sentence, "on a stream that is being captured into a graph; ");
-            CHECK_SAYS(sentence, "before the capture begins, or use driver_pool");
+            CHECK_SAYS(sentence, "before the capture begins, or allocate from a weir::graph_memory of the pool");
             CHECK(pool.allocate(each, 0) == nullptr);
             CHECK(graph.unbroken());
         }

@@ -41,7 +41,7 @@ inline bool is_capturing(stream_ref stream) {
 inline void require_no_capture(stream_ref stream) {
     if (is_capturing(stream))
         throw usage_error("weir: memory of this pool cannot be allocated or marked on a stream that is being captured "
-                          "into a graph; do it before the capture begins, or use driver_pool");
+                          "into a graph; do it before the capture begins, or allocate from a weir::graph_memory of the pool");
 }
 
 /// For its life this thread's CUDA calls neither fail because another stream is captured nor break that capture.

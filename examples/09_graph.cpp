@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A captured graph and its memory: temporaries belong to the graph for as long as it is launched, and then to the pool again.
+
+#include <cstdio>
+#include <cuda_runtime_api.h>
+#include <weir/weir.hpp>
+
+int main() {
+    cudaStream_t stream = nullptr;
+    weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+    {
+        weir::device_pool pool(weir::pool_options{}.name("frames"));
+        weir::device_vector<unsigned char> result(pool, stream, 1 << 20);
+
+        weir::graph_memory memory(pool);
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t frame = nullptr;
+        weir::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        {
+            weir::device_vector<unsigned char> temporary(memory, stream, 1 << 20); // any container, in the graph's memory
+            weir::check(cudaMemsetAsync(temporary.data(), 7, temporary.size(), stream), "cudaMemsetAsync");
+            temporary.copy_to_async(result.data());
+        }
+        weir::check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+        weir::check(cudaGraphInstantiate(&frame, graph, 0), "cudaGraphInstantiate");
+
+        for (int i = 0; i < 3; ++i)
+            weir::check(cudaGraphLaunch(frame, stream), "cudaGraphLaunch");
+        std::printf("after three launches the result is %d; the graph holds %zu MiB\n", result.element_sync(0),
+                    memory.reserved_bytes() >> 20);
+
+        weir::check(cudaGraphExecDestroy(frame), "cudaGraphExecDestroy");
+        weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        memory.release(stream); // the stream of the last launch
+        std::puts(pool.report().c_str());
+    }
+    weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}

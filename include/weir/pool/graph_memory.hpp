@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a graph keep the memory that it was captured with?
+//
+// A captured stream bakes addresses into a graph, which uses them at each launch. So what is allocated during a capture is
+// the graph's for as long as it may be launched: it comes out of a pool, in chunks of its own, and goes back there when the
+// owner of the graph says so. Meanwhile this is a pool like others, for containers and Thrust, on the streams of that one
+// capture. Bytes freed on one of them are handed out again on that one: its nodes run in order, at each launch.
+//
+//     weir::graph_memory memory(pool);
+//     cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+//     void* p = memory.allocate(stream, bytes);          // work on it, and free it:
+//     memory.deallocate(stream, p, bytes);
+//     cudaStreamEndCapture(stream, &graph);              // instantiate, launch, destroy; then
+//     memory.release(stream);                            // the stream of the last launch
+//
+// invariant: no byte of it goes to anyone else before it is released; bytes never change streams.
+// order:     as in the graph. What is freed outside the capture is not handed out again before the release.
+// cost:      two questions to CUDA a call; chunks as from the pool, which may map memory but breaks no capture.
+// not for:   two graphs: make one for each. Executables of one graph that run at the same time share its memory, as all
+//            that a graph names.
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <utility>
+#include <weir/base/contracts.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/mutex.hpp>
+#include <weir/base/pool_options.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/report_text.hpp>
+#include <weir/base/resource.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/fwd.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/device_wait.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Any thread may call any member. `Placement`: which bytes of a chunk.
+template <class Pool, class Placement>
+class graph_memory : public resource<graph_memory<Pool, Placement>> {
+    static_assert(contracts::require_pool<Pool, stream_ref>());
+    static_assert(contracts::require_placement<Placement>());
+
+public:
+    static constexpr memory_space space = Pool::space;
+    static constexpr bool thread_safe = Pool::thread_safe;
+    static constexpr bool stream_ordered = true;
+    static constexpr std::size_t default_alignment = Pool::default_alignment;
+
+    /// Holds nothing yet. `pool` outlives it.
+    explicit graph_memory(Pool& pool) : pool_(&pool) {}
+    graph_memory(graph_memory const&) = delete;
+    graph_memory& operator=(graph_memory const&) = delete;
+
+    /// Gives everything back, after all work on the device: the graph and its executables are gone, or are not launched again.
+    /// Blocks still handed out are reported on stderr and are gone.
+    ~graph_memory() {
+        tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
+        try {
+            if (!chunks_.empty())
+                wait_for_device(pool_->device());
+        } catch (...) { // the device is lost: nothing runs any more
+        }
+        give_back(on_host);
+    }
+
+    /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and when the pool has no
+    /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not being
+    /// captured, or into another graph), and what the pool throws; nothing has changed then.
+    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+        if (!is_power_of_two(alignment))
+            throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+        if (bytes == 0)
+            return nullptr;
+        unsigned long long const capture = capture_of(stream);
+        lock_guard<mutex> const lock(mutex_);
+        require(capture);
+        Placement& free = of(stream);
+        range block = free.take(bytes, alignment);
+        if (!block && grow(free, bytes, alignment))
+            block = free.take(bytes, alignment);
+        if (block) {
+            capture_ = capture;
+            used_.took(block);
+        }
+        return reinterpret_cast<void*>(block.offset);
+    }
+
+    /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
+    /// as well, by the capture that uses it last: it goes back to the pool at the release. Never blocks on a device.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+        if (!p)
+            return;
+        lock_guard<mutex> const lock(mutex_);
+        range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
+        if (!owned(block.offset)) {
+            try {
+                chunks_.push_back(chunk{p, bytes, alignment});
+            } catch (...) { // the pool keeps it from others for ever
+                pool_->deallocate(stream, p, bytes, alignment);
+            }
+            return;
+        }
+        used_.gave(block);
+        try {
+            if (capture_of(stream) == capture_)
+                of(stream).give(block);
+        } catch (...) { // it is handed out again after the release
+        }
+    }
+
+    /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use. The graph and its
+    /// executables are gone, or are not launched again; blocks still handed out are gone. Then another capture may begin. Never
+    /// blocks. Throws usage_error while `stream` is captured, cuda_error.
+    void release(stream_ref stream) {
+        if (is_capturing(stream))
+            throw usage_error("weir: graph memory goes back when its graph is gone, but this stream is being captured; end the "
+                              "capture first");
+        lock_guard<mutex> const lock(mutex_);
+        give_back(stream);
+    }
+
+    /// Bytes held from the pool.
+    std::size_t reserved_bytes() const noexcept { return facts().reserved_bytes; }
+    /// Bytes handed out and not yet freed, rounding included.
+    std::size_t in_use_bytes() const noexcept { return facts().in_use_bytes; }
+    /// The device of the pool.
+    int device() const noexcept { return pool_->device(); }
+    /// Whether `p` lies in memory that is held.
+    bool owns(void const* p) const noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        return owned(reinterpret_cast<std::uintptr_t>(p));
+    }
+
+    memory_report facts() const {
+        lock_guard<mutex> const lock(mutex_);
+        std::size_t held = 0;
+        for (chunk const& each : chunks_)
+            held += each.bytes;
+        return memory_report{"graph memory", used_.bytes, held, SIZE_MAX, 0, used_.blocks, chunks_.size(), 0};
+    }
+    text report() const { return report_text(facts(), name_of(space)); }
+    text refusal(std::size_t bytes, std::size_t alignment) const {
+        return "its pool refuses: " + pool_->refusal(bytes, alignment);
+    }
+
+private:
+    static constexpr std::size_t usual_chunk_bytes = 2 * MiB; // what small blocks share
+
+    struct chunk {
+        void* p = nullptr;
+        std::size_t bytes = 0;
+        std::size_t alignment = 0;
+    };
+    struct stream_free {
+        cudaStream_t stream = nullptr;
+        Placement* free = nullptr;
+    };
+
+    // The capture's number; 0: the stream is not captured.
+    static unsigned long long capture_of(stream_ref stream) {
+        if (!is_capturing(stream))
+            return 0;
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        unsigned long long capture = 0;
+        check(cudaStreamGetCaptureInfo(stream.get(), &status, &capture), "cudaStreamGetCaptureInfo");
+        return status == cudaStreamCaptureStatusActive ? capture : 0;
+    }
+
+    void require(unsigned long long capture) const {
+        if (capture == 0)
+            throw usage_error("weir: graph memory is for streams that are being captured into a graph; allocate from its pool "
+                              "instead, or begin the capture first");
+        if (capture_ != 0 && capture != capture_)
+            throw usage_error("weir: this graph memory belongs to another capture; make one for each graph");
+    }
+
+    bool owned(std::size_t address) const noexcept {
+        for (chunk const& each : chunks_)
+            if (range{reinterpret_cast<std::uintptr_t>(each.p), each.bytes}.contains(address))
+                return true;
+        return false;
+    }
+
+    // What was freed on a stream. A capture has a handful.
+    Placement& of(stream_ref stream) {
+        for (stream_free const& each : frees_)
+            if (each.stream == stream.get())
+                return *each.free;
+        frees_.reserve(frees_.size() + 1);
+        frees_.push_back(stream_free{stream.get(), new Placement()});
+        return *frees_.back().free;
+    }
+
+    // A block that needs more than a usual chunk has one that fits.
+    bool grow(Placement& free, std::size_t bytes, std::size_t alignment) {
+        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
+        if (needed == 0)
+            return false;
+        std::size_t const wanted = needed > usual_chunk_bytes / 2 ? needed : usual_chunk_bytes;
+        chunks_.reserve(chunks_.size() + 1);
+        void* const p = pool_->try_allocate(on_host, wanted, default_alignment);
+        if (!p)
+            return false;
+        try {
+            free.add(range{reinterpret_cast<std::uintptr_t>(p), wanted});
+        } catch (...) {
+            pool_->deallocate(on_host, p, wanted, default_alignment);
+            throw;
+        }
+        chunks_.push_back(chunk{p, wanted, default_alignment});
+        return true;
+    }
+
+    void give_back(stream_ref stream) noexcept {
+        for (stream_free const& each : frees_)
+            delete each.free;
+        frees_.clear();
+        for (chunk const& each : chunks_)
+            pool_->deallocate(stream, each.p, each.bytes, each.alignment);
+        chunks_.clear();
+        used_ = usage{};
+        capture_ = 0;
+    }
+
+    Pool* pool_;
+    mutable mutex mutex_; // guards the rest
+    unsigned long long capture_ = 0;
+    growing_array<chunk> chunks_;
+    growing_array<stream_free> frees_;
+    usage used_;
+};
+
+template <class Pool>
+graph_memory(Pool&) -> graph_memory<Pool>;
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <string>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <support/standard_error.hpp>
+#include <utility>
+#include <vector>
+#include <weir/container/vector.hpp>
+#include <weir/pool/graph_memory.hpp>
+#include <weir/recipes.hpp>
+
+using weir::check;
+using weir::KiB;
+using weir::MiB;
+
+namespace {
+
+// A captured graph and what launches it.
+class recording {
+public:
+    explicit recording(cudaStream_t stream) : stream_(stream) {
+        check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+    }
+    recording(recording const&) = delete;
+    recording& operator=(recording const&) = delete;
+    ~recording() {
+        if (launchable_)
+            static_cast<void>(cudaGraphExecDestroy(launchable_));
+        if (graph_)
+            static_cast<void>(cudaGraphDestroy(graph_));
+    }
+    void end() {
+        check(cudaStreamEndCapture(stream_, &graph_), "cudaStreamEndCapture");
+        check(cudaGraphInstantiate(&launchable_, graph_, 0), "cudaGraphInstantiate");
+    }
+    void launch(cudaStream_t stream) const { check(cudaGraphLaunch(launchable_, stream), "cudaGraphLaunch"); }
+
+private:
+    cudaStream_t stream_;
+    cudaGraph_t graph_ = nullptr;
+    cudaGraphExec_t launchable_ = nullptr;
+};
+
+void fill(void* p, int value, std::size_t bytes, cudaStream_t s) {
+    check(cudaMemsetAsync(p, value, bytes, s), "cudaMemsetAsync");
+}
+void copy(void* to, void const* from, std::size_t bytes, cudaStream_t s) {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s), "cudaMemcpyAsync");
+}
+int first_byte(void const* p) {
+    unsigned char byte = 0;
+    check(cudaMemcpy(&byte, p, 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return byte;
+}
+void drain(cudaStream_t s) {
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
+using memory_of = weir::graph_memory<weir::device_pool>;
+
+} // namespace
+
+TEST_CASE("graph_memory: a graph keeps what it was captured with, while other streams allocate and free") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        weir::device_pool pool;
+        void* const out = pool.allocate(s, 1 * MiB);
+        void* reused = nullptr;
+        {
+            weir::graph_memory memory(pool);
+            recording graph(s);
+            void* const a = memory.allocate(s, 1 * MiB);
+            fill(a, 3, 1 * MiB, s);
+            copy(out, a, 1 * MiB, s);
+            memory.deallocate(s, a, 1 * MiB);
+            reused = memory.allocate(s, 1 * MiB); // in order on s, at each launch
+            CHECK(reused == a);
+            fill(reused, 4, 1 * MiB, s);
+            memory.deallocate(s, reused, 1 * MiB);
+            graph.end();
+            CHECK(memory.in_use_bytes() == 0);
+            CHECK(memory.reserved_bytes() >= 1 * MiB);
+            for (int i = 0; i < 5; ++i) {
+                fill(out, 0, 1 * MiB, s);
+                graph.launch(s);
+                void* const theirs = pool.allocate(other, 1 * MiB); // never the graph's
+                CHECK(theirs != a);
+                fill(theirs, 9, 1 * MiB, other);
+                pool.deallocate(other, theirs, 1 * MiB);
+                drain(s);
+                CHECK(first_byte(out) == 3);
+            }
+            CHECK(pool.in_use_bytes() >= 2 * MiB);
+        }
+        CHECK(pool.in_use_bytes() == 1 * MiB);
+        pool.deallocate(s, out, 1 * MiB);
+        drain(s);
+        drain(other);
+    });
+}
+
+TEST_CASE("graph_memory: what one stream of a capture frees goes to no other one") {
+    support::every_schedule([] {
+        support::scoped_stream const s, t;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        cudaEvent_t fork = nullptr;
+        cudaEvent_t join = nullptr;
+        check(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        check(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        {
+            recording graph(s);
+            check(cudaEventRecord(fork, s), "cudaEventRecord");
+            check(cudaStreamWaitEvent(t, fork, 0), "cudaStreamWaitEvent");
+            void* const a = memory.allocate(s, 64 * KiB);
+            fill(a, 1, 64 * KiB, s);
+            memory.deallocate(s, a, 64 * KiB);
+            void* const b = memory.allocate(t, 64 * KiB); // runs beside it
+            CHECK(b != a);
+            fill(b, 2, 64 * KiB, t);
+            memory.deallocate(t, b, 64 * KiB);
+            CHECK(memory.allocate(s, 64 * KiB) == a);
+            CHECK(memory.allocate(t, 64 * KiB) == b);
+            memory.deallocate(s, a, 64 * KiB);
+            memory.deallocate(t, b, 64 * KiB);
+            check(cudaEventRecord(join, t), "cudaEventRecord");
+            check(cudaStreamWaitEvent(s, join, 0), "cudaStreamWaitEvent");
+            graph.end();
+            graph.launch(s);
+            drain(s);
+        }
+        memory.release(s);
+        CHECK(pool.in_use_bytes() == 0);
+        check(cudaEventDestroy(fork), "cudaEventDestroy");
+        check(cudaEventDestroy(join), "cudaEventDestroy");
+        drain(s);
+    });
+}
+
+TEST_CASE("graph_memory: released on the stream of the last launch, it is reused in order and nothing waits") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        void* kept = nullptr;
+        for (int round = 0; round < 3; ++round) { // one capture after the other
+            {
+                recording graph(s);
+                kept = memory.allocate(s, 3 * MiB);
+                fill(kept, round, 3 * MiB, s);
+                memory.deallocate(s, kept, 3 * MiB);
+                graph.end();
+                graph.launch(s);
+            }
+            memory.release(s);
+            CHECK(memory.reserved_bytes() == 0);
+            CHECK(pool.in_use_bytes() == 0);
+            void* const next = pool.allocate(s, 3 * MiB);
+            fill(next, 7, 3 * MiB, s);
+            pool.deallocate(s, next, 3 * MiB);
+        }
+        drain(s);
+    });
+}
+
+TEST_CASE("graph_memory: containers live in it, and blocks of the pool may end in the capture") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        void* const before = pool.allocate(s, 5 * MiB);
+        fill(before, 6, 5 * MiB, s);
+        drain(s);
+        std::size_t const in_use = pool.in_use_bytes();
+        {
+            weir::graph_memory memory(pool);
+            {
+                recording graph(s);
+                {
+                    weir::device_vector<int> xs(memory, s, 1000);
+                    xs.zero_async();
+                    xs.resize(200000);
+                    copy(xs.data(), before, 4 * KiB, s);
+                }
+                memory.deallocate(s, before, 5 * MiB);
+                graph.end();
+                graph.launch(s);
+                graph.launch(s);
+            }
+            CHECK(pool.in_use_bytes() >= in_use); // the block of the pool, too
+        } // waits for the launches
+        CHECK(pool.in_use_bytes() == 0);
+        pool.trim();
+        CHECK(pool.reserved_bytes() == 0);
+    });
+}
+
+TEST_CASE("graph_memory: what is freed after the capture waits for the release") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        weir::device_pool pool(weir::pool_options{}.limit(2 * MiB));
+        weir::graph_memory memory(pool);
+        {
+            recording graph(s);
+            weir::device_vector<int> xs(memory, s, 1000);
+            xs.zero_async();
+            graph.end();
+            graph.launch(s);
+        } // the vector ends first, on a stream that captures nothing
+        CHECK(memory.in_use_bytes() == 0);
+        CHECK(memory.reserved_bytes() > 0);
+        memory.release(s);
+        void* const next = pool.allocate(other, 1 * MiB); // what the launch wrote, after it
+        fill(next, 1, 1 * MiB, other);
+        pool.deallocate(other, next, 1 * MiB);
+        drain(s);
+        drain(other);
+    });
+}
+
+TEST_CASE("graph_memory: other streams and other captures are refused, and say what to do") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 256)),
+                             doctest::Contains("allocate from its pool instead, or begin the capture first"), weir::usage_error);
+        CHECK_THROWS_AS(static_cast<void>(memory.allocate_sync(256)), weir::usage_error);
+        {
+            recording graph(s);
+            CHECK_THROWS_AS(static_cast<void>(memory.allocate(s, 256, 3)), weir::usage_error);
+            CHECK(memory.allocate(s, 0) == nullptr);
+            CHECK_THROWS_AS(static_cast<void>(pool.allocate(s, 256)), weir::usage_error);
+            void* const a = memory.allocate(s, 256);
+            CHECK(memory.owns(a));
+            CHECK_FALSE(pool.owns(nullptr));
+            CHECK_THROWS_WITH_AS(memory.release(s), doctest::Contains("end the capture first"), weir::usage_error);
+            memory.deallocate(s, a, 256);
+            memory.deallocate(s, nullptr, 256);
+            graph.end();
+        }
+        {
+            recording another(s);
+            CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 256)), doctest::Contains("make one for each graph"),
+                                 weir::usage_error);
+            another.end();
+        }
+        CHECK(std::string(memory.report()).find("0 B in use in 0 blocks, 2 MiB reserved in 1 chunk") != std::string::npos);
+    });
+}
+
+TEST_CASE("graph_memory: a pool without room refuses, and the capture goes on") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool(weir::pool_options{}.limit(8 * MiB));
+        weir::graph_memory memory(pool);
+        support::capture graph(s);
+        CHECK(memory.try_allocate(s, 9 * MiB) == nullptr);
+        CHECK(memory.try_allocate(s, SIZE_MAX - 5) == nullptr);
+        CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 9 * MiB)), doctest::Contains("its pool refuses"),
+                             weir::out_of_memory);
+        CHECK(memory.try_allocate(s, 4 * MiB) != nullptr);
+        CHECK(graph.unbroken());
+        memory.release(s); // with a block still out
+        CHECK(memory.in_use_bytes() == 0);
+        drain(s);
+    });
+}
+
+TEST_CASE("graph_memory: blocks that are still out at the end are reported") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        std::string const said = support::standard_error_of([&] {
+            weir::graph_memory memory(pool);
+            support::capture graph(s);
+            static_cast<void>(memory.allocate(s, 1000));
+            CHECK(graph.unbroken());
+        });
+        CHECK(said.find("pool 'graph memory' ends with 1024 bytes in 1 block still handed out") != std::string::npos);
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("graph_memory: whatever call fails, nothing is lost") {
+    struct state {
+        support::scoped_stream s;
+        weir::device_pool pool;
+        memory_of memory{pool};
+        void* a = nullptr;
+        void* b = nullptr;
+    };
+    auto const runs = support::fault_sweep(
+        [] {
+            auto x = std::make_unique<state>();
+            check(cudaStreamBeginCapture(x->s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+            return x;
+        },
+        [](state& x) {
+            x.a = x.memory.try_allocate(x.s, 3 * MiB);
+            x.b = x.memory.try_allocate(x.s, 64 * KiB);
+            x.memory.deallocate(x.s, x.a, 3 * MiB);
+            x.a = nullptr;
+            x.a = x.memory.try_allocate(x.s, 3 * MiB);
+        },
+        [](state& x, support::struck const& fault) {
+            cudaGraph_t graph = nullptr;
+            static_cast<void>(cudaStreamEndCapture(x.s, &graph));
+            static_cast<void>(cudaGetLastError());
+            if (graph)
+                static_cast<void>(cudaGraphDestroy(graph));
+            for (auto const& [p, bytes] : {std::pair<void*, std::size_t>{x.a, 3 * MiB}, {x.b, 64 * KiB}})
+                x.memory.deallocate(x.s, p, bytes);
+            if (fault.for_ever)
+                return;
+            x.memory.release(x.s);
+            CHECK(x.pool.in_use_bytes() == 0);
+            x.pool.settle();
+            x.pool.trim();
+            CHECK(x.pool.reserved_bytes() == 0);
+        });
+    CHECK(runs >= 20);
+}
+#endif
