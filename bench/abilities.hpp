@@ -25,6 +25,8 @@ inline constexpr unsigned in_flight = 32;
 inline constexpr unsigned come_and_go = 64;
 /// Dozens of pools fit beside one another.
 inline constexpr unsigned side_by_side = 128;
+/// It gives its memory up and gets it back at the same addresses. No pool but weir's is asked.
+inline constexpr unsigned suspends = 256;
 /// What a pool for any program is able to do.
 inline constexpr unsigned everything =
     many_threads | any_stream | bulk | millions | on_device | in_flight | come_and_go | side_by_side;

@@ -226,6 +226,7 @@ void handover();
 void kernels();
 void streams();
 void growth();
+void suspension();
 void live_blocks();
 void side_by_side_pools();
 void traces();

@@ -126,6 +126,7 @@ int main(int argc, char** argv) {
     kernels();
     streams();
     growth();
+    suspension();
     live_blocks();
     side_by_side_pools();
     traces();

@@ -36,13 +36,14 @@ QUESTIONS = {
     "live_blocks": "Replacing one of many live blocks of 512 B to 4 KiB: ns a call",
     "side_by_side": "Pairs of 4 KiB on 64 pools in turn: ns a pair",
     "traces": "Traces of real programs at full speed: ns a call",
+    "suspension": "Giving 16 GiB up and getting them back: ns for all",
 }
 PEER = "cudaMallocAsync"  # what no pool of weir's may be slower than; its driver_pool is the same thing
 COUNTERS = {  # and what stands behind the figure
     "device_MiB": "MiB of device memory", "host_B_per_block": "host B a block", "host_B_half_freed": "with half freed",
     "host_B_per_stream": "host B a stream", "host_KiB_per_pool": "host KiB a pool", "destroy_ms": "ms to destroy",
     "percent_over_bare": "% over no allocation", "percent_slower": "% slower than early", "cold_ns": "ns cold",
-    "Mcalls_per_s": "million a second"}
+    "Mcalls_per_s": "million a second", "percent_of_link": "% of the link's speed"}
 LESS_IS_BETTER = ("device_MiB", "host_B_per_block", "host_B_half_freed", "host_B_per_stream", "host_KiB_per_pool",
                   "destroy_ms", "percent_over_bare", "cold_ns")
 SHARE = "WEIR_BENCH_SHARE is spent"  # what the harness says of a repetition that it left out

@@ -27,6 +27,7 @@ public:
     explicit plain(Arguments... arguments) : pool_(arguments...) {}
     void* allocate(cudaStream_t stream, std::size_t bytes) { return pool_.allocate(stream, bytes); }
     void deallocate(cudaStream_t stream, void* p, std::size_t bytes) { pool_.deallocate(stream, p, bytes); }
+    Pool& inner() noexcept { return pool_; }
 
 private:
     Pool pool_;
@@ -37,7 +38,7 @@ using device_placement = weir::recipe::general_placement;
 
 struct device_pool : plain<weir::device_pool> {
     static constexpr char const* name = "weir::device_pool";
-    static constexpr unsigned able = everything;
+    static constexpr unsigned able = everything | suspends;
 };
 
 struct promised_device_pool : plain<weir::promised_device_pool> {

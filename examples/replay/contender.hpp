@@ -101,6 +101,7 @@ struct contender {
 std::vector<contender> const& contenders();
 
 std::unique_ptr<session> open_device_pool(std::size_t limit_bytes);
+std::unique_ptr<session> open_compact_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_driver_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_cuda_malloc(std::size_t limit_bytes);

@@ -7,6 +7,7 @@ std::vector<contender> const& contenders() {
     static std::vector<contender> const all{
         {"device_pool", "weir's recipe for device memory: bins and best fit over mapped pages, stream-ordered",
          open_device_pool},
+        {"compact_pool", "weir's recipe with the smallest footprint: mapped page by page", open_compact_pool},
         {"composed_pool",
          "composed in examples/replay/composed_pool.hpp: best fit alone, in chunks of 64 MiB",
          open_composed_pool},

@@ -61,6 +61,11 @@ std::unique_ptr<session> open_device_pool(std::size_t limit_bytes) {
         weir::pool_options{}.limit(limit_bytes).name("device_pool"));
 }
 
+std::unique_ptr<session> open_compact_pool(std::size_t limit_bytes) {
+    return std::make_unique<pool_over_upstream<weir::compact_device_pool>>(
+        weir::pool_options{}.limit(limit_bytes).name("compact_pool"));
+}
+
 std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes) {
     return std::make_unique<pool_over_upstream<composed_pool>>(
         weir::pool_options{}.limit(limit_bytes).name("composed_pool"));

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Build: part of weir-bench; needs weir, the CUDA runtime (or the simulated device) and Google Benchmark.
+//
+// How long does a pool of 16 GiB take to give its memory up, and to get it back? Nanoseconds for all of it, of a pool with
+// 16 blocks of 1 GiB. 'discard' saves nothing; 'pinned' copies what the blocks hold to a pinned pool and back, whose memory
+// is page-locked already. The counter percent_of_link says how much of what plain copies of 1 GiB reach that is.
+
+#include "harness.hpp"
+
+#include <stdexcept>
+#include <vector>
+#include <weir/recipes.hpp>
+
+namespace weir_bench {
+
+namespace {
+
+// Nanoseconds that the link takes for a byte, by plain copies.
+double link_ns(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind) {
+    own_stream const stream;
+    double best = 0;
+    for (int i = 0; i < 4; ++i) {
+        clock::time_point const start = clock::now();
+        weir::check(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
+        stream.drain();
+        double const ns = std::chrono::duration<double, std::nano>(clock::now() - start).count() / static_cast<double>(bytes);
+        best = i == 0 || ns < best ? ns : best;
+    }
+    return best;
+}
+
+class up_and_back {
+public:
+    up_and_back(bool is_the_way_back_timed, bool saves) : is_the_way_back_timed_(is_the_way_back_timed), saves_(saves) {}
+
+    template <class Pool>
+    double operator()(type_of<Pool>, benchmark::State& state) const {
+        if constexpr ((Pool::able & suspends) != 0)
+            return measure<Pool>(state);
+        else
+            throw std::logic_error("this pool does not suspend, and is not asked");
+    }
+
+private:
+    template <class Pool>
+    double measure(benchmark::State& state) const {
+        static weir::pinned_pool keep; // locked once, and kept
+        std::size_t const block_bytes = count(std::size_t{1} << 30, std::size_t{4} << 20);
+        std::size_t const blocks_in_all = 16;
+        own_stream const stream;
+        Pool pool;
+        std::vector<void*> blocks(blocks_in_all);
+        for (void*& p : blocks) {
+            p = pool.allocate(stream, block_bytes);
+            weir::check(cudaMemsetAsync(p, 1, block_bytes, stream), "cudaMemsetAsync");
+        }
+        stream.drain();
+        double ns_a_byte = 0;
+        if (saves_) {
+            void* const host = keep.allocate_sync(block_bytes);
+            ns_a_byte = is_the_way_back_timed_ ? link_ns(blocks[0], host, block_bytes, cudaMemcpyHostToDevice)
+                                              : link_ns(host, blocks[0], block_bytes, cudaMemcpyDeviceToHost);
+            keep.deallocate_sync(host, block_bytes);
+            pool.inner().suspend(keep); // locks what is not yet
+            pool.inner().resume();
+        }
+        clock::time_point const start = clock::now();
+        if (saves_)
+            pool.inner().suspend(keep);
+        else
+            pool.inner().suspend();
+        clock::time_point const given = clock::now();
+        pool.inner().resume();
+        clock::time_point const back = clock::now();
+        for (void* p : blocks)
+            pool.deallocate(stream, p, block_bytes);
+        stream.drain();
+        double const ns =
+            std::chrono::duration<double, std::nano>(is_the_way_back_timed_ ? back - given : given - start).count();
+        if (is_smoke())
+            keep.trim();
+        if (saves_)
+            state.counters["percent_of_link"] = 100 * ns_a_byte * static_cast<double>(block_bytes * blocks_in_all) / ns;
+        return ns;
+    }
+
+    bool is_the_way_back_timed_;
+    bool saves_;
+};
+
+} // namespace
+
+void suspension() {
+    ask("suspension/discard_16_GiB", suspends, up_and_back{false, false});
+    ask("suspension/resume_16_GiB", suspends, up_and_back{true, false});
+    ask("suspension/save_16_GiB_pinned", suspends, up_and_back{false, true});
+    ask("suspension/restore_16_GiB_pinned", suspends, up_and_back{true, true});
+}
+
+} // namespace weir_bench
