@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 #include <weir/recipes.hpp>
 
@@ -25,6 +26,9 @@ public:
     virtual void used_on(void* p, weir::stream_ref stream) = 0;
     virtual std::size_t trim(std::size_t keep_bytes) = 0;
     virtual void settle() = 0;
+    /// False: the pool cannot.
+    virtual bool suspend() = 0;
+    virtual void resume() = 0;
     virtual bool owns(void const* p) = 0;
     virtual weir::memory_report facts() = 0;
     /// What the pool counts for a block.
@@ -56,6 +60,15 @@ public:
     void used_on(void* p, weir::stream_ref stream) override { pool_.used_on(p, stream); }
     std::size_t trim(std::size_t keep_bytes) override { return pool_.trim(keep_bytes); }
     void settle() override { pool_.settle(); }
+    bool suspend() override {
+        if constexpr (can_suspend<Pool>::value)
+            pool_.suspend();
+        return can_suspend<Pool>::value;
+    }
+    void resume() override {
+        if constexpr (can_suspend<Pool>::value)
+            pool_.resume();
+    }
     bool owns(void const* p) override { return pool_.owns(p); }
     weir::memory_report facts() override { return pool_.facts(); }
     std::size_t rounded(std::size_t bytes, std::size_t alignment) const override {
@@ -68,6 +81,11 @@ private:
     struct is_guarded : std::false_type {};
     template <class P>
     struct is_guarded<weir::layer::guard<P>> : std::true_type {};
+
+    template <class P, class = void>
+    struct can_suspend : std::false_type {};
+    template <class P>
+    struct can_suspend<P, std::void_t<decltype(std::declval<P&>().suspend())>> : std::true_type {};
 
     Pool pool_;
 };

@@ -185,9 +185,43 @@ private:
                 // What the pool says of itself holds while no other thread is inside it.
                 if (--inside_ == 0 && die.chance(20))
                     compare_facts();
+                if (inside_ == 0 && die.chance(2))
+                    suspend();
             }
             device::yield();
         }
+    }
+
+    // With no other thread inside, and none to come in: the lock is held. What is armed may strike anywhere in it. Nothing is
+    // saved: that reads what lies between the blocks, which the simulator takes for a use of freed ones.
+    void suspend() {
+        bool suspended = false;
+        for (int tries = 0; tries < 64; ++tries) {
+            try {
+                suspended = pool_->suspend();
+                break;
+            } catch (weir::cuda_error const&) {
+            } catch (weir::out_of_memory const&) {
+            }
+        }
+        if (!suspended)
+            return;
+        say("suspended");
+        if (pool_->try_allocate(weir::on_host, 256, 256) != nullptr)
+            result_.complaints.push_back("a suspended pool hands out");
+        bool back = false;
+        for (int tries = 0; tries < 64 && !back; ++tries) {
+            try {
+                pool_->resume();
+                back = true;
+            } catch (weir::cuda_error const&) {
+            } catch (weir::out_of_memory const&) { // what a fault of cuMemCreate is told as
+            }
+        }
+        if (!back)
+            result_.complaints.push_back("a pool does not resume");
+        for (block const& each : blocks_) // to the simulator it is other memory
+            device::note_allocate_host(each.p, each.bytes);
     }
 
     void step(dice& die) {
