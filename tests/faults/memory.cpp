@@ -136,8 +136,6 @@ TEST_CASE("memory: after_event keeps what was stranded, or counts it as lost") {
     CHECK(rule.used().blocks == 0);
 }
 
-#endif
-
 TEST_CASE("memory: a pool with holes grows in place or throws, whatever host memory is left") {
     using pages = weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>;
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
@@ -173,3 +171,5 @@ TEST_CASE("memory: a pool with holes grows in place or throws, whatever host mem
     }
     CHECK(failures > 4);
 }
+
+#endif
