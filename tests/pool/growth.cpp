@@ -120,8 +120,8 @@ TEST_CASE("growth: by_holes has three sizes of chunks, and the first of them say
         CHECK(chunks::piece(held, weir::holes::now) == growth::paged<512, 2 * MiB, 32 * MiB>::piece(held));
     }
     CHECK(growth::by_holes<>::piece(0, weir::holes::never) == 8 * MiB);
-    CHECK(growth::by_holes<>::piece(0, weir::holes::earlier) == 4 * MiB);
-    CHECK(growth::by_holes<>::piece(0, weir::holes::now) == 2 * MiB);
+    CHECK(growth::by_holes<>::piece(0, weir::holes::earlier) == 8 * MiB);
+    CHECK(growth::by_holes<>::piece(0, weir::holes::now) == 4 * MiB);
 }
 
 TEST_CASE("growth: paged holds little more than is needed, in a number of chunks that stays small") {
