@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <memory>
 #include <random>
+#include <set>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
@@ -263,6 +264,41 @@ TEST_CASE("supply: trim gives back every chunk that is wholly free, and with not
     });
 }
 
+TEST_CASE("supply: with one block of a hundred live, trim gives nearly every page back that none of them lies in") {
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    for (unsigned seed = 1; seed <= 5; ++seed) {
+        CAPTURE(seed);
+        mapped_pool pool; // chunks of a page: what is larger goes back as a whole or not at all
+        std::mt19937 draw(seed);
+        std::vector<block> blocks;
+        for (int i = 0; i < 6000; ++i)
+            blocks.push_back(take(pool, s, 128 * KiB));
+        std::size_t const held = pool.reserved_bytes();
+        std::set<std::uintptr_t> used; // pages
+        for (block& each : blocks) {
+            if (draw() % 100 == 0) {
+                auto const at = reinterpret_cast<std::uintptr_t>(each.p);
+                for (std::uintptr_t page = at / (2 * MiB); page <= (at + each.bytes - 1) / (2 * MiB); ++page)
+                    used.insert(page);
+            } else {
+                give(pool, s, std::exchange(each, block{}));
+            }
+        }
+        drain(s);
+        std::size_t const unused = held - used.size() * 2 * MiB;
+        REQUIRE(unused > held / 2);
+        CHECK(pool.trim() >= unused / 100 * 95);
+        for (block const& each : blocks)
+            if (each.p)
+                give(pool, s, each);
+        drain(s);
+        pool.settle(); // what a stream freed last is its own until then
+        pool.trim();
+        CHECK(pool.reserved_bytes() == 0);
+    }
+}
+
 TEST_CASE("supply: a limit holds, and all of it can be used") {
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -449,7 +485,7 @@ TEST_CASE("supply: chunks are large while a pool only fills, and small once what
     CHECK(large.p);
     CHECK(pool.reserved_bytes() <= held + 32 * MiB);
     CHECK(simulated_cuda::calls("cuMemCreate") >= before + 4);
-    // What is got from now on goes back page by page.
+    // What was got since goes back.
     give(pool, s, large);
     drain(s);
     pool.trim();
