@@ -52,8 +52,8 @@ TEST_CASE("capture: require_no_capture refuses a captured stream with a sentence
         CHECK_NOTHROW(weir::require_no_capture(s));
         support::capture graph(s);
         std::string const sentence = support::sentence_of<weir::usage_error>([&] { weir::require_no_capture(s); });
-        CHECK_SAYS(sentence, "on a stream that is being captured into a graph; do it before the capture begins, or use "
-                             "driver_pool");
+        CHECK_SAYS(sentence, "on a stream that is being captured into a graph; do it before the capture begins, or allocate "
+                             "from a weir::graph_memory of the pool");
         CHECK_NOTHROW(weir::require_no_capture(other));
         CHECK_NOTHROW(weir::require_no_capture(weir::on_host));
         CHECK(graph.unbroken());
