@@ -6,7 +6,8 @@
 // Keeps a ledger of the blocks that are live and holds every free against it: a block that was never handed out
 // here, one that was freed before, an address inside a block, a size or an alignment that is not the allocation's.
 // A wrong free is said in a sentence and goes no further, so the pool stays sound; where only the size or the
-// alignment is wrong the block is freed with the right ones. The recipes wear this layer in debug builds.
+// alignment is wrong the block is freed with the right ones. The recipes wear this layer in debug builds. An out_of_memory
+// names the largest live blocks.
 //
 // invariant: the wrapped pool sees frees of live blocks only, with the size and alignment that they were
 //            allocated with.
