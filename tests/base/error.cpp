@@ -53,6 +53,26 @@ TEST_CASE("error: out_of_memory carries what was asked, the pool's state and the
           "(in use 1000, reserved 2000, limit 3000, largest free 400)");
 }
 
+TEST_CASE("error: out_of_memory says what is left on the device and who has the most, where that is known") {
+    out_of_memory const plain(1, report(), "x");
+    CHECK(plain.device_free_bytes() == SIZE_MAX);
+    CHECK(plain.largest_live().empty());
+    memory_report facts = report();
+    facts.device_free_bytes = 123;
+    facts.largest_live.offer({reinterpret_cast<void const*>(0x1000), 64});
+    facts.largest_live.offer({reinterpret_cast<void const*>(0x7f00), 900});
+    out_of_memory const error(4096, facts, "the limit leaves no room; free something");
+    CHECK(error.device_free_bytes() == 123);
+    REQUIRE(error.largest_live().size() == 2);
+    CHECK(error.largest_live()[0].bytes == 900);
+    CHECK(std::string(error.what()) ==
+          "weir: out of memory: pool 'frames' cannot hand out 4096 bytes: the limit leaves no room; free something "
+          "(in use 1000, reserved 2000, limit 3000, largest free 400, free on the device 123); the largest live blocks: "
+          "900 bytes at 0x7f00, 64 bytes at 0x1000");
+    facts.device_free_bytes = 0;
+    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0)") != std::string::npos);
+}
+
 TEST_CASE("error: out_of_memory says when there is no limit") {
     memory_report facts = report();
     facts.limit_bytes = SIZE_MAX;

@@ -48,6 +48,7 @@ struct rich : plain {
     std::size_t trim(std::size_t keep_bytes) { return trimmed = keep_bytes; }
     void settle() { ++settled; }
     void used_on(void* p, int stream) { used = {p, stream}; }
+    void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 14; }
     int first_ = 0;
     std::string second_;
     std::size_t trimmed = 99;
@@ -136,6 +137,14 @@ TEST_CASE("layered: is made from what makes its pool, and from nothing else") {
     CHECK_FALSE(std::is_constructible_v<layer<greedy>, layer<greedy>&>);
     CHECK_FALSE(std::is_constructible_v<layer<greedy>, layer<greedy> const&>);
     CHECK_FALSE(std::is_constructible_v<layer<greedy>, layer<greedy>>);
+}
+
+TEST_CASE("layered: what the pool can tell of itself passes through any number of layers") {
+    layer<layer<rich>> const pool;
+    CHECK(pool.examined().device_free_bytes == 14);
+    CHECK(pool.full_report() == "rich report, 14 B free on the device");
+    CHECK(layer<layer<plain>>().examined().device_free_bytes == SIZE_MAX);
+    static_assert(weir::can_examine<layer<layer<rich>>>::value && !weir::can_examine<layer<plain>>::value);
 }
 
 TEST_CASE("layered: or stands on a pool that lives elsewhere") {

@@ -77,6 +77,17 @@ TEST_CASE("report_text: a report is one line with every fact") {
     CHECK(said.find(", limit none, 3 KiB not handed out again") != std::string::npos);
 }
 
+TEST_CASE("report_text: a full report adds what is left on the device, and a line a block") {
+    weir::memory_report facts;
+    CHECK(weir::full_report_text("pool 'x'", facts) == "pool 'x'");
+    facts.device_free_bytes = 3 * MiB;
+    CHECK(weir::full_report_text("pool 'x'", facts) == "pool 'x', 3 MiB free on the device");
+    facts.largest_live.offer({reinterpret_cast<void const*>(0x1000), 64});
+    facts.largest_live.offer({reinterpret_cast<void const*>(0x7f00), 2 * MiB});
+    CHECK(weir::full_report_text("pool 'x'", facts) == "pool 'x', 3 MiB free on the device; the largest live blocks:\n"
+                                                       "  2 MiB at 0x7f00\n  64 B at 0x1000");
+}
+
 TEST_CASE("report_text: a refusal says what is in the way and what to do") {
     CHECK(weir::refusal_text(0, false, 0, "device") ==
           "no block of this pool can have that size and alignment; ask for less");

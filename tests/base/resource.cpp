@@ -54,6 +54,22 @@ public:
     std::vector<void*> freed;
 };
 
+// Tells more where it is asked for more.
+struct talkative : weir::resource<talkative> {
+    static constexpr std::size_t default_alignment = 64;
+    void* try_allocate(stream_or_host, std::size_t bytes, std::size_t) { return bytes > 100 ? nullptr : this; }
+    void deallocate(stream_or_host, void*, std::size_t, std::size_t) noexcept {}
+    weir::memory_report facts() const { return {}; }
+    std::string refusal(std::size_t, std::size_t) const { return "no"; }
+    std::string report() const { return "talkative"; }
+    void examine(weir::memory_report& now) const noexcept {
+        ++asked;
+        now.device_free_bytes = 5;
+        now.largest_live.offer({this, 9});
+    }
+    mutable int asked = 0;
+};
+
 } // namespace
 
 static_assert(noexcept(std::declval<bounded&>().deallocate_sync(nullptr, 1)));
@@ -109,6 +125,27 @@ TEST_CASE("resource: no room is an out_of_memory with the pool's facts and its r
         }
     }
     CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(101)), std::bad_alloc);
+}
+
+TEST_CASE("resource: a pool that can tell more is asked for it after a refusal, and for a full report, and else never") {
+    talkative pool;
+    static_cast<void>(pool.allocate(7, 100));
+    static_cast<void>(pool.facts());
+    CHECK(pool.asked == 0);
+    try {
+        static_cast<void>(pool.allocate(7, 101));
+        FAIL_CHECK("nothing was thrown");
+    } catch (weir::out_of_memory const& error) {
+        CHECK(error.device_free_bytes() == 5);
+        REQUIRE(error.largest_live().size() == 1);
+        CHECK(error.largest_live()[0].bytes == 9);
+    }
+    CHECK(pool.asked == 1);
+    CHECK(pool.examined().device_free_bytes == 5);
+    std::string const said = pool.full_report();
+    CHECK(said.find("talkative, 5 B free on the device; the largest live blocks:\n  9 B at 0x") == 0);
+    CHECK(bounded().examined().name == "bounded");
+    CHECK(bounded().examined().largest_live.empty());
 }
 
 TEST_CASE("resource: other errors pass through as they are") {

@@ -200,6 +200,25 @@ TEST_CASE("fallback: nests for more than two, and stands on pools that live else
     CHECK(&fixed.first() == &two);
 }
 
+TEST_CASE("fallback: tells what either pool can, and of the device's bytes what the first says") {
+    struct telling : counting_pool<> {
+        telling(std::size_t left, std::size_t bytes) : counting_pool<>(std::size_t{100}), left_(left), bytes_(bytes) {}
+        void examine(weir::memory_report& now) const noexcept {
+            now.device_free_bytes = left_;
+            now.largest_live.offer({this, bytes_});
+        }
+        std::size_t left_, bytes_;
+    };
+    telling a(5, 50), b(6, 60);
+    counting_pool<> silent;
+    weir::memory_report const now = fallback<telling&, telling&>(a, b).examined();
+    CHECK(now.device_free_bytes == 5);
+    REQUIRE(now.largest_live.size() == 2);
+    CHECK(now.largest_live[0].bytes == 60);
+    CHECK(fallback<counting_pool<>&, telling&>(silent, b).examined().device_free_bytes == 6);
+    CHECK(fallback<counting_pool<>&, counting_pool<>&>(silent, silent).examined().device_free_bytes == SIZE_MAX);
+}
+
 TEST_CASE("fallback: threads share it, and every block finds its way home") {
     both pool(std::size_t{5000}, SIZE_MAX);
     std::vector<std::thread> crew;

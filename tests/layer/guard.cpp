@@ -166,6 +166,31 @@ TEST_CASE("guard: 'used_on' of a block that is not live is refused, and the pool
     here.pool.used_on(nullptr, cudaStreamLegacy); // nothing
 }
 
+TEST_CASE("guard: an out_of_memory names the ten largest live blocks, and so does a full report") {
+    guarded pool(std::size_t{100'000}, "full");
+    std::vector<void*> live;
+    for (std::size_t i = 1; i <= 12; ++i)
+        live.push_back(pool.allocate(on_host, 16 * i));
+    pool.deallocate(on_host, live[11], 16 * 12);
+    live[11] = pool.allocate(on_host, 16); // perhaps at the same address: its bytes are the new ones
+    try {
+        static_cast<void>(pool.allocate(on_host, 200'000));
+        FAIL_CHECK("nothing was thrown");
+    } catch (weir::out_of_memory const& error) {
+        REQUIRE(error.largest_live().size() == 10);
+        for (std::size_t i = 0; i < 10; ++i) {
+            CHECK(error.largest_live()[i].bytes == 16 * (11 - i));
+            CHECK(error.largest_live()[i].address == live[10 - i]);
+        }
+        CHECK_SAYS(error.what(), "; the largest live blocks: 176 bytes at " + address(live[10]) + ", 160 bytes at ");
+    }
+    CHECK(pool.facts().largest_live.empty()); // a question that costs
+    CHECK(pool.examined().largest_live.size() == 10);
+    for (std::size_t i = 0; i < 12; ++i)
+        pool.deallocate(on_host, live[i], i == 11 ? 16 : 16 * (i + 1));
+    CHECK(pool.examined().largest_live.empty());
+}
+
 TEST_CASE("guard: by default the sentence goes to standard error") {
     guarded pool;
     int local = 0;

@@ -7,13 +7,17 @@
 #include <doctest/doctest.h>
 #include <random>
 #include <support/counting_pool.hpp>
+#include <support/failing_new.hpp>
+#include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/layer/guard.hpp>
 #include <weir/layer/statistics.hpp>
 
 using support::counting_pool;
+using weir::MiB;
 using weir::on_host;
 using counted = weir::layer::statistics<counting_pool<>>;
 
@@ -97,6 +101,63 @@ TEST_CASE("statistics: reset_peaks starts a new measurement and touches nothing 
     CHECK(pool.peak_bytes() == 30);
     pool.deallocate(on_host, b, 10);
     pool.deallocate(on_host, c, 20);
+}
+
+TEST_CASE("statistics: lists large blocks, so that an out_of_memory names the largest") {
+    weir::layer::statistics<counting_pool<>> pool(64 * MiB);
+    std::size_t const least = decltype(pool)::least_listed_bytes;
+    void* const small = pool.allocate(on_host, least - 1);
+    void* const a = pool.allocate(on_host, least);
+    void* const b = pool.allocate(on_host, 3 * MiB);
+    void* const c = pool.allocate(on_host, 5 * MiB);
+    CHECK(pool.examined().largest_live.size() == 3);
+    pool.deallocate(on_host, c, 5 * MiB);
+    try {
+        static_cast<void>(pool.allocate(on_host, 100 * MiB));
+        FAIL_CHECK("nothing was thrown");
+    } catch (weir::out_of_memory const& error) {
+        REQUIRE(error.largest_live().size() == 2);
+        CHECK(error.largest_live()[0].address == b);
+        CHECK(error.largest_live()[0].bytes == 3 * MiB);
+        CHECK(error.largest_live()[1].address == a);
+        CHECK_SAYS(error.what(), "; the largest live blocks: 3145728 bytes at 0x");
+    }
+    pool.deallocate(on_host, a, least);
+    pool.deallocate(on_host, b, 3 * MiB);
+    pool.deallocate(on_host, small, least - 1);
+    CHECK(pool.examined().largest_live.empty());
+}
+
+TEST_CASE("statistics: what a layer below lists as well is there once") {
+    weir::layer::statistics<weir::layer::guard<counting_pool<>>> pool;
+    void* const a = pool.allocate(on_host, 2 * MiB);
+    void* const b = pool.allocate(on_host, 100);
+    weir::largest_blocks const list = pool.examined().largest_live;
+    REQUIRE(list.size() == 2);
+    CHECK(list[0].address == a);
+    CHECK(list[1].address == b);
+    pool.deallocate(on_host, a, 2 * MiB);
+    pool.deallocate(on_host, b, 100);
+}
+
+TEST_CASE("statistics: without host memory a block is handed out and counted, and not listed") {
+    if (!support::host_memory_can_fail)
+        return;
+    struct one_block : counting_pool<> { // needs no memory of the host's
+        void* try_allocate(weir::stream_ref, std::size_t, std::size_t = default_alignment) { return this; }
+        void deallocate(weir::stream_ref, void*, std::size_t, std::size_t = default_alignment) noexcept {}
+    };
+    weir::layer::statistics<one_block> pool;
+    void* p = nullptr;
+    {
+        support::failing_new const none(0);
+        p = pool.allocate(on_host, 2 * MiB);
+    }
+    CHECK(p != nullptr);
+    CHECK(pool.current_bytes() == 2 * MiB);
+    CHECK(pool.examined().largest_live.empty());
+    pool.deallocate(on_host, p, 2 * MiB);
+    CHECK(pool.current_bytes() == 0);
 }
 
 TEST_CASE("statistics: agrees with a model over random calls") {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <random>
+#include <reuse/stage.hpp>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
@@ -39,6 +40,7 @@
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/span.hpp>
+#include <weir/upstream/virtual_memory.hpp>
 
 using support::recorded_upstream;
 using support::sentence_of;
@@ -82,6 +84,15 @@ struct full_placement : placement::best_fit<> {
     }
     int adds = 0;
 };
+
+template <class Pool>
+struct upstream_type;
+template <class Upstream, class Placement, class Reuse, class Growth>
+struct upstream_type<weir::pool<Upstream, Placement, Reuse, Growth>> {
+    using type = Upstream;
+};
+template <class Pool>
+using upstream_of = typename upstream_type<Pool>::type;
 
 template <class P, class = void>
 struct can_mark : std::false_type {};
@@ -1063,6 +1074,8 @@ TEST_CASE_TEMPLATE("pool: a device that is full is out_of_memory, with the upstr
         CHECK(error.reserved_bytes() == 60 * MiB);
         CHECK(error.in_use_bytes() == 60 * MiB);
         CHECK(error.pool_name() == "training");
+        CHECK(error.device_free_bytes() == 4 * MiB);
+        CHECK_SAYS(error.what(), ", free on the device 4194304)");
         CHECK_SAYS(error.reason(), "the upstream (device memory) has no room for another chunk of 10485760 bytes; free "
                                    "something, here or in another pool");
     }
@@ -1070,6 +1083,84 @@ TEST_CASE_TEMPLATE("pool: a device that is full is out_of_memory, with the upstr
     void* const q = pool.allocate(s, 64 * MiB); // the chunk goes back to make room
     CHECK(q != nullptr);
     pool.deallocate(s, q, 64 * MiB);
+}
+
+TEST_CASE_TEMPLATE("pool: the device is asked what it has left after a refusal only, and its silence is no error", Pool,
+                   device_pool, event_pool, weir::pool<upstream::virtual_memory<>, mixed, reuse::stream_ordered<>>) {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB).with_devices(2), support::report_all);
+    support::scoped_stream const s, other;
+    check(cudaSetDevice(1), "cudaSetDevice");
+    void* elsewhere = nullptr;
+    check(cudaMalloc(&elsewhere, 32 * MiB), "cudaMalloc");
+    Pool pool(upstream_of<Pool>(0), pool_options{}.limit(16 * MiB));
+    check(cudaSetDevice(0), "cudaSetDevice");
+    void* const p = pool.allocate(s, 8 * MiB);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    std::uint64_t const asked = simulated_cuda::calls("cudaMemGetInfo");
+    static_cast<void>(pool.facts());
+    static_cast<void>(pool.report());
+    CHECK(pool.try_allocate(s, 10 * MiB) == nullptr);
+    CHECK(simulated_cuda::calls("cudaMemGetInfo") == asked);
+    {
+        support::capture here(other);
+        CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate(s, 10 * MiB)); }),
+                   "largest free " + std::to_string(pool.facts().largest_free_bytes) + ", free on the device " +
+                       std::to_string(64 * MiB - pool.reserved_bytes()) + ")");
+        CHECK(here.unbroken());
+    }
+    CHECK(simulated_cuda::calls("cudaMemGetInfo") == asked + 1);
+    simulated_cuda::fail_call("cudaMemGetInfo", 1, cudaErrorUnknown);
+    try {
+        static_cast<void>(pool.allocate(s, 10 * MiB));
+        FAIL_CHECK("nothing was thrown");
+    } catch (weir::out_of_memory const& error) {
+        CHECK(error.device_free_bytes() == SIZE_MAX);
+    }
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    CHECK(weir::current_device() == 1);
+    pool.deallocate(s, p, 8 * MiB);
+    void* const q = pool.allocate(s, 16 * MiB); // it goes on working
+    pool.deallocate(s, q, 16 * MiB);
+    check(cudaFree(elsewhere), "cudaFree");
+    check(cudaSetDevice(0), "cudaSetDevice");
+}
+
+// A widely used allocator looks only at what it has waited for.
+TEST_CASE_TEMPLATE("pool: a fitting block that another thread freed while the pool waited is found", Reuse, reuse::after_event,
+                   reuse::stream_ordered<>, reuse::stream_ordered<weir::identity::promised>,
+                   stage::stream_ordered<stage::checked, stage::grow_first, stage::closing>,
+                   stage::stream_ordered<stage::checked, stage::wait_first, stage::closing>,
+                   stage::stream_ordered<stage::checked, stage::grow_first, stage::grown_up>,
+                   stage::stream_ordered<stage::checked, stage::wait_first, stage::grown_up>) {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed)
+        for (bool const by_host : {false, true}) {
+            CAPTURE(seed);
+            CAPTURE(by_host);
+            stage::world const here(simulated_cuda::config{}.random(seed));
+            support::scoped_stream const a, b, c;
+            stage::watched<stage::pool_of<Reuse>> pool(pool_options{}.limit(6 * MiB));
+            void* const fits = pool.write(c, 4 * MiB);
+            void* const small = pool.write(a, 2 * MiB);
+            check(cudaStreamSynchronize(c), "cudaStreamSynchronize");
+            simulated_cuda::gate gate;
+            check(gate.close(a), "gate");
+            pool.deallocate(a, small, 2 * MiB); // in flight, and too small: whoever waits for it waits for the gate
+            void* got = nullptr;
+            simulated_cuda::run_threads({[&] { got = pool.try_allocate(b, 4 * MiB); },
+                                         [&] {
+                                             for (std::uint64_t i = 0; i < seed % 30; ++i)
+                                                 simulated_cuda::yield();
+                                             pool.deallocate(by_host ? weir::stream_ref(on_host) : weir::stream_ref(c), fits,
+                                                             4 * MiB);
+                                             gate.open();
+                                         }});
+            REQUIRE(got != nullptr);
+            check(simulated_cuda::launch(b, {}, {{got, 4 * MiB}}), "launch");
+            pool.deallocate(b, got, 4 * MiB);
+            pool->settle();
+            pool->trim();
+            CHECK(pool->reserved_bytes() == 0);
+        }
 }
 
 TEST_CASE("pool: once the device is lost nothing blocks, and every call says so") {

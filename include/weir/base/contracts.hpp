@@ -185,6 +185,9 @@ using marks_uses = decltype(std::declval<P&>().used_on(static_cast<void*>(nullpt
 
 template <class P>
 using trims = size_type_of<decltype(std::declval<P&>().trim())>;
+template <class P>
+using trims_to = when<std::is_convertible_v<decltype(std::declval<P&>().trim(std::size_t{})), std::size_t> &&
+                      std::is_convertible_v<decltype(std::declval<P const&>().reserved_bytes()), std::size_t>>;
 
 // Failure handler.
 template <class H, class Failed>

@@ -17,6 +17,7 @@
 #include <exception>
 #include <new>
 #include <utility>
+#include <weir/base/largest_blocks.hpp>
 #include <weir/base/text.hpp>
 
 namespace weir {
@@ -70,6 +71,9 @@ struct memory_report {
     std::size_t live_blocks = 0;         ///< blocks handed out and not yet freed
     std::size_t chunks = 0;              ///< pieces held from the upstream
     std::size_t lost_bytes = 0;          ///< held but not handed out again: a graph may use them, see 'deallocate'
+    // What takes longer to find out, and only 'examined' of a pool does:
+    std::size_t device_free_bytes = static_cast<std::size_t>(-1); ///< left on the device; SIZE_MAX: not known
+    largest_blocks largest_live = {};    ///< what layers list of the blocks that are out
 };
 
 /// There was no room. Carries what was asked for, the pool's state, and which part refused and why.
@@ -81,7 +85,11 @@ public:
                 " bytes: " + reason_ + " (in use " + number_text(facts_.in_use_bytes) + ", reserved " +
                 number_text(facts_.reserved_bytes) + ", limit " +
                 (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : number_text(facts_.limit_bytes)) +
-                ", largest free " + number_text(facts_.largest_free_bytes) + ")") {}
+                ", largest free " + number_text(facts_.largest_free_bytes) +
+                (facts_.device_free_bytes == static_cast<std::size_t>(-1)
+                     ? ""
+                     : ", free on the device " + number_text(facts_.device_free_bytes)) +
+                ")" + live_text(facts_.largest_live)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
 
@@ -92,12 +100,24 @@ public:
     std::size_t in_use_bytes() const noexcept { return facts_.in_use_bytes; }
     std::size_t reserved_bytes() const noexcept { return facts_.reserved_bytes; }
     std::size_t largest_free_bytes() const noexcept { return facts_.largest_free_bytes; }
+    /// Bytes that the pool's device had left afterwards; SIZE_MAX: not known, or the pool is of no device.
+    std::size_t device_free_bytes() const noexcept { return facts_.device_free_bytes; }
+    /// The largest blocks that were out; none where no layer lists them (layer::guard, layer::statistics).
+    largest_blocks const& largest_live() const noexcept { return facts_.largest_live; }
     /// The name of the pool that was asked.
     text const& pool_name() const noexcept { return facts_.name; }
     /// Which part refused, and why.
     text const& reason() const noexcept { return reason_; }
 
 private:
+    static text live_text(largest_blocks const& list) {
+        text said;
+        for (live_block const& each : list)
+            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + number_text(each.bytes) + " bytes at " +
+                   address_text(each.address);
+        return said;
+    }
+
     std::size_t asked_bytes_;
     memory_report facts_;
     text reason_;

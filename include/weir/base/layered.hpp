@@ -48,6 +48,10 @@ public:
     memory_report facts() const { return pool_.facts(); }
     text refusal(std::size_t bytes, std::size_t alignment) const { return pool_.refusal(bytes, alignment); }
     int device() const { return pool_.device(); }
+    template <class P = pool_type const>
+    auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
+        return pool_.examine(now);
+    }
 
     template <class P = pool_type const>
     auto reserved_bytes() const -> decltype(std::declval<P&>().reserved_bytes()) {

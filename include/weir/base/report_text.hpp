@@ -50,6 +50,16 @@ inline text report_text(memory_report const& facts, char const* kind) {
            (facts.lost_bytes == 0 ? "" : ", " + bytes_text(facts.lost_bytes) + " not handed out again");
 }
 
+/// The same with what takes longer to find out; `line`: the state in one.
+inline text full_report_text(text line, memory_report const& facts) {
+    if (facts.device_free_bytes != SIZE_MAX)
+        line = line + ", " + bytes_text(facts.device_free_bytes) + " free on the device";
+    for (live_block const& each : facts.largest_live)
+        line = line + (&each == facts.largest_live.begin() ? "; the largest live blocks:" : "") + "\n  " +
+               bytes_text(each.bytes) + " at " + address_text(each.address);
+    return line;
+}
+
 /// Why a pool of `kind` memory has no room for a block that needs a chunk of `chunk_bytes` bytes (0: no chunk can hold it).
 inline text refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t refused_bytes, char const* kind) {
     if (chunk_bytes == 0)

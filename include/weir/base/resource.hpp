@@ -14,7 +14,10 @@
 // not for:   choosing a block: that is the pool's.
 
 #include <cstddef>
+#include <type_traits>
+#include <utility>
 #include <weir/base/error.hpp>
+#include <weir/base/report_text.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -23,8 +26,23 @@ inline namespace v0 {
 struct on_host_t {};
 inline constexpr on_host_t on_host{};
 
+/// Whether `Pool` has that member: see 'examine'.
+template <class Pool, class = void>
+struct can_examine : std::false_type {};
+template <class Pool>
+struct can_examine<Pool, std::void_t<decltype(std::declval<Pool const&>().examine(std::declval<memory_report&>()))>>
+    : std::true_type {};
+
+/// Adds to `now` what `pool` tells only when it is asked for more: a member 'void examine(memory_report&) const noexcept'.
+template <class Pool>
+void examine(Pool const& pool, memory_report& now) noexcept {
+    if constexpr (can_examine<Pool>::value)
+        pool.examine(now);
+}
+
 /// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
-/// deallocate(stream, p, bytes, alignment), default_alignment, facts() and refusal(bytes, alignment).
+/// deallocate(stream, p, bytes, alignment), default_alignment, facts() and refusal(bytes, alignment); report() for
+/// 'full_report', and 'examine' where it can tell more.
 template <class Derived>
 class resource {
 public:
@@ -37,7 +55,7 @@ public:
                                  std::size_t alignment = Derived::default_alignment) {
         void* const block = self().try_allocate(stream, bytes, alignment);
         if (!block && bytes != 0)
-            throw out_of_memory(bytes, self().facts(), self().refusal(bytes, alignment));
+            throw out_of_memory(bytes, examined(), self().refusal(bytes, alignment));
         return block;
     }
 
@@ -53,6 +71,17 @@ public:
         self().deallocate(on_host, p, bytes, alignment);
     }
 
+    /// What the pool knows of itself, with what takes longer to find out: the bytes free on its device (a call of CUDA's)
+    /// and, where a layer lists them (layer::guard, layer::statistics), the ten largest live blocks. Throws as 'facts'.
+    memory_report examined() const {
+        memory_report now = self().facts();
+        examine(self(), now);
+        return now;
+    }
+
+    /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'facts'.
+    text full_report() const { return full_report_text(self().report(), examined()); }
+
     /// Pools are equal when memory of one may be freed in the other: when they are the same object.
     friend bool operator==(Derived const& a, Derived const& b) noexcept { return &a == &b; }
     friend bool operator!=(Derived const& a, Derived const& b) noexcept { return &a != &b; }
@@ -63,6 +92,7 @@ protected:
 
 private:
     Derived& self() noexcept { return static_cast<Derived&>(*this); }
+    Derived const& self() const noexcept { return static_cast<Derived const&>(*this); }
 };
 
 } // namespace v0

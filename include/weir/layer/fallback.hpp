@@ -131,6 +131,11 @@ public:
                              a.chunks + b.chunks,
                              a.lost_bytes + b.lost_bytes};
     }
+    /// Adds what either pool can tell; of a device's free bytes, the first's. See 'examined'.
+    void examine(memory_report& now) const noexcept {
+        weir::examine(second_, now);
+        weir::examine(first_, now);
+    }
     std::size_t reserved_bytes() const { return facts().reserved_bytes; }
     std::size_t in_use_bytes() const { return facts().in_use_bytes; }
     std::size_t limit_bytes() const { return facts().limit_bytes; }

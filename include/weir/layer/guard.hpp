@@ -6,7 +6,8 @@
 // Keeps a ledger of the blocks that are live and holds every free against it: a block that was never handed out
 // here, one that was freed before, an address inside a block, a size or an alignment that is not the allocation's.
 // A wrong free is said in a sentence and goes no further, so the pool stays sound; where only the size or the
-// alignment is wrong the block is freed with the right ones. The recipes wear this layer in debug builds.
+// alignment is wrong the block is freed with the right ones. The recipes wear this layer in debug builds. An out_of_memory
+// names the largest live blocks.
 //
 // invariant: the wrapped pool sees frees of live blocks only, with the size and alignment that they were
 //            allocated with.
@@ -25,8 +26,10 @@
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/largest_blocks.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/base/mutex.hpp>
+#include <weir/base/resource.hpp>
 #include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
@@ -123,6 +126,15 @@ public:
         this->pool_.used_on(p, stream);
     }
 
+    /// Adds the largest live blocks. See 'examined'.
+    void examine(memory_report& now) const noexcept {
+        weir::examine(this->pool_, now);
+        lock_guard<mutex> const lock(mutex_);
+        for (block const& each : blocks_)
+            if (each.live)
+                now.largest_live.offer(live_block{reinterpret_cast<void const*>(each.address), each.bytes});
+    }
+
 private:
     struct block {
         std::uintptr_t address = 0;
@@ -172,7 +184,7 @@ private:
         return said;
     }
 
-    mutex mutex_;
+    mutable mutex mutex_;
     address_map index_; // address -> index into blocks_, of every address that was ever handed out
     growing_array<block> blocks_;
     std::size_t expected_ = 0; // allocations under way

@@ -4,11 +4,12 @@
 // How much did the users of a pool ask for, now, at most, and in all?
 //
 // Counts what passes through: bytes as asked, without the pool's rounding, so that a peak here beside the pool's
-// reserved bytes says what the pool costs. 'reset_peaks' starts a new measurement without touching what is live.
+// reserved bytes says what the pool costs. 'reset_peaks' starts a new measurement without touching what is live. Large
+// blocks are listed as well, so that an out_of_memory can name the largest.
 //
 // invariant: peak >= current; total never falls.
 // order:     counters are exact once no call is under way; a snapshot during calls may be off by those.
-// cost:      a few relaxed atomic operations a call.
+// cost:      a few relaxed atomic operations a call; for a large block a mutex and a hash look-up as well.
 // not for:   how full the pool itself is: see pool::facts.
 
 #include <cstddef>
@@ -16,7 +17,11 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
+#include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
+#include <weir/base/live_blocks.hpp>
+#include <weir/base/resource.hpp>
+#include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -30,6 +35,9 @@ class statistics : public layered<statistics<Pool>, Pool> {
     using base = layered<statistics<Pool>, Pool>;
 
 public:
+    /// Blocks of so many bytes and more are listed.
+    static constexpr std::size_t least_listed_bytes = 1 * MiB;
+
     /// `arguments`: the wrapped pool's.
     template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit statistics(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
@@ -43,6 +51,8 @@ public:
             raise(peak_blocks_, current_blocks_.fetch_add(1, std::memory_order_relaxed) + 1);
             total_bytes_.fetch_add(bytes, std::memory_order_relaxed);
             total_blocks_.fetch_add(1, std::memory_order_relaxed);
+            if (bytes >= least_listed_bytes)
+                large_.enter(block, bytes);
         } else if (bytes != 0) {
             failures_.fetch_add(1, std::memory_order_relaxed);
         }
@@ -55,6 +65,8 @@ public:
         if (p) {
             current_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
             current_blocks_.fetch_sub(1, std::memory_order_relaxed);
+            if (bytes >= least_listed_bytes)
+                large_.leave(p);
         }
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
@@ -77,6 +89,12 @@ public:
         peak_blocks_.store(current_blocks(), std::memory_order_relaxed);
     }
 
+    /// Adds the largest live blocks of those that are listed. See 'examined'.
+    void examine(memory_report& now) const noexcept {
+        weir::examine(this->pool_, now);
+        large_.offer_to(now.largest_live);
+    }
+
 private:
     static void raise(atomic<std::uint64_t>& peak, std::uint64_t now) noexcept {
         std::uint64_t seen = peak.load(std::memory_order_relaxed);
@@ -91,6 +109,7 @@ private:
     atomic<std::uint64_t> total_bytes_{0};
     atomic<std::uint64_t> total_blocks_{0};
     atomic<std::uint64_t> failures_{0};
+    live_blocks large_;
 };
 
 } // namespace layer

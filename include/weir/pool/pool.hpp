@@ -35,6 +35,7 @@
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_memory.hpp>
 #include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/ladder.hpp>
@@ -234,6 +235,12 @@ public:
         usage const used = rule_.used();
         return memory_report{options_.name(), used.bytes,  held().bytes(), held().limit_bytes(),
                              used.largest_free_bytes, used.blocks, held().count(), used.lost_bytes};
+    }
+    /// Adds the bytes free on the pool's device, as CUDA says. See 'examined'.
+    template <class U = Upstream, class = std::enable_if_t<U::space == memory_space::device>>
+    void examine(memory_report& now) const noexcept {
+        if (device() != any_device)
+            now.device_free_bytes = device_free_bytes(device());
     }
     /// The same, as a line to print.
     text report() const { return report_text(facts(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
