@@ -24,8 +24,7 @@ inline namespace v0 {
 template <class Placement, class Rule, class Supply, class Lock, bool WaitsFirst>
 class ladder {
 public:
-    ladder(Rule& rule, Supply& supply, Lock& growth_lock) noexcept
-        : rule_(rule), supply_(supply), growth_lock_(growth_lock) {}
+    ladder(Rule& over, Supply& from, Lock& growth_lock) noexcept : rule_(over), supply_(from), growth_lock_(growth_lock) {}
 
     /// A block of so many bytes for work on `stream`, which a first try did not find; an empty range where there is none.
     /// Whoever waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
