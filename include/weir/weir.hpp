@@ -31,6 +31,7 @@
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 #include <weir/runtime/imported_pool.hpp>
+#include <weir/runtime/managed_memory.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/host.hpp>

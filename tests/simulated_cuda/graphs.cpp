@@ -10,6 +10,8 @@ namespace simulated_cuda::inside {
 graph_state::~graph_state() {
     if (world.ending)
         return;
+    if (launched_unfreed) // a graph's end frees nothing, whatever flags it was instantiated with
+        world.complain(finding::leak, "a graph ended before the memory that its last launch allocated was freed");
     for (graph_node const& node : nodes)
         if (node.type == cudaGraphNodeTypeMemAlloc && world.allocations.count(node.memory) != 0)
             destroy_allocation(world, node.memory, "the graph's end");

@@ -11,8 +11,9 @@
 // In a captured stream an allocation becomes a node of the graph, and the block is the graph's: neither the limit nor the
 // counts know of it. Each launch allocates it at the same address. Who frees it: the captured stream (then every launch
 // frees it too); or the program, once after each launch and behind it, or the launch of another graph that captured the
-// free; or nobody, where the graph was instantiated with cudaGraphInstantiateFlagAutoFreeOnLaunch. A block that is out
-// when the capture begins stays out of the graph's hands: freed in the capture, it is kept until the pool ends.
+// free; or the next launch, where the graph was instantiated with cudaGraphInstantiateFlagAutoFreeOnLaunch, and the
+// program after the last one. A block that is out when the capture begins stays out of the graph's hands: freed in the
+// capture, it is kept until the pool ends.
 //
 // invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
 //            captured stream freed until the pool ends, since the graph may use it at each launch; any other until
