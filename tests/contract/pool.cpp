@@ -46,11 +46,14 @@ private:
     }
 };
 
+template <>
+inline constexpr bool has_limit<weir::managed_driver_pool> = false; // CUDA has none for managed memory
+
 } // namespace pool_contract
 
 #define WEIR_TEST_POOLS                                                                                                \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool, weir::managed_pool,   \
         weir::host_pool, weir::frame_pool, weir::node_pool, weir::driver_pool,          \
-        weir::pinned_driver_pool
+        weir::pinned_driver_pool, weir::managed_driver_pool
 
 #include "pool_suite.hpp"

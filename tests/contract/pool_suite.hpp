@@ -240,6 +240,8 @@ TEST_CASE_TEMPLATE("pool contract: the default streams will do", Pool, WEIR_TEST
 }
 
 TEST_CASE_TEMPLATE("pool contract: a limit holds", Pool, WEIR_TEST_POOLS) {
+    if (!has_limit<Pool>)
+        return;
     support::every_schedule([] {
         support::scoped_stream const s;
         subject<Pool> here(64 * MiB);
