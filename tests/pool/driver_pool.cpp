@@ -522,9 +522,7 @@ private:
 TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its launches, and none of the pool's") {
     support::every_schedule([] {
         support::scoped_stream const s;
-        driver_pool_options options;
-        options.maximum_bytes = 32 * MiB; // no limit of the graph's
-        driver_pool pool(options);
+        driver_pool pool;
         unsigned char last = 0;
         launchable graph(s, [&] {
             void* const p = pool.allocate(s, 64 * MiB);

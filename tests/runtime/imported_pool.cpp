@@ -4,16 +4,22 @@
 // case.
 
 #include <cstdint>
+#include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <spawn.h>
+#include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
+#include <sys/wait.h>
 #include <thread>
 #include <type_traits>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 #include <weir/pool/driver_pool.hpp>
 #include <weir/runtime/imported_pool.hpp>
 
@@ -202,5 +208,68 @@ TEST_CASE("imported_pool: every call may fail: nothing is imported then, and wha
                     x.q = nullptr;
             });
     CHECK(runs > 15);
+}
+#else
+
+namespace {
+
+// Where the importer finds the pool's descriptor, and the pipe with the block.
+constexpr int pool_at = 100;
+constexpr int block_at = 101;
+
+void import_and_change() {
+    exported_block block;
+    REQUIRE(read(block_at, &block, sizeof block) == static_cast<ssize_t>(sizeof block));
+    imported_pool theirs(pool_at);
+    REQUIRE(close(pool_at) == 0);
+    void* const q = theirs.acquire(block);
+    unsigned char last = 0;
+    check(cudaMemcpy(&last, static_cast<char*>(q) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+    CHECK(last == 7);
+    check(cudaMemset(q, 8, 1 * MiB), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    CHECK(theirs.release(on_host, q, block));
+}
+
+} // namespace
+
+TEST_CASE("imported_pool: another process reads and writes the exporter's bytes") {
+    if (std::getenv("WEIR_TEST_IMPORTER") != nullptr)
+        return import_and_change();
+    driver_pool pool(shared());
+    void* const p = pool.allocate_sync(1 * MiB, 4096);
+    check(cudaMemset(p, 7, 1 * MiB), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    exported_block const block = pool.export_block(p);
+    int const descriptor = pool.export_descriptor();
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    REQUIRE(write(ends[1], &block, sizeof block) == static_cast<ssize_t>(sizeof block));
+
+    posix_spawn_file_actions_t files;
+    REQUIRE(posix_spawn_file_actions_init(&files) == 0);
+    REQUIRE(posix_spawn_file_actions_adddup2(&files, descriptor, pool_at) == 0);
+    REQUIRE(posix_spawn_file_actions_adddup2(&files, ends[0], block_at) == 0);
+    std::string program = "runtime", which = "--test-case=imported_pool: another process*", role = "WEIR_TEST_IMPORTER=1";
+    char* const arguments[] = {program.data(), which.data(), nullptr};
+    std::vector<char*> settings;
+    for (char** each = environ; *each; ++each)
+        settings.push_back(*each);
+    settings.push_back(role.data());
+    settings.push_back(nullptr);
+    pid_t importer = 0;
+    REQUIRE(posix_spawn(&importer, "/proc/self/exe", &files, nullptr, arguments, settings.data()) == 0);
+    int status = -1;
+    CHECK(waitpid(importer, &status, 0) == importer);
+    CHECK(status == 0);
+    static_cast<void>(posix_spawn_file_actions_destroy(&files));
+    CHECK(close(ends[0]) == 0);
+    CHECK(close(ends[1]) == 0);
+    CHECK(close(descriptor) == 0);
+
+    unsigned char last = 0;
+    check(cudaMemcpy(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+    CHECK(last == 8);
+    pool.deallocate_sync(p, 1 * MiB, 4096);
 }
 #endif

@@ -8,12 +8,12 @@
 // (pinned_driver_pool), or of managed memory (managed_driver_pool, CUDA 13). It keeps memory between synchronisations by
 // default (the driver's own default gives it back at each); its other attributes are options.
 //
-// In a captured stream an allocation becomes a node of the graph, and the block is the graph's: neither the limit nor the
-// counts know of it. Each launch allocates it at the same address. Who frees it: the captured stream (then every launch
-// frees it too); or the program, once after each launch and behind it, or the launch of another graph that captured the
-// free; or the next launch, where the graph was instantiated with cudaGraphInstantiateFlagAutoFreeOnLaunch, and the
-// program after the last one. A block that is out when the capture begins stays out of the graph's hands: freed in the
-// capture, it is kept until the pool ends.
+// In a captured stream an allocation becomes a node of the graph, and the block is the graph's: the pool does not count
+// it. Each launch allocates it at the same address. Who frees it: the captured stream (then every launch frees it too); or
+// the program, once after each launch and behind it; or the launch of another graph that captured the free; or the next
+// launch, where the graph was instantiated with cudaGraphInstantiateFlagAutoFreeOnLaunch, and the program after the last
+// one. A block that is out when the capture begins is not the graph's: freed in the capture, it is kept until the pool
+// ends.
 //
 // invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
 //            captured stream freed until the pool ends, since the graph may use it at each launch; any other until
