@@ -43,6 +43,7 @@ TEST_CASE("driver_pool_options: each kind of memory is what CUDA calls it") {
     CHECK(asked.maxSize == 5 * MiB);
     CHECK(static_cast<unsigned>(asked.handleTypes) == options.handle_types);
 
+#if CUDART_VERSION >= 13000
     for (memory_location const& place : {memory_location::anywhere(), memory_location::host()}) {
         options = on_device(0);
         options.location = place;
@@ -50,6 +51,14 @@ TEST_CASE("driver_pool_options: each kind of memory is what CUDA calls it") {
         CHECK(asked.allocType == cudaMemAllocationTypePinned);
         CHECK(asked.location.type == cudaMemLocationTypeHost);
     }
+#else
+    options = on_device(0);
+    asked = properties_of(memory_space::pinned, options);
+    CHECK(asked.location.type == cudaMemLocationTypeHostNuma);
+    CHECK(asked.location.id == 0);
+    options.location = memory_location::host();
+    CHECK_SAYS(refusal_of(memory_space::pinned, options), "weir: before CUDA 13 a pool of pinned memory is on one NUMA node");
+#endif
     options.location = memory_location::host_node(1);
     options.handle_types = cudaMemHandleTypePosixFileDescriptor;
     asked = properties_of(memory_space::pinned, options);
@@ -84,7 +93,9 @@ TEST_CASE("driver_pool_options: what CUDA does not have is refused with a senten
     CHECK_SAYS(refusal_of(memory_space::pinned, options), "weir: a pool of pinned memory is on the host");
     options.location = memory_location::anywhere();
     options.handle_types = cudaMemHandleTypePosixFileDescriptor;
+#if CUDART_VERSION >= 13000
     CHECK_SAYS(refusal_of(memory_space::pinned, options), "only where it is on one NUMA node");
+#endif
     CHECK_SAYS(refusal_of(memory_space::managed, options), "weir: CUDA does not export managed memory");
     options = on_device(0);
     options.maximum_bytes = 1;

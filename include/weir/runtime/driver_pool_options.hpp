@@ -35,7 +35,8 @@ struct driver_pool_options {
     bool allow_opportunistic = true;         ///< reuse across streams once the free has run
     bool allow_internal_dependencies = true; ///< reuse across streams by making one wait
     leak_action on_leak = leak_action::report; ///< what happens when it ends with live blocks
-    /// Pinned: the host (the same as anywhere) or one NUMA node of it. Managed: where the pages prefer to be. Not for device.
+    /// Pinned: the host (the same as anywhere) or one NUMA node of it; before CUDA 13 a node (anywhere: node 0). Managed:
+    /// where the pages prefer to be. Not for device.
     memory_location location = memory_location::anywhere();
     /// As what the pool can be exported to other processes: 0 (not at all), cudaMemHandleTypePosixFileDescriptor,
     /// cudaMemHandleTypeFabric, or both ('|'). Device memory, and pinned memory of one NUMA node. CUDA takes nothing from
@@ -65,8 +66,16 @@ inline cudaMemPoolProps properties_of(memory_space space, driver_pool_options co
         if (properties.location.type == cudaMemLocationTypeDevice)
             throw usage_error("weir: a pool of pinned memory is on the host; set 'location' to memory_location::host() or "
                               "host_node, or use driver_pool");
+#if CUDART_VERSION >= 13000
         if (anywhere)
             properties.location = place::host().get();
+#else
+        if (properties.location.type == cudaMemLocationTypeHost)
+            throw usage_error("weir: before CUDA 13 a pool of pinned memory is on one NUMA node of the host; set 'location' "
+                              "to memory_location::host_node");
+        if (anywhere)
+            properties.location = place::host_node(0).get();
+#endif
         if (options.handle_types != 0 && properties.location.type == cudaMemLocationTypeHost)
             throw usage_error("weir: CUDA exports pinned memory only where it is on one NUMA node; set 'location' to "
                               "memory_location::host_node, or 'handle_types' to 0");
