@@ -80,7 +80,11 @@ struct exact;
 
 template <class Upstream, class Placement, class Reuse, class Growth = growth::geometric<>>
 class pool;
-class driver_pool;
+template <memory_space Space>
+class driver_pool_of;
+using driver_pool = driver_pool_of<memory_space{0}>;         // device
+using pinned_driver_pool = driver_pool_of<memory_space{1}>;  // pinned
+using managed_driver_pool = driver_pool_of<memory_space{2}>; // managed; CUDA 13
 template <class Pool, class Placement = placement::best_fit<>>
 class graph_memory;
 template <class Pool>

@@ -32,6 +32,8 @@
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
+#include <weir/runtime/imported_pool.hpp>
+#include <weir/runtime/managed_memory.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/host.hpp>

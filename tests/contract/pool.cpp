@@ -29,14 +29,14 @@ struct subject<weir::node_pool> {
     weir::node_pool pool;
 };
 
-template <>
-struct subject<weir::driver_pool> {
+template <weir::memory_space Space>
+struct subject<weir::driver_pool_of<Space>> {
     static constexpr std::size_t largest_bytes = SIZE_MAX;
     static constexpr std::size_t largest_alignment = SIZE_MAX / 2 + 1;
     static constexpr bool frees = true;
     subject() = default;
     explicit subject(std::size_t limit_bytes) : pool(with_limit(limit_bytes)) {}
-    weir::driver_pool pool;
+    weir::driver_pool_of<Space> pool;
 
 private:
     static weir::driver_pool_options with_limit(std::size_t bytes) {
@@ -46,10 +46,14 @@ private:
     }
 };
 
+template <>
+inline constexpr bool has_limit<weir::managed_driver_pool> = false; // CUDA has none for managed memory
+
 } // namespace pool_contract
 
 #define WEIR_TEST_POOLS                                                                                                \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool, weir::managed_pool,   \
-        weir::host_pool, weir::frame_pool, weir::node_pool, weir::driver_pool
+        weir::host_pool, weir::frame_pool, weir::node_pool, weir::driver_pool,          \
+        weir::pinned_driver_pool, weir::managed_driver_pool
 
 #include "pool_suite.hpp"

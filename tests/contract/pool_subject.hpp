@@ -50,6 +50,10 @@ struct subject {
     Pool pool{weir::pool_options{}.name("subject")};
 };
 
+/// Whether it can be told how much it may hold.
+template <class Pool>
+inline constexpr bool has_limit = true;
+
 template <class Pool>
 void fill(void* p, int value, std::size_t bytes, stream_ref stream) {
     if (bytes == 0)

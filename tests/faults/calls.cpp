@@ -59,7 +59,7 @@ TEST_CASE("faults: immediate") {
 
 TEST_CASE_TEMPLATE("faults: recipes", Pool, weir::device_pool, weir::promised_device_pool,
                    weir::compact_device_pool, weir::pinned_pool, weir::managed_pool, weir::frame_pool,
-                   weir::node_pool, weir::driver_pool) {
+                   weir::node_pool, weir::driver_pool, weir::pinned_driver_pool) {
     strike_pool<Pool>();
 }
 
@@ -92,7 +92,8 @@ TEST_CASE_TEMPLATE("faults: while another device is current", Pool,
 
 #define WEIR_SOME_POOLS                                                                                      \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,             \
-        weir::managed_pool, weir::node_pool, weir::driver_pool, pool<after_event, fitted>,                   \
+        weir::managed_pool, weir::node_pool, weir::driver_pool, weir::pinned_driver_pool,                    \
+        pool<after_event, fitted>,                                                                           \
         layer::statistics<weir::device_pool>
 
 TEST_CASE_TEMPLATE("faults: a pool that cannot be made", Pool, WEIR_SOME_POOLS) {
@@ -107,7 +108,7 @@ TEST_CASE_TEMPLATE("faults: a pool whose end fails", Pool, WEIR_SOME_POOLS) {
     strike_life([](auto armed) {
         scene<Pool> s(64 * MiB);
         clutter(s);
-        while (std::is_same_v<Pool, weir::driver_pool> && !s.live.empty())
+        while (is_driver_pool<Pool> && !s.live.empty())
             s.free(s.live.begin()->first); // of this pool CUDA takes back only what was freed
         armed();
         s.abandon();

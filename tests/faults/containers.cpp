@@ -270,7 +270,7 @@ std::vector<act<containers<Pool>>> const& every_container_act() {
 } // namespace
 
 TEST_CASE_TEMPLATE("containers: every call fails", Pool, weir::device_pool, weir::compact_device_pool,
-                   weir::pinned_pool, weir::driver_pool) {
+                   weir::pinned_pool, weir::driver_pool, weir::pinned_driver_pool) {
     CHECK(strike_everywhere(every_container_act<Pool>()) > 500);
 }
 

@@ -16,10 +16,10 @@ using support::standard_error_of;
 
 #define WEIR_CUDA_RECIPES                                                                                    \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,             \
-        weir::managed_pool, weir::frame_pool, weir::node_pool, weir::driver_pool
+        weir::managed_pool, weir::frame_pool, weir::node_pool, weir::driver_pool, weir::pinned_driver_pool
 #define WEIR_STREAM_RECIPES                                                                                  \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,             \
-        weir::managed_pool, weir::driver_pool
+        weir::managed_pool, weir::driver_pool, weir::pinned_driver_pool
 #define WEIR_GUARDED_RECIPES                                                                                 \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,             \
         weir::managed_pool, weir::node_pool, weir::host_pool, weir::layer::guard<weir::driver_pool>
@@ -134,7 +134,7 @@ TEST_CASE_TEMPLATE("inputs: a pool that ends with live blocks says so, and gives
                    WEIR_CUDA_RECIPES, weir::host_pool) {
     fresh_world world;
     std::unique_ptr<Pool> pool;
-    if constexpr (std::is_same_v<Pool, weir::driver_pool>)
+    if constexpr (is_driver_pool<Pool>)
         pool = std::make_unique<Pool>();
     else
         pool = std::make_unique<Pool>(weir::pool_options{}.name("driver"));
@@ -144,7 +144,7 @@ TEST_CASE_TEMPLATE("inputs: a pool that ends with live blocks says so, and gives
     CHECK(text.find("weir: pool 'driver' ends with ") == 0);
     CHECK_SAYS(text, "2 blocks still handed out; free them, or end their containers, before the pool\n");
     CHECK(text.find('\n') == text.size() - 1);
-    if (std::is_same_v<Pool, weir::driver_pool>) // CUDA keeps what nobody freed: they leak
+    if (is_driver_pool<Pool>) // CUDA keeps what nobody freed: they leak
         CHECK(world.finish().size() == 2);
 }
 
@@ -195,7 +195,7 @@ TEST_CASE_TEMPLATE("inputs: a machine that is full says which memory, and serves
         CHECK(error.asked_bytes() == bytes);
         CHECK(error.in_use_bytes() >= 60 * MiB);
     }
-    bool const is_driver = std::is_same_v<Pool, weir::driver_pool>;
+    bool const is_driver = is_driver_pool<Pool>;
     CHECK_SAYS(said, is_driver ? "free something or raise maximum_bytes"
                                : " memory) has no room for another chunk of ");
     CHECK_SAYS(said, "; free something");

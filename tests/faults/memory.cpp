@@ -58,7 +58,7 @@ TEST_CASE_TEMPLATE("memory: immediate", Pool, pool<weir::reuse::immediate, sized
 
 TEST_CASE_TEMPLATE("memory: recipes", Pool, weir::device_pool, weir::promised_device_pool,
                    weir::compact_device_pool, weir::pinned_pool, weir::managed_pool, weir::host_pool,
-                   weir::frame_pool, weir::node_pool, weir::driver_pool) {
+                   weir::frame_pool, weir::node_pool, weir::driver_pool, weir::pinned_driver_pool) {
     starve_pool<Pool>();
 }
 

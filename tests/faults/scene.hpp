@@ -42,8 +42,8 @@ struct parts_of<weir::pool<Upstream, Placement, Reuse, Growth>> {
 };
 template <class First, class Second>
 struct parts_of<weir::layer::fallback<First, Second>> : parts_of<First> {};
-template <>
-struct parts_of<weir::driver_pool> {
+template <weir::memory_space Space>
+struct parts_of<weir::driver_pool_of<Space>> {
     using placement = void;
     using reuse = void;
 };
@@ -54,6 +54,11 @@ template <class Handover, class Tuning>
 inline constexpr bool promises<weir::reuse::stream_ordered<weir::identity::promised, Handover, Tuning>> =
     true;
 
+template <class Pool>
+inline constexpr bool is_driver_pool = false;
+template <weir::memory_space Space>
+inline constexpr bool is_driver_pool<weir::driver_pool_of<Space>> = true;
+
 /// What a pool, or a layer, is made of that may hold `limit` bytes.
 template <class Pool>
 struct arguments : arguments<typename Pool::pool_type> {};
@@ -63,8 +68,8 @@ struct arguments<weir::pool<Upstream, Placement, Reuse, Growth>> {
         return std::tuple(weir::pool_options{}.limit(limit).on_leak(weir::leak_action::ignore));
     }
 };
-template <>
-struct arguments<weir::driver_pool> {
+template <weir::memory_space Space>
+struct arguments<weir::driver_pool_of<Space>> {
     static auto of(std::size_t limit) {
         weir::driver_pool_options options;
         options.on_leak = weir::leak_action::ignore;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 // What every pool must do is in tests/contract/pool.cpp; here is what CUDA's own pool adds: attributes, peaks, blocks of
-// more than its alignment, and frees that CUDA refuses.
+// more than its alignment, kinds of memory, other processes, graphs, and frees that CUDA refuses.
 
 #include <atomic>
 #include <csignal>
@@ -34,6 +34,9 @@ using weir::MiB;
 using weir::on_host;
 
 static_assert(driver_pool::space == weir::memory_space::device);
+static_assert(std::is_same_v<driver_pool, weir::driver_pool_of<weir::memory_space::device>>);
+static_assert(std::is_same_v<weir::pinned_driver_pool, weir::driver_pool_of<weir::memory_space::pinned>>);
+static_assert(std::is_same_v<weir::managed_driver_pool, weir::driver_pool_of<weir::memory_space::managed>>);
 static_assert(driver_pool::thread_safe && driver_pool::stream_ordered && driver_pool::default_alignment == 256);
 static_assert(!std::is_copy_constructible_v<driver_pool> && !std::is_move_constructible_v<driver_pool>);
 static_assert(!std::is_convertible_v<driver_pool_options, driver_pool>);
@@ -41,8 +44,8 @@ static_assert(noexcept(std::declval<driver_pool&>().deallocate(on_host, nullptr,
 
 namespace {
 
-template <class Value>
-Value attribute(driver_pool const& pool, cudaMemPoolAttr which) {
+template <class Value, class Pool>
+Value attribute(Pool const& pool, cudaMemPoolAttr which) {
     Value value{};
     check(cudaMemPoolGetAttribute(pool.get(), which, &value), "cudaMemPoolGetAttribute");
     return value;
@@ -111,11 +114,19 @@ TEST_CASE("driver_pool: knows what is in use and reserved, now and at most") {
         CHECK(facts.reserved_bytes == pool.reserved_bytes());
         CHECK(facts.limit_bytes == SIZE_MAX);
         CHECK_SAYS(pool.report(), "pool 'driver' (device, the driver's pool): 3 MiB in use in 2 blocks, ");
+        CHECK_SAYS(pool.report(), " reserved, at most 3 MiB and ");
+        CHECK_SAYS(pool.report(), ", limit none");
         pool.deallocate(s, b, 2 * MiB);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.in_use_bytes() == 1 * MiB);
         CHECK(pool.peak_in_use_bytes() == 3 * MiB);
         CHECK(pool.peak_reserved_bytes() >= 3 * MiB);
+        weir::memory_pool_statistics const all = pool.statistics();
+        CHECK(all.in_use_bytes == 1 * MiB);
+        CHECK(all.peak_in_use_bytes == 3 * MiB);
+        CHECK(all.reserved_bytes == pool.reserved_bytes());
+        CHECK(all.peak_reserved_bytes == pool.peak_reserved_bytes());
+        CHECK_SAYS(pool.report(), "1 MiB in use in 1 block, ");
         pool.reset_peaks();
         CHECK(pool.peak_in_use_bytes() == 1 * MiB);
         CHECK(pool.peak_reserved_bytes() == pool.reserved_bytes());
@@ -266,6 +277,200 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { driver_pool nowhere(options); }), "weir: cudaMemPoolCreate failed with");
 }
 
+// ---- kinds of memory --------------------------------------------------------------------------------------------------
+
+TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    driver_pool_options on_node;
+    on_node.location = weir::memory_location::host_node(0);
+    for (driver_pool_options options : {driver_pool_options{}, on_node}) {
+        options.name = "staging";
+        weir::pinned_driver_pool pool(options);
+        static_assert(weir::pinned_driver_pool::space == weir::memory_space::pinned);
+        CHECK(pool.device() == 0);
+        support::scoped_stream const s;
+        auto* const p = static_cast<unsigned char*>(pool.allocate(s, 1 * MiB));
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        cudaPointerAttributes attributes{};
+        check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+        CHECK(attributes.type == cudaMemoryTypeHost);
+        p[0] = 1;
+        CHECK_SAYS(pool.report(), "pool 'staging' (pinned, the driver's pool): 1 MiB in use in 1 block, ");
+        for (int each = 0; each < devices; ++each) {
+            weir::device_guard const there(each);
+            support::scoped_stream const on;
+#ifdef WEIR_SIMULATED_CUDA // which reports a device that the pool has not let in
+            CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
+#endif
+            check(cudaMemsetAsync(p, 2 + each, 1 * MiB, on), "cudaMemsetAsync");
+            check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+            CHECK(p[1 * MiB - 1] == 2 + each);
+        }
+        pool.deallocate(s, p, 1 * MiB);
+        auto* const q = static_cast<unsigned char*>(pool.allocate_sync(1000, 4096));
+        CHECK(reinterpret_cast<std::uintptr_t>(q) % 4096 == 0);
+        q[999] = 1;
+        pool.deallocate_sync(q, 1000, 4096);
+        pool.settle();
+        CHECK(pool.in_use_bytes() == 0);
+        CHECK(pool.trim() > 0);
+        CHECK(pool.reserved_bytes() == 0);
+    }
+}
+
+TEST_CASE("driver_pool: a copy out of pinned memory that is freed behind it") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::pinned_driver_pool pool;
+        unsigned char last = 0;
+        void* const p = pool.allocate(s, 1 * MiB);
+        check(cudaMemsetAsync(p, 9, 1 * MiB, s), "cudaMemsetAsync");
+        check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        pool.deallocate(s, p, 1 * MiB);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(last == 9);
+    });
+}
+
+TEST_CASE("driver_pool: pinned memory keeps to its maximum") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool_options options;
+        options.maximum_bytes = 32 * MiB;
+        weir::pinned_driver_pool pool(options);
+        void* const p = pool.allocate(s, 32 * MiB);
+        CHECK(pool.try_allocate(s, 32 * MiB) == nullptr);
+        CHECK_SAYS(pool.report(), ", limit 32 MiB");
+        pool.deallocate(s, p, 32 * MiB);
+    });
+}
+
+TEST_CASE("driver_pool: options that a kind of memory does not have are refused with a sentence, and nothing is made") {
+    support::every_schedule([] {
+        driver_pool_options options;
+        options.location = weir::memory_location::device(0);
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::pinned_driver_pool pool(options); }), "is on the host");
+        options.location = weir::memory_location::host();
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { driver_pool pool(options); }), "on the device 'ordinal'");
+    });
+}
+
+#if CUDART_VERSION >= 13000
+TEST_CASE("driver_pool: managed memory is everybody's") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    driver_pool_options on_device;
+    on_device.location = weir::memory_location::device(0);
+    for (driver_pool_options const& options : {driver_pool_options{}, on_device}) {
+        weir::managed_driver_pool pool(options);
+        static_assert(weir::managed_driver_pool::space == weir::memory_space::managed);
+        support::scoped_stream const s;
+        auto* const p = static_cast<unsigned char*>(pool.allocate(s, 1 * MiB));
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        cudaPointerAttributes attributes{};
+        check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+        CHECK(attributes.type == cudaMemoryTypeManaged);
+        p[0] = 1;
+        for (int each = 0; each < devices; ++each) {
+            weir::device_guard const there(each);
+            support::scoped_stream const on;
+#ifdef WEIR_SIMULATED_CUDA
+            CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
+#endif
+            check(cudaMemsetAsync(p, 2 + each, 1 * MiB, on), "cudaMemsetAsync");
+            check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+            CHECK(p[1 * MiB - 1] == 2 + each);
+        }
+        CHECK_SAYS(pool.report(), "(managed, the driver's pool)");
+        pool.deallocate(s, p, 1 * MiB);
+        pool.settle();
+        CHECK(pool.in_use_bytes() == 0);
+    }
+    driver_pool_options bounded;
+    bounded.maximum_bytes = 1 * MiB;
+    CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::managed_driver_pool pool(bounded); }), "put layer::limit around");
+}
+#endif
+
+#ifdef WEIR_SIMULATED_CUDA // asking a GPU for more managed memory than it has can hang it
+TEST_CASE("driver_pool: says what to do where managed memory is out") {
+    simulated_cuda::world const world;
+    weir::managed_driver_pool pool;
+    CHECK(pool.try_allocate(on_host, std::size_t{1} << 60) == nullptr);
+    CHECK_SAYS(sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(std::size_t{1} << 60)); }),
+               "bytes in the machine's memory; free something");
+}
+
+TEST_CASE("driver_pool: a pool lets another device in") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    driver_pool pool;
+    pool.allow(1);
+    void* const p = pool.allocate_sync(1 * MiB);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    {
+        support::scoped_stream const there;
+        CHECK(simulated_cuda::launch(there, {}, {{p, 1 * MiB}}) == cudaSuccess); // else the world reports it
+        check(cudaStreamSynchronize(there), "cudaStreamSynchronize");
+    }
+    check(cudaSetDevice(0), "cudaSetDevice");
+    pool.deallocate_sync(p, 1 * MiB);
+}
+
+TEST_CASE("driver_pool: what is freed of pinned memory while a device uses it waits for that device in 'settle'") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    weir::pinned_driver_pool pool;
+    void* const p = pool.allocate_sync(1 * MiB);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    {
+        support::scoped_stream const there;
+        check(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
+        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+        pool.deallocate(there, p, 1 * MiB);
+        CHECK(pool.in_use_bytes() == 1 * MiB);
+        pool.settle();
+        CHECK(pool.in_use_bytes() == 0);
+    }
+    check(cudaSetDevice(0), "cudaSetDevice");
+}
+#endif
+
+// ---- other processes --------------------------------------------------------------------------------------------------
+
+TEST_CASE("driver_pool: exports itself and its blocks where it was made for that, and else says what to set") {
+    support::every_schedule([] {
+        driver_pool_options options;
+        options.handle_types = cudaMemHandleTypePosixFileDescriptor;
+        driver_pool pool(options);
+        int const descriptor = pool.export_descriptor();
+        CHECK(descriptor >= 0);
+        CHECK(close(descriptor) == 0);
+        CHECK(sentence_of<weir::usage_error>([&] { static_cast<void>(pool.export_fabric()); }) ==
+              "weir: this pool was not made for other processes; set driver_pool_options::handle_types to "
+              "cudaMemHandleTypeFabric");
+        void* const p = pool.allocate_sync(1000);
+        void* const q = pool.allocate_sync(1000, 1 * MiB);
+        CHECK(pool.export_block(p).offset_bytes == 0);
+        weir::exported_block const further = pool.export_block(q);
+        CHECK(further.offset_bytes < 1 * MiB);
+        pool.deallocate_sync(q, 1000, 1 * MiB);
+        pool.deallocate_sync(p, 1000);
+        driver_pool closed;
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { static_cast<void>(closed.export_descriptor()); }),
+                   "handle_types to cudaMemHandleTypePosixFileDescriptor");
+        void* const kept = closed.allocate_sync(1000);
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(closed.export_block(kept)); }),
+                   "weir: cudaMemPoolExportPointer failed with");
+        closed.deallocate_sync(kept, 1000);
+    });
+}
+
 // ---- capture ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("driver_pool: in a captured stream an allocation becomes part of the graph") {
@@ -284,6 +489,198 @@ TEST_CASE("driver_pool: in a captured stream an allocation becomes part of the g
             CHECK(graph.unbroken());
         }
         CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+namespace {
+
+// A captured graph and its executable.
+class launchable {
+public:
+    template <class Body>
+    launchable(cudaStream_t s, Body&& body, unsigned long long flags = 0) {
+        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        body();
+        check(cudaStreamEndCapture(s, &graph_), "cudaStreamEndCapture");
+        check(cudaGraphInstantiate(&exec_, graph_, flags), "cudaGraphInstantiate");
+    }
+    launchable(launchable const&) = delete;
+    launchable& operator=(launchable const&) = delete;
+    ~launchable() {
+        static_cast<void>(cudaGraphExecDestroy(exec_));
+        static_cast<void>(cudaGraphDestroy(graph_));
+    }
+    void launch(cudaStream_t s) { check(cudaGraphLaunch(exec_, s), "cudaGraphLaunch"); }
+
+private:
+    cudaGraph_t graph_ = nullptr;
+    cudaGraphExec_t exec_ = nullptr;
+};
+
+} // namespace
+
+TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its launches, and none of the pool's") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        unsigned char last = 0;
+        launchable graph(s, [&] {
+            void* const p = pool.allocate(s, 64 * MiB);
+            void* const q = pool.allocate(s, 1000, 4096);
+            CHECK(reinterpret_cast<std::uintptr_t>(q) % 4096 == 0);
+            CHECK(pool.facts().live_blocks == 0);
+            check(cudaMemsetAsync(p, 5, 64 * MiB, s), "cudaMemsetAsync");
+            check(cudaMemsetAsync(q, 5, 1000, s), "cudaMemsetAsync");
+            pool.deallocate(s, q, 1000, 4096);
+            check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 64 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+            pool.deallocate(s, p, 64 * MiB);
+        });
+        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.in_use_bytes() == 0);
+        for (int round = 0; round < 3; ++round) {
+            last = 0;
+            graph.launch(s);
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            CHECK(last == 5);
+        }
+        void* const other = pool.allocate(s, 32 * MiB);
+        CHECK(pool.facts().live_blocks == 1);
+        pool.deallocate(s, other, 32 * MiB);
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("driver_pool: what a graph allocates and does not free is the program's to free, once after each launch") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        void* p = nullptr;
+        void* q = nullptr;
+        {
+            launchable graph(s, [&] {
+                p = pool.allocate(s, 1 * MiB);
+                q = pool.allocate(s, 1000, 64 * KiB);
+                check(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
+            });
+            for (int round = 0; round < 3; ++round) {
+                graph.launch(s);
+                unsigned char last = 0;
+                check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+                pool.deallocate(s, p, 1 * MiB);
+                pool.deallocate(s, q, 1000, 64 * KiB); // where it begins for CUDA is known each time
+                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                CHECK(last == 6);
+                CHECK(pool.facts().live_blocks == 0);
+            }
+        }
+        pool.settle(); // nothing was refused, so nothing is offered
+        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE("driver_pool: the launch of another graph may free what a graph allocates") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        void* p = nullptr;
+        launchable makes(s, [&] {
+            p = pool.allocate(s, 1 * MiB);
+            check(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
+        });
+        launchable ends(s, [&] {
+            check(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
+            pool.deallocate(s, p, 1 * MiB);
+        });
+        for (int round = 0; round < 3; ++round) {
+            makes.launch(s);
+            ends.launch(s);
+        }
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.facts().lost_bytes == 0);
+    });
+}
+
+TEST_CASE("driver_pool: each launch frees what the one before allocated where it was told to, and the program the last") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        void* p = nullptr;
+        launchable graph(
+            s,
+            [&] {
+                p = pool.allocate(s, 1 * MiB);
+                check(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
+            },
+            cudaGraphInstantiateFlagAutoFreeOnLaunch);
+        for (int round = 0; round < 3; ++round)
+            graph.launch(s);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(pool.facts().live_blocks == 0); // a pool that ends now says nothing of leaks
+        pool.deallocate(s, p, 1 * MiB);
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: a graph's block that CUDA refuses is not kept: the graph has it") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    driver_pool pool;
+    void* p = nullptr;
+    launchable graph(s, [&] {
+        p = pool.allocate(s, 1 * MiB);
+        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidValue);
+        pool.deallocate(s, p, 1 * MiB);
+        CHECK(pool.facts().lost_bytes == 0);
+    });
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidValue); // as of one that no launch has made yet
+    pool.deallocate(s, p, 1 * MiB);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    std::uint64_t const frees = simulated_cuda::calls("cudaFreeAsync");
+    pool.settle();
+    CHECK(simulated_cuda::calls("cudaFreeAsync") == frees);
+    graph.launch(s);
+    check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+    pool.deallocate(s, p, 1 * MiB);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
+TEST_CASE("driver_pool: what can be exported is not taken into a graph, and CUDA's error says so") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    driver_pool_options options;
+    options.handle_types = cudaMemHandleTypePosixFileDescriptor;
+    driver_pool pool(options);
+    support::capture graph(s);
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(pool.allocate(s, 1000)); }),
+               "weir: cudaMallocFromPoolAsync failed with");
+    CHECK(pool.facts().live_blocks == 0);
+    CHECK(graph.unbroken());
+}
+#endif
+
+TEST_CASE("driver_pool: the legacy stream does not break the capture of a stream that waits for it") {
+    support::every_schedule([] {
+        cudaStream_t blocking = nullptr;
+        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        driver_pool pool;
+        void* const p = pool.allocate_sync(20 * MiB);
+        {
+            support::capture graph(blocking);
+            CHECK_SAYS(sentence_of<weir::usage_error>([&] { static_cast<void>(pool.allocate(cudaStreamLegacy, 1000)); }),
+                       "weir: nothing can be allocated on the legacy default stream while a stream is captured");
+            pool.deallocate(cudaStreamLegacy, p, 20 * MiB);
+            CHECK(cudaPeekAtLastError() == cudaSuccess);
+            CHECK(graph.unbroken());
+        }
+        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.facts().lost_bytes == 0);
+        pool.settle();
+        CHECK(pool.in_use_bytes() == 0);
+        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -562,6 +959,45 @@ TEST_CASE("driver_pool: every call may fail: the pool is as it was, nothing leak
             return fresh;
         },
         [](faulty& x) { x.pool->settle(); }, [](faulty& x, support::struck const&) { is_sound(x, 0); });
+    // In a captured stream.
+    struct capturing : faulty {
+        capturing() { check(cudaStreamBeginCapture(b, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture"); }
+        void* mine = nullptr;
+        void ends() {
+            cudaGraph_t graph = nullptr;
+            CHECK(cudaStreamEndCapture(b, &graph) == cudaSuccess);
+            CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+            is_sound(*this, 1);
+        }
+    };
+    for (std::size_t alignment : {std::size_t{256}, std::size_t{4096}}) {
+        runs += support::fault_sweep([] { return std::make_unique<capturing>(); },
+                                     [&](capturing& x) { x.mine = x.pool->try_allocate(x.b, 2 * MiB, alignment); },
+                                     [](capturing& x, support::struck const& fault) {
+                                         CHECK((x.mine != nullptr) == !fault.threw);
+                                         x.ends();
+                                     });
+        runs += support::fault_sweep(
+            [&] {
+                auto fresh = std::make_unique<capturing>();
+                fresh->mine = fresh->pool->allocate(fresh->b, 2 * MiB, alignment);
+                return fresh;
+            },
+            [&](capturing& x) { x.pool->deallocate(x.b, x.mine, 2 * MiB, alignment); },
+            [](capturing& x, support::struck const& fault) {
+                CHECK_FALSE(fault.threw);
+                CHECK(x.pool->facts().lost_bytes == 0);
+                x.ends();
+            });
+    }
+    // Their beginnings.
+    runs += support::fault_sweep([] { return std::make_unique<std::unique_ptr<weir::pinned_driver_pool>>(); },
+                                 [](std::unique_ptr<weir::pinned_driver_pool>& x) {
+                                     x = std::make_unique<weir::pinned_driver_pool>();
+                                 },
+                                 [](std::unique_ptr<weir::pinned_driver_pool>& x, support::struck const& fault) {
+                                     CHECK((x == nullptr) == fault.threw);
+                                 });
     // Its beginning.
     runs += support::fault_sweep([] { return std::make_unique<std::unique_ptr<driver_pool>>(); },
                                  [](std::unique_ptr<driver_pool>& x) { x = std::make_unique<driver_pool>(); },

@@ -18,7 +18,8 @@ std::vector<report> leaks_of(world_state& world) {
     auto const leak = [&](std::string sentence) { all.push_back({finding::leak, std::move(sentence)}); };
     for (auto const& [at, memory] : world.allocations) {
         static constexpr char const* kinds[] = {"cudaMalloc",       "cudaHostAlloc",   "cudaMallocManaged",
-                                                "cudaHostRegister", "cudaMallocAsync", "cuMemMap"};
+                                                "cudaHostRegister", "cudaMallocAsync", "cuMemMap",
+                                                "cudaMemPoolImportPointer"};
         if (!memory.graph.expired())
             continue; // the graph's, while it lives
         leak("the driver still holds " + std::to_string(memory.bytes) + " bytes of " +
@@ -83,13 +84,15 @@ cudaError_t launch_with(cudaStream_t handle, std::vector<bytes> const& reads,
             return cudaErrorInvalidResourceHandle;
         auto const check_device = [&](bytes const& range) {
             allocation const* const memory = find_allocation(world, range.at);
-            if (memory == nullptr || memory->device == stream->device ||
+            bool const of_host_pool = memory != nullptr && memory->pool != nullptr && memory->pool->kind == pool_kind::host;
+            if (memory == nullptr || (memory->device == stream->device && !of_host_pool) ||
+                (memory->pool != nullptr && memory->pool->kind == pool_kind::managed) ||
                 (memory->kind != memory_kind::device && memory->kind != memory_kind::pooled))
                 return;
             if (memory->pool != nullptr && memory->pool->accessible.count(stream->device) != 0 &&
                 memory->pool->accessible.at(stream->device) != cudaMemAccessFlagsProtNone)
                 return;
-            if (world.devices[static_cast<std::size_t>(stream->device)].peers.count(memory->device) == 0)
+            if (of_host_pool || world.devices[static_cast<std::size_t>(stream->device)].peers.count(memory->device) == 0)
                 world.complain(finding::wrong_device, std::string(name) + " on " + name_of(*stream) +
                                                           " of device " + std::to_string(stream->device) +
                                                           " uses memory at " +

@@ -6,6 +6,7 @@
 #include "calls.hpp"
 
 #include <cstring>
+#include <iterator>
 
 namespace simulated_cuda::inside {
 
@@ -51,12 +52,25 @@ bool valid(world_state& world, void const* p, std::size_t bytes) {
     return end <= reached;
 }
 
+/// Whether a pool holds these bytes of host memory, free or not.
+bool in_host_pool(world_state& world, void const* p, std::size_t bytes) {
+    auto const at = reinterpret_cast<std::uintptr_t>(p);
+    auto const holds = [&](pool_record const& pool) {
+        auto const chunk = pool.chunks.upper_bound(at);
+        return chunk != pool.chunks.begin() && at + bytes <= std::prev(chunk)->first + std::prev(chunk)->second;
+    };
+    for (auto const& pool : world.pools)
+        if (pool->kind != pool_kind::device && (holds(*pool) || (pool->graphs && holds(*pool->graphs))))
+            return true;
+    return false;
+}
+
 /// Whether the bytes can be touched now that the copy runs: a program at fault may have freed what it copies.
 /// Device memory always can; stream-ordered memory is rightly freed before the copy in front of it has run.
 bool touchable(world_state& world, void const* p, std::size_t bytes) {
     bool const may_be_closed =
         world.host_region->contains(p) || (world.virtual_region && world.virtual_region->contains(p));
-    return !may_be_closed || valid(world, p, bytes);
+    return !may_be_closed || in_host_pool(world, p, bytes) || valid(world, p, bytes);
 }
 
 bool kind_fits(cudaMemcpyKind kind, allocation const* to, allocation const* from) {
@@ -265,22 +279,6 @@ cudaError_t cudaMemset2DAsync_on(null_stream null, void* to, std::size_t pitch, 
     });
 }
 
-cudaError_t cudaMemPrefetchAsync_on(null_stream null, void const* p, std::size_t, cudaMemLocation, unsigned,
-                                    cudaStream_t stream) {
-    static call_site site{"cudaMemPrefetchAsync"};
-    return api(site, [&](world_state& world) -> cudaError_t {
-        stream_record* const on = find_stream(world, stream, null, site.name);
-        if (on == nullptr)
-            return cudaErrorInvalidResourceHandle;
-        allocation const* const memory = find_allocation(world, p);
-        if (memory == nullptr || memory->kind != memory_kind::managed)
-            return cudaErrorInvalidValue;
-        operation work;
-        work.what = "prefetch";
-        return submit(world, *on, cudaGraphNodeTypeEmpty, std::move(work), {}, {});
-    });
-}
-
 cudaError_t peer(call_site& site, null_stream null, void* to, int to_device, void const* from,
                  int from_device, std::size_t count, cudaStream_t stream, bool wait) {
     return api(site, [&](world_state& world) -> cudaError_t {
@@ -324,11 +322,6 @@ SIMULATED_CUDA_EXPORT(cudaMemset2DAsync, _ptsz,
                       (void* to, std::size_t pitch, int value, std::size_t width, std::size_t height,
                        cudaStream_t stream),
                       to, pitch, value, width, height, stream)
-SIMULATED_CUDA_EXPORT(cudaMemPrefetchAsync, _ptsz,
-                      (void const* p, std::size_t count, cudaMemLocation location, unsigned flags,
-                       cudaStream_t stream),
-                      p, count, location, flags, stream)
-
 extern "C" cudaError_t cudaMemcpyPeer(void* to, int to_device, void const* from, int from_device,
                                       std::size_t count) {
     static call_site site{"cudaMemcpyPeer"};
@@ -339,13 +332,4 @@ extern "C" cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, void const* 
                                            std::size_t count, cudaStream_t stream) {
     static call_site site{"cudaMemcpyPeerAsync"};
     return peer(site, null_stream::legacy, to, to_device, from, from_device, count, stream, false);
-}
-
-extern "C" cudaError_t cudaMemAdvise(void const* p, std::size_t, cudaMemoryAdvise, cudaMemLocation) {
-    static call_site site{"cudaMemAdvise"};
-    return api(site, [&](world_state& world) -> cudaError_t {
-        allocation const* const memory = find_allocation(world, p);
-        return memory != nullptr && memory->kind == memory_kind::managed ? cudaSuccess
-                                                                         : cudaErrorInvalidValue;
-    });
 }

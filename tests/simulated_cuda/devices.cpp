@@ -65,7 +65,7 @@ int attribute_of(world_state const& world, cudaDeviceAttr attribute, int device,
     case cudaDevAttrHostNumaId:
         return 0;
     case cudaDevAttrMemoryPoolSupportedHandleTypes:
-        return cudaMemHandleTypePosixFileDescriptor;
+        return cudaMemHandleTypePosixFileDescriptor | cudaMemHandleTypeFabric;
     case cudaDevAttrIntegrated:
     case cudaDevAttrKernelExecTimeout:
     case cudaDevAttrComputeMode:

@@ -10,6 +10,8 @@ namespace simulated_cuda::inside {
 graph_state::~graph_state() {
     if (world.ending)
         return;
+    if (launched_unfreed) // a graph's end frees nothing, whatever flags it was instantiated with
+        world.complain(finding::leak, "a graph ended before the memory that its last launch allocated was freed");
     for (graph_node const& node : nodes)
         if (node.type == cudaGraphNodeTypeMemAlloc && world.allocations.count(node.memory) != 0)
             destroy_allocation(world, node.memory, "the graph's end");
@@ -38,12 +40,13 @@ cudaError_t nest(world_state& world, stream_record& stream, std::shared_ptr<grap
     return cudaSuccess;
 }
 
-cudaError_t launch(world_state& world, stream_record& stream, std::shared_ptr<graph_state> const& graph) {
+cudaError_t launch(world_state& world, stream_record& stream, std::shared_ptr<graph_state> const& graph,
+                   unsigned long long flags) {
     if (cudaError_t const error = lost(world, stream.device))
         return error;
     if (cudaError_t const error = refuse_implicit(world, stream))
         return error;
-    if (graph->launched_unfreed)
+    if (graph->launched_unfreed && (flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) == 0)
         return cudaErrorInvalidValue;
     operation work;
     work.what = "graph";
@@ -84,7 +87,14 @@ cudaError_t launch(world_state& world, stream_record& stream, std::shared_ptr<gr
     std::size_t freed = 0;
     for (graph_node const& node : graph->nodes) {
         allocated += node.type == cudaGraphNodeTypeMemAlloc;
-        freed += node.type == cudaGraphNodeTypeMemFree;
+        if (node.type == cudaGraphNodeTypeMemFree) {
+            auto const memory = world.allocations.find(node.memory);
+            auto const owner = memory != world.allocations.end() ? memory->second.graph.lock() : nullptr;
+            if (owner != nullptr && owner != graph) // what another graph's launch left to the program
+                owner->launched_unfreed = false;
+            else
+                ++freed;
+        }
         if (node.type != cudaGraphNodeTypeEventRecord)
             continue;
         node.event->stream = &stream;
@@ -104,7 +114,7 @@ cudaError_t cudaGraphLaunch_on(null_stream null, cudaGraphExec_t exec, cudaStrea
             return cudaErrorInvalidResourceHandle;
         if (world.exec_handles.count(exec) == 0)
             return cudaErrorInvalidValue;
-        return launch(world, *stream, exec->state);
+        return launch(world, *stream, exec->state, exec->flags);
     });
 }
 

@@ -91,6 +91,9 @@ allocation* find_allocation(world_state& world, void const* p, std::uintptr_t* b
 }
 
 char* bytes_of(world_state& world, void const* p) {
+    std::uintptr_t base = 0;
+    if (allocation const* const memory = find_allocation(world, p, &base); memory && memory->kind == memory_kind::imported)
+        p = reinterpret_cast<void const*>(memory->source + (reinterpret_cast<std::uintptr_t>(p) - base));
     for (device_state const& device : world.devices)
         if (device.space->memory_region.contains(p))
             return device.space->memory_region.backing(p);
@@ -112,6 +115,7 @@ void destroy_allocation(world_state& world, std::uintptr_t at, char const* how) 
     bool const visible = world.settings.device_memory_visible;
     switch (memory.kind) {
     case memory_kind::device:
+    case memory_kind::imported: // addresses of its own
         world.devices[static_cast<std::size_t>(memory.device)].space->give(at, memory.bytes,
                                                                            memory.written || visible);
         break;
@@ -163,7 +167,7 @@ extern "C" cudaError_t cudaFree(void* p) {
         if (it == world.allocations.end())
             return cudaErrorInvalidValue;
         allocation const memory = it->second;
-        if (memory.kind == memory_kind::pooled)
+        if (memory.kind == memory_kind::pooled || memory.kind == memory_kind::imported)
             return free_pooled(world, p, nullptr);
         if (memory.kind != memory_kind::device && memory.kind != memory_kind::managed)
             return cudaErrorInvalidValue;
@@ -310,9 +314,16 @@ extern "C" cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attribute
             attributes->type = cudaMemoryTypeManaged;
             attributes->hostPointer = address;
             break;
-        case memory_kind::device:
         case memory_kind::pooled:
+            attributes->type = memory->pool->kind == pool_kind::device ? cudaMemoryTypeDevice
+                               : memory->pool->kind == pool_kind::host ? cudaMemoryTypeHost
+                                                                       : cudaMemoryTypeManaged;
+            if (memory->pool->kind != pool_kind::device)
+                attributes->hostPointer = address;
+            break;
+        case memory_kind::device:
         case memory_kind::mapped:
+        case memory_kind::imported:
             attributes->type = cudaMemoryTypeDevice;
             break;
         }

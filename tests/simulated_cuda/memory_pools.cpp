@@ -3,7 +3,8 @@
 // The driver's stream-ordered pools: cudaMallocAsync and its family. A free block remembers where it was
 // freed; it is handed out again on that stream, or where the stream's clock covers that point, or where it is
 // over, or, last, with a wait put in. Memory comes in chunks of 32 MiB and goes back, beyond the release
-// threshold, when the host waits for something.
+// threshold, when the host waits for something. What a captured stream allocates its graph owns: it comes from chunks
+// that the pool does not count.
 
 #include "calls.hpp"
 
@@ -25,6 +26,46 @@ std::size_t block_bytes(std::size_t bytes) {
 
 device_space& space_of(world_state& world, pool_record const& pool) {
     return *world.devices[static_cast<std::size_t>(pool.device)].space;
+}
+
+/// Bytes that such a pool could have at most.
+std::size_t all_memory(world_state& world, pool_record const& pool) {
+    return pool.kind == pool_kind::device ? space_of(world, pool).memory() : world.settings.pinned_bytes;
+}
+
+/// A chunk's address, or 0.
+std::uintptr_t take_chunk(world_state& world, pool_record const& pool, std::size_t bytes) {
+    if (pool.kind == pool_kind::device)
+        return space_of(world, pool).take(bytes);
+    if (bytes > world.settings.pinned_bytes - std::min(world.settings.pinned_bytes, world.host_used))
+        return 0;
+    std::size_t const offset = world.host_region->pages.take(bytes, page_bytes);
+    if (offset == offset_ranges::npos)
+        return 0;
+    world.host_used += bytes;
+    world.host_region->protect(world.host_region->base() + offset, bytes, access::open);
+    return world.host_region->base() + offset;
+}
+
+void give_chunk(world_state& world, pool_record const& pool, std::uintptr_t at, std::size_t bytes) {
+    if (pool.kind == pool_kind::device)
+        return space_of(world, pool).give(at, bytes, true);
+    world.host_region->discard(at, bytes);
+    world.host_region->protect(at, bytes, access::closed);
+    world.host_region->pages.give(at - world.host_region->base(), bytes);
+    world.host_used -= bytes;
+}
+
+/// Where a graph's memory comes from that a pool's properties describe.
+pool_record& graph_side(pool_record& pool) {
+    if (!pool.graphs) {
+        pool.graphs = std::make_unique<pool_record>();
+        pool.graphs->kind = pool.kind;
+        pool.graphs->device = pool.device;
+        pool.graphs->accessible = pool.accessible;
+        pool.graphs->destroyed = true; // its chunks go with the last block
+    }
+    return *pool.graphs;
 }
 
 bool over(pool_record::free_block const& block) {
@@ -57,7 +98,7 @@ bool grow(world_state& world, pool_record& pool, std::size_t bytes) {
         std::size_t const size = round_up(bytes, step);
         if (pool.maximum != 0 && pool.reserved + size > round_up(pool.maximum, page_bytes))
             continue;
-        std::uintptr_t const at = space_of(world, pool).take(size);
+        std::uintptr_t const at = take_chunk(world, pool, size);
         if (at == 0)
             continue;
         pool.chunks[at] = size;
@@ -87,9 +128,9 @@ choose_block(pool_record& pool, std::size_t bytes, stream_record const& stream, 
     return best;
 }
 
-cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_record& pool,
+cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_record& asked,
                      stream_record& stream) {
-    if (out == nullptr)
+    if (out == nullptr || asked.source != 0) // an imported pool hands nothing out
         return cudaErrorInvalidValue;
     *out = nullptr;
     if (bytes == 0)
@@ -103,7 +144,10 @@ cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_rec
     if (!stream.capture)
         if (cudaError_t const error = unsafe_call(world))
             return error;
-    if (bytes > space_of(world, pool).memory())
+    if (stream.capture && asked.handle_types != 0)
+        return cudaErrorInvalidValue; // no allocation of a graph can be exported
+    pool_record& pool = stream.capture ? graph_side(asked) : asked;
+    if (bytes > all_memory(world, pool))
         return cudaErrorMemoryAllocation;
     std::size_t const size = block_bytes(bytes);
     auto block = choose_block(pool, size, stream, false);
@@ -207,7 +251,7 @@ void give_back_chunks(world_state& world, pool_record& pool, std::uint64_t keep)
             ++it;
             continue;
         }
-        space_of(world, pool).give(it->first, it->second, true);
+        give_chunk(world, pool, it->first, it->second);
         pool.reserved -= it->second;
         pool.free.erase(block);
         it = pool.chunks.erase(it);
@@ -238,8 +282,13 @@ void release_pooled(world_state& world, allocation const& memory, std::uintptr_t
 cudaError_t free_pooled(world_state& world, void* p, stream_record* stream) {
     auto const at = reinterpret_cast<std::uintptr_t>(p);
     auto const it = world.allocations.find(at);
-    if (it == world.allocations.end() || it->second.kind != memory_kind::pooled)
+    if (it == world.allocations.end() ||
+        (it->second.kind != memory_kind::pooled && it->second.kind != memory_kind::imported))
         return cudaErrorInvalidValue;
+    for (auto const& [other, importer] : world.allocations)
+        if (it->second.pool->handle_types != 0 && importer.kind == memory_kind::imported && importer.source == at)
+            world.complain(finding::bad_free, "memory at " + name_of_address(world, p) +
+                                                  " was freed while an importer still holds it");
     allocation const memory = it->second;
     if (stream == nullptr) {
         if (!wait_for_device(world, memory.device, "cudaFree"))
@@ -277,6 +326,8 @@ cudaError_t free_pooled(world_state& world, void* p, stream_record* stream) {
     }
     vector_clock const clock = stream->clock;
     destroy_allocation(world, at, "cudaFreeAsync");
+    if (memory.kind == memory_kind::imported)
+        return cudaSuccess;
     auto const block = memory.pool->free.find(at);
     if (block != memory.pool->free.end()) {
         block->second.stream = stream;

@@ -7,22 +7,55 @@
 
 using namespace simulated_cuda::inside;
 
+namespace {
+
+constexpr int numa_nodes = 1;
+
+/// What pool these properties ask for, by the rules in the manual's page on cudaMemPoolCreate.
+cudaError_t judge(world_state& world, cudaMemPoolProps const& asked, pool_kind& kind, int& device) {
+    bool const on_device = asked.location.type == cudaMemLocationTypeDevice;
+    bool const on_node = asked.location.type == cudaMemLocationTypeHostNuma;
+    bool const on_host = asked.location.type == cudaMemLocationTypeHost;
+    int const exports = cudaMemHandleTypePosixFileDescriptor | cudaMemHandleTypeFabric;
+    device = on_device ? asked.location.id : current_device(world);
+    if (on_device && (device < 0 || static_cast<std::size_t>(device) >= world.devices.size()))
+        return cudaErrorInvalidDevice;
+    if ((on_node && (asked.location.id < 0 || asked.location.id >= numa_nodes)) || (asked.handleTypes & ~exports) != 0)
+        return cudaErrorInvalidValue;
+    if (asked.allocType == cudaMemAllocationTypeManaged) {
+        kind = pool_kind::managed;
+        bool const located = on_device || on_node || on_host || asked.location.type == cudaMemLocationTypeNone;
+        return located && asked.handleTypes == 0 && asked.maxSize == 0 ? cudaSuccess : cudaErrorInvalidValue;
+    }
+    if (asked.allocType != cudaMemAllocationTypePinned || !(on_device || on_node || on_host) ||
+        (on_host && asked.handleTypes != 0))
+        return cudaErrorInvalidValue;
+    kind = on_device ? pool_kind::device : pool_kind::host;
+    return cudaSuccess;
+}
+
+} // namespace
+
 extern "C" cudaError_t cudaMemPoolCreate(cudaMemPool_t* out, cudaMemPoolProps const* properties) {
     static call_site site{"cudaMemPoolCreate"};
     return api(site, [&](world_state& world) -> cudaError_t {
         if (cudaError_t const error = unsafe_call(world))
             return error;
-        if (out == nullptr || properties == nullptr || properties->allocType != cudaMemAllocationTypePinned ||
-            properties->location.type != cudaMemLocationTypeDevice)
+        if (out == nullptr || properties == nullptr)
             return cudaErrorInvalidValue;
-        int const device = properties->location.id;
-        if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
-            return cudaErrorInvalidDevice;
+        pool_kind kind = pool_kind::device;
+        int device = 0;
+        if (cudaError_t const error = judge(world, *properties, kind, device))
+            return error;
         world.pools.push_back(std::make_unique<pool_record>());
         pool_record& pool = *world.pools.back();
+        pool.kind = kind;
         pool.device = device;
+        pool.id = world.next_pool++;
+        pool.handle_types = properties->handleTypes;
         pool.maximum = properties->maxSize;
-        pool.accessible[device] = cudaMemAccessFlagsProtReadWrite;
+        if (kind == pool_kind::device)
+            pool.accessible[device] = cudaMemAccessFlagsProtReadWrite;
         pool.handle = new CUmemPoolHandle_st{&pool};
         *out = pool.handle;
         return cudaSuccess;
@@ -153,7 +186,7 @@ extern "C" cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, cudaMemAccessD
             if (list[at].location.type != cudaMemLocationTypeDevice || device < 0 ||
                 static_cast<std::size_t>(device) >= world.devices.size())
                 return cudaErrorInvalidValue;
-            if (device == pool->device && list[at].flags != cudaMemAccessFlagsProtReadWrite)
+            if (pool->kind == pool_kind::device && device == pool->device && list[at].flags != cudaMemAccessFlagsProtReadWrite)
                 return cudaErrorInvalidValue;
         }
         for (std::size_t at = 0; at < count; ++at)
@@ -169,6 +202,12 @@ extern "C" cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPo
         pool_record const* const pool = find_pool(world, handle, site.name);
         if (pool == nullptr || flags == nullptr || location == nullptr)
             return cudaErrorInvalidValue;
+        bool const of_host = location->type == cudaMemLocationTypeHost || location->type == cudaMemLocationTypeHostNuma;
+        if (of_host || pool->kind == pool_kind::managed) {
+            *flags = of_host && pool->kind == pool_kind::device ? cudaMemAccessFlagsProtNone
+                                                                : cudaMemAccessFlagsProtReadWrite;
+            return cudaSuccess;
+        }
         auto const it = pool->accessible.find(location->id);
         *flags = it != pool->accessible.end() ? it->second : cudaMemAccessFlagsProtNone;
         return cudaSuccess;
@@ -206,7 +245,7 @@ extern "C" cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
         pool_record* const pool = find_pool(world, handle, site.name);
         if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
             return cudaErrorInvalidDevice;
-        if (pool == nullptr || pool->device != device)
+        if (pool == nullptr || pool->device != device || pool->kind != pool_kind::device || pool->source != 0)
             return cudaErrorInvalidValue;
         world.devices[static_cast<std::size_t>(device)].current_pool = pool;
         return cudaSuccess;

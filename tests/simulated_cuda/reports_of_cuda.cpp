@@ -220,3 +220,44 @@ TEST_CASE("reports: sentences name what collides") {
          {"kernel on stream 3", "writes 256 bytes at device 0 + 0x0", "operation 1 of stream 2"})
         CHECK(sentence.find(part) != std::string::npos);
 }
+
+TEST_CASE("reports: a graph that ends before what its last launch allocated was freed") {
+    finds(finding::leak, [](stage& on) {
+        void* p = nullptr;
+        CHECK(cudaStreamBeginCapture(on.a, cudaStreamCaptureModeGlobal) == cudaSuccess);
+        CHECK(cudaMallocAsync(&p, 256, on.a) == cudaSuccess);
+        cudaGraph_t const graph = end_capture(on.a);
+        cudaGraphExec_t runs = nullptr;
+        CHECK(cudaGraphInstantiate(&runs, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch) == cudaSuccess);
+        CHECK(cudaGraphLaunch(runs, on.a) == cudaSuccess);
+        CHECK(cudaStreamSynchronize(on.a) == cudaSuccess);
+        CHECK(cudaGraphExecDestroy(runs) == cudaSuccess);
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    });
+}
+
+TEST_CASE("reports: memory that is freed while an importer holds it") {
+    finds(finding::bad_free, [](stage& on) {
+        cudaMemPoolProps properties{};
+        properties.allocType = cudaMemAllocationTypePinned;
+        properties.location.type = cudaMemLocationTypeDevice;
+        properties.handleTypes = cudaMemHandleTypeFabric;
+        cudaMemPool_t pool = nullptr;
+        cudaMemPool_t imported = nullptr;
+        cudaMemFabricHandle_t handle{};
+        cudaMemPoolPtrExportData data{};
+        void* p = nullptr;
+        void* q = nullptr;
+        CHECK(cudaMemPoolCreate(&pool, &properties) == cudaSuccess);
+        CHECK(cudaMemPoolExportToShareableHandle(&handle, pool, cudaMemHandleTypeFabric, 0) == cudaSuccess);
+        CHECK(cudaMemPoolImportFromShareableHandle(&imported, &handle, cudaMemHandleTypeFabric, 0) == cudaSuccess);
+        CHECK(cudaMallocFromPoolAsync(&p, 256, imported, on.a) == cudaErrorInvalidValue); // it hands nothing out
+        CHECK(cudaMallocFromPoolAsync(&p, 256, pool, on.a) == cudaSuccess);
+        CHECK(cudaMemPoolExportPointer(&data, p) == cudaSuccess);
+        CHECK(cudaMemPoolImportPointer(&q, imported, &data) == cudaSuccess);
+        CHECK(cudaFreeAsync(p, on.a) == cudaSuccess);
+        CHECK(cudaFreeAsync(q, on.a) == cudaSuccess);
+        CHECK(cudaMemPoolDestroy(imported) == cudaSuccess);
+        CHECK(cudaMemPoolDestroy(pool) == cudaSuccess);
+    });
+}

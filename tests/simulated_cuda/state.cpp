@@ -62,6 +62,7 @@ world_state::world_state(config const& configuration) : settings(configuration),
         pool_record& pool = *pools.back();
         pool.device = static_cast<int>(ordinal);
         pool.is_default = true;
+        pool.id = next_pool++;
         pool.accessible[pool.device] = cudaMemAccessFlagsProtReadWrite;
         pool.handle = new CUmemPoolHandle_st{&pool};
         device.default_pool = device.current_pool = &pool;

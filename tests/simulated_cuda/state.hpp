@@ -96,7 +96,16 @@ struct event_record {
 };
 
 /// A driver allocation, or host memory made known to the driver.
-enum class memory_kind { device, pinned, managed, registered, pooled, mapped };
+enum class memory_kind { device, pinned, managed, registered, pooled, mapped, imported };
+
+/// What was advised of a stretch of managed memory.
+struct advised {
+    std::uintptr_t end = 0;
+    bool read_mostly = false;
+    cudaMemLocation preferred{cudaMemLocationTypeInvalid, 0};
+    cudaMemLocation prefetched{cudaMemLocationTypeInvalid, 0};
+    std::set<int> accessed_by; ///< devices; cudaCpuDeviceId: the host
+};
 
 struct allocation {
     std::size_t bytes = 0; ///< as asked for
@@ -107,6 +116,8 @@ struct allocation {
     pool_record* pool = nullptr;
     std::weak_ptr<graph_state> graph; ///< a capture made it
     std::uint64_t number = 0;
+    std::uintptr_t source = 0; ///< imported: where the exporter has it
+    std::map<std::uintptr_t, advised> advice; ///< managed: by first byte
 };
 
 struct device_state {
@@ -121,6 +132,9 @@ struct device_state {
     unsigned flags = 0;
 };
 
+/// Where a driver's pool has its memory.
+enum class pool_kind { device, host, managed };
+
 /// A driver's pool. Its free blocks remember the point of the stream that freed them.
 struct pool_record {
     struct free_block {
@@ -130,7 +144,12 @@ struct pool_record {
         vector_clock clock;
     };
     CUmemPoolHandle_st* handle = nullptr;
+    pool_kind kind = pool_kind::device;
     int device = 0;
+    std::uint64_t id = 0;      ///< what an export names
+    int handle_types = 0;      ///< as what it may be exported
+    std::uint64_t source = 0;  ///< imported: the exporter's id
+    std::unique_ptr<pool_record> graphs; ///< what graphs own that allocate from this pool; counted by nobody
     bool is_default = false;
     bool destroyed = false;
     std::size_t maximum = 0;
@@ -174,6 +193,7 @@ struct world_state {
     std::uint64_t next_id = 1;
     std::uint64_t next_capture = 1;
     std::uint64_t next_gate = 1;
+    std::uint64_t next_pool = 1;
     std::set<std::uint64_t> closed_gates;
     std::vector<std::shared_ptr<graph_state>> captures; ///< in progress
     std::vector<std::weak_ptr<graph_state>> graphs;     ///< captured, maybe alive

@@ -112,6 +112,8 @@ std::uint64_t fault_sweep(Prepare&& prepare, Attempt&& attempt, Judge&& judge) {
                      (fault.hit("cudaMemPoolDestroy") && each.sentence.find("a memory pool") == 0) ||
                      (for_ever && fault.hit("cuMemRelease") && each.sentence.find("cuMemCreate's handle") == 0) ||
                      (fault.hit("cuMemAddressFree") && each.sentence.find("are still reserved") != std::string::npos) ||
+                     // what upstream::managed could not advise, where freeing never works
+                     (for_ever && fault.hit("cudaFree") && each.sentence.find("cudaMallocManaged") != std::string::npos) ||
                      // what wait_for_device frees, where freeing never works
                      (for_ever && fault.hit("cudaFree") && each.sentence.find(" 1 bytes of cudaMalloc") != std::string::npos));
                 CHECK_MESSAGE(refused, each.sentence, " (",

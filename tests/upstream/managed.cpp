@@ -68,6 +68,28 @@ TEST_CASE("managed: is made under the device that was named, or current then") {
                "cudaErrorInvalidDevice (101): there is no device of that ordinal");
 }
 
+TEST_CASE("managed: the pages of its chunks prefer to be where it was told") {
+    support::every_schedule([] {
+        auto const preferred = [](void* chunk) {
+            int at = -99;
+            check(cudaMemRangeGetAttribute(&at, sizeof at, cudaMemRangeAttributePreferredLocation, chunk, 4 * MiB),
+                  "cudaMemRangeGetAttribute");
+            return at;
+        };
+        managed nowhere, host(0, weir::memory_location::host()), device(0, weir::memory_location::device(0));
+        void* const chunks[] = {nowhere.acquire(4 * MiB), host.acquire(4 * MiB), device.acquire(4 * MiB)};
+        CHECK(preferred(chunks[0]) == cudaInvalidDeviceId);
+        CHECK(preferred(chunks[1]) == cudaCpuDeviceId);
+        CHECK(preferred(chunks[2]) == 0);
+        for (void* each : chunks)
+            CHECK(nowhere.release(each, 4 * MiB));
+        managed wrong(0, weir::memory_location::device(12345));
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(wrong.acquire(4 * MiB)); }),
+                   "weir: cudaMemAdvise failed with");
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+    }); // the world reports what leaks
+}
+
 #ifdef WEIR_SIMULATED_CUDA // asking a GPU for more managed memory than it has can hang it
 TEST_CASE("managed: more than there is is null, and no error is left behind") {
     simulated_cuda::world const world;
@@ -110,6 +132,17 @@ TEST_CASE("managed: every call may fail: nothing is acquired then, and what was 
                                              CHECK(x.upstream.release(x.other, 2 * MiB));
                                          CHECK(x.upstream.release(x.chunk, 2 * MiB));
                                      });
+    struct advised : state {
+        managed host{0, weir::memory_location::host()};
+    };
+    runs += support::fault_sweep([] { return std::make_unique<advised>(); },
+                                 [](advised& x) { x.other = x.host.acquire(2 * MiB); },
+                                 [](advised& x, support::struck const& fault) {
+                                     CHECK((x.other == nullptr) == fault.threw);
+                                     if (x.other)
+                                         CHECK(x.upstream.release(x.other, 2 * MiB));
+                                     CHECK(x.upstream.release(x.chunk, 2 * MiB));
+                                 });
     runs += support::fault_sweep(prepare, [](state& x) { x.released = x.upstream.release(x.chunk, 2 * MiB); },
                                  [](state& x, support::struck const& fault) {
                                      CHECK_FALSE(fault.threw);

@@ -1,29 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How does one use the driver's own pool with weir's containers, layers and adaptors?
+// How does one use the driver's own pools with weir's containers, layers and adaptors?
 //
 // cudaMallocFromPoolAsync answers all three questions of a pool at once. This class owns such a memory pool and
-// speaks weir's contract for it. It keeps memory between synchronisations by default (the driver's own default
-// gives it back at each); its other attributes are options.
+// speaks weir's contract for it: of device memory (driver_pool), of pinned host memory that every device reaches
+// (pinned_driver_pool), or of managed memory (managed_driver_pool, CUDA 13). It keeps memory between synchronisations by
+// default (the driver's own default gives it back at each); its other attributes are options.
+//
+// In a captured stream an allocation becomes a node of the graph, and the block is the graph's: the pool does not count
+// it. Each launch allocates it at the same address. Who frees it: the captured stream (then every launch frees it too); or
+// the program, once after each launch and behind it; or the launch of another graph that captured the free; or the next
+// launch, where the graph was instantiated with cudaGraphInstantiateFlagAutoFreeOnLaunch, and the program after the last
+// one. A block that is out when the capture begins is not the graph's: freed in the capture, it is kept until the pool
+// ends.
 //
 // invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
 //            captured stream freed until the pool ends, since the graph may use it at each launch; any other until
-//            'settle' offers it again.
-// order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free.
+//            'settle' offers it again. A graph's own block is never kept.
+// order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free. The host
+//            may touch pinned and managed blocks once the stream has reached the allocation.
 // cost:      600 to 800 ns a pair on one thread, more as threads join (bench/results).
 // not for:   the hot path: 'device_pool' is several times faster.
 
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <type_traits>
 #include <utility>
-#include <weir/base/address_map.hpp>
 #include <weir/base/atomic.hpp>
+#include <weir/base/block_origins.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/mutex.hpp>
 #include <weir/base/pool_options.hpp>
 #include <weir/base/report_text.hpp>
 #include <weir/base/resource.hpp>
@@ -33,79 +42,72 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/driver_pool_options.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
+#include <weir/runtime/memory_pool.hpp>
+#include <weir/runtime/refused_blocks.hpp>
 #include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
 
-/// What CUDA lets one set on a memory pool.
-struct driver_pool_options {
-    text name = "driver";
-    int ordinal = any_device; ///< the device; any_device: the one that is current when the pool is made
-    std::size_t release_threshold_bytes = SIZE_MAX; ///< kept over a synchronisation
-    std::size_t maximum_bytes = 0;                ///< the most it may hold, which CUDA rounds up; 0: no limit
-    bool follow_event_dependencies = true;        ///< reuse across streams that events order
-    bool allow_opportunistic = true;              ///< reuse across streams once the free has run
-    bool allow_internal_dependencies = true;      ///< reuse across streams by making one wait
-    leak_action on_leak = leak_action::report;    ///< what happens when it ends with live blocks
-};
+/// Any thread may call any member. Of device memory a default stream is that of the pool's device, whichever device is
+/// current; else the current device's.
+template <memory_space Space>
+class driver_pool_of : public resource<driver_pool_of<Space>> {
+    static_assert(Space != memory_space::host,
+                  "weir: driver_pool_of: CUDA has pools of device, pinned and managed memory; for plain host memory use "
+                  "host_pool");
+#if CUDART_VERSION < 13000
+    static_assert(Space != memory_space::managed,
+                  "weir: driver_pool_of: CUDA has pools of managed memory since 13.0; build with that toolkit, or use "
+                  "managed_pool");
+#endif
 
-/// Any thread may call any member. A default stream is that of the pool's device, whichever device is current.
-class driver_pool : public resource<driver_pool> {
 public:
-    static constexpr memory_space space = memory_space::device;
+    static constexpr memory_space space = Space;
     static constexpr bool thread_safe = true;
     static constexpr bool stream_ordered = true;
-    static constexpr std::size_t default_alignment = 256;
+    static constexpr std::size_t default_alignment = block_origins::unit_bytes;
 
-    /// Creates the memory pool. Throws cuda_error, also where the device has no memory pools.
-    explicit driver_pool(driver_pool_options options = {}) : options_(std::move(options)) {
-        if (options_.ordinal == any_device)
-            options_.ordinal = current_device();
-        cudaMemPoolProps properties{};
-        properties.allocType = cudaMemAllocationTypePinned;
-        properties.location.type = cudaMemLocationTypeDevice;
-        properties.location.id = options_.ordinal;
-        properties.maxSize = options_.maximum_bytes;
+    /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have, cuda_error, also
+    /// where the machine has no such pools.
+    explicit driver_pool_of(driver_pool_options options = {})
+        : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)) {
+        pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes);
+        pool_.template set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies);
+        pool_.template set<int>(cudaMemPoolReuseAllowOpportunistic, options_.allow_opportunistic);
+        pool_.template set<int>(cudaMemPoolReuseAllowInternalDependencies, options_.allow_internal_dependencies);
+        if (Space == memory_space::pinned)
+            pool_.allow_all(); // at first only the host reaches it
+        device_guard const guard(options_.ordinal);
         capture_mode_guard const relaxed;
-        check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
-        try {
-            set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes);
-            set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies);
-            set<int>(cudaMemPoolReuseAllowOpportunistic, options_.allow_opportunistic);
-            set<int>(cudaMemPoolReuseAllowInternalDependencies, options_.allow_internal_dependencies);
-            device_guard const guard(options_.ordinal);
-            check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        } catch (...) {
-            static_cast<void>(succeeded(cudaMemPoolDestroy(pool_)));
-            throw;
-        }
+        check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
-    driver_pool(driver_pool const&) = delete;
-    driver_pool& operator=(driver_pool const&) = delete;
+    driver_pool_of(driver_pool_of const&) = delete;
+    driver_pool_of& operator=(driver_pool_of const&) = delete;
 
     /// Blocks that are still out are reported on stderr (driver_pool_options::on_leak); do not use or free them any more.
     /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
-    ~driver_pool() {
+    ~driver_pool_of() {
         tell_leaks(options_.name, options_.on_leak, live_blocks_.load(std::memory_order_relaxed), 0);
-        for (growing_array<refused>* each : {&refused_, &lost_}) {
+        for (refused_blocks* each : {&refused_, &lost_}) {
             for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
                 try {
-                    offer(*each);
+                    each->offer(ordinal_of_memory(), host_stream_);
                 } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
                 }
             }
         }
-        if (!destroy())
-            static_cast<void>(destroy());
+        detail::end_relaxed([this] { static_cast<void>(succeeded(cudaStreamDestroy(host_stream_))); });
     }
 
-    /// A block for work enqueued on `stream` from now on; null for zero bytes and when there is no room. On the
-    /// host, blocks until the memory is there. In a captured stream it becomes a node of the graph. Throws
-    /// usage_error, cuda_error.
+    /// A block for work enqueued on `stream` from now on; null for zero bytes and when there is no room. On the host,
+    /// blocks until the memory is there. In a captured stream it becomes a node of the graph, whose block it is (see the
+    /// head of this page). Throws usage_error, also on the legacy stream while a stream is captured that waits for it;
+    /// cuda_error; std::bad_alloc.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
@@ -113,54 +115,68 @@ public:
         std::size_t const padding = alignment > default_alignment ? alignment : 0;
         if (bytes == 0 || add_overflows(bytes, padding))
             return nullptr;
+        bool const in_graph = is_capturing(stream);
+        if (in_graph && is_legacy(stream))
+            throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
+                              "waits for it; use another stream");
         cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
         capture_mode_guard const relaxed;
         void* block = nullptr;
-        if (out_of_room(cudaMallocFromPoolAsync(&block, bytes + padding, pool_, on), "cudaMallocFromPoolAsync"))
+        if (out_of_room(cudaMallocFromPoolAsync(&block, bytes + padding, pool_.get(), on), "cudaMallocFromPoolAsync"))
             return nullptr;
+        void* p = nullptr;
         try {
             if (stream.is_host())
                 check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
-            if (padding != 0)
-                block = align(block, alignment);
+            p = origins_.note(block, padding == 0 ? 1 : alignment, in_graph);
         } catch (...) {
-            if (!succeeded(cudaFreeAsync(block, on)))
-                keep(refused{block, bytes + padding, {}}, on);
+            if (!succeeded(cudaFreeAsync(block, on)) && !in_graph)
+                keep(refused_block{block, bytes + padding, {}}, on);
             throw;
         }
-        live_blocks_.fetch_add(1, std::memory_order_relaxed);
-        return block;
+        if (!in_graph)
+            live_blocks_.fetch_add(1, std::memory_order_relaxed);
+        return p;
     }
 
     /// Takes a block back in the order of `stream` (a default stream: the pool's device's and the current device's); on
-    /// the host, at once. Null does nothing. Never blocks. In a captured
-    /// stream the free of a block from the same graph becomes a node of it. CUDA refuses there a block from outside, which
-    /// the graph may use at each launch: it counts as lost_bytes and is given back when the pool ends. What CUDA refuses
-    /// for other reasons 'settle' offers it again.
+    /// the host, at once. Null does nothing. Never blocks. In a captured stream the free of a graph's block becomes a node.
+    /// CUDA refuses there a block from outside, which the graph may use at each launch: it counts as lost_bytes and is
+    /// given back when the pool ends. What CUDA refuses for other reasons 'settle' offers it again; but a graph's block
+    /// that is freed before a launch or twice after one stays as it is.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = default_alignment) noexcept {
+        static_cast<void>(alignment); // 'origins_' knows
         if (!p)
             return;
         auto const at = reinterpret_cast<std::uintptr_t>(p);
         growing_array<event> uses; // on other streams
-        void* const block = alignment > default_alignment ? unalign(p) : p;
+        block_origins::origin const block = origins_.take(p);
         cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
-        forget_one();
+        if (!block.of_graph)
+            forget_one();
         try {
             if (ordinal_for(on) != any_device && current_device() != options_.ordinal)
                 uses_.add(at, stream); // the current device's stream of that name
             uses = uses_.take(at);
-            device_guard const here(ordinal_for(on));
+            device_guard const device(ordinal_for(on));
+            // An event from outside would break the capture, and so would a free on the legacy stream.
+            bool const asks = !uses.empty() || is_legacy(on) || block.of_graph;
+            bool const captured = asks && is_capturing(on);
+            bool const frees = !captured || (uses.empty() && !is_legacy(on));
             capture_mode_guard const relaxed;
-            bool const waits = uses.empty() || !is_capturing(on); // an event from outside would break the capture
             for (event const& each : uses)
-                if (waits)
+                if (frees)
                     each.make_wait(on);
-            if (waits && succeeded(cudaFreeAsync(block, on)))
+            if (frees && succeeded(cudaFreeAsync(block.begin, on))) {
+                if (captured)
+                    origins_.forget(p); // from now on each launch frees it
                 return;
+            }
         } catch (...) { // some use may be in flight that the free could not be made to wait for
         }
-        keep(refused{block, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
+        if (!block.of_graph)
+            keep(refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
     }
 
     /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.
@@ -173,64 +189,101 @@ public:
     /// Gives unused memory back to the device until at most `keep_bytes` are held; returns the bytes given back.
     /// Throws cuda_error.
     std::size_t trim(std::size_t keep_bytes = 0) {
-        capture_mode_guard const relaxed;
         std::size_t const before = reserved_bytes();
-        check(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
+        pool_.trim(keep_bytes);
         std::size_t const after = reserved_bytes();
         return after < before ? before - after : 0; // other threads allocate meanwhile
     }
 
-    /// Blocks until all work on the device is done, so that 'trim' finds everything that was freed, and offers CUDA again
-    /// what it refused, but for what a captured stream freed. Breaks the captures that are under way on the device, as
-    /// cudaDeviceSynchronize does. Throws cuda_error.
-    void settle() { offer(refused_); }
+    /// Blocks until all work on the device is done (of pinned and managed memory: on every device), so that 'trim' finds
+    /// everything that was freed, and offers CUDA again what it refused, but for what a captured stream freed. Breaks the
+    /// captures that are under way there, as cudaDeviceSynchronize does. Throws cuda_error.
+    void settle() { refused_.offer(ordinal_of_memory(), host_stream_); }
 
+    /// Lets kernels and copies of device `ordinal` use the pool's memory too. Pinned and managed memory every device
+    /// reaches without. Throws cuda_error, also where that device cannot reach the pool's.
+    template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
+    void allow(int ordinal) {
+        pool_.allow(ordinal);
+    }
+
+    /// What CUDA counts: in use and reserved, now and at most since reset_peaks. Throws cuda_error.
+    memory_pool_statistics statistics() const { return pool_.statistics(); }
     /// Bytes held from the device, now and at most since reset_peaks. Throws cuda_error.
-    std::size_t reserved_bytes() const { return attribute(cudaMemPoolAttrReservedMemCurrent); }
-    std::size_t peak_reserved_bytes() const { return attribute(cudaMemPoolAttrReservedMemHigh); }
+    std::size_t reserved_bytes() const { return pool_.bytes(cudaMemPoolAttrReservedMemCurrent); }
+    std::size_t peak_reserved_bytes() const { return pool_.bytes(cudaMemPoolAttrReservedMemHigh); }
     /// Bytes handed out and not yet freed, now and at most since reset_peaks. Throws cuda_error.
-    std::size_t in_use_bytes() const { return attribute(cudaMemPoolAttrUsedMemCurrent); }
-    std::size_t peak_in_use_bytes() const { return attribute(cudaMemPoolAttrUsedMemHigh); }
+    std::size_t in_use_bytes() const { return pool_.bytes(cudaMemPoolAttrUsedMemCurrent); }
+    std::size_t peak_in_use_bytes() const { return pool_.bytes(cudaMemPoolAttrUsedMemHigh); }
     /// The peaks become what is held and out now. Throws cuda_error.
-    void reset_peaks() {
-        capture_mode_guard const relaxed;
-        set<std::uint64_t>(cudaMemPoolAttrReservedMemHigh, 0);
-        set<std::uint64_t>(cudaMemPoolAttrUsedMemHigh, 0);
+    void reset_peaks() { pool_.reset_peaks(); }
+
+    /// For another process (runtime/imported_pool.hpp): a file descriptor of the pool, the caller's to send and to close.
+    /// Not of managed memory. Throws usage_error where driver_pool_options::handle_types does not have it, cuda_error.
+    template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
+    int export_descriptor() const {
+        require_handle_type(cudaMemHandleTypePosixFileDescriptor, "cudaMemHandleTypePosixFileDescriptor");
+        return pool_.export_descriptor();
+    }
+    /// The same as a fabric handle: plain bytes, also for processes on other machines of one NVLink fabric.
+    template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
+    cudaMemFabricHandle_t export_fabric() const {
+        require_handle_type(cudaMemHandleTypeFabric, "cudaMemHandleTypeFabric");
+        return pool_.export_fabric();
+    }
+    /// The live block `p`, for a process that has imported the pool. Every importer releases it before it is freed here.
+    /// Throws cuda_error, also where the pool has no handle types.
+    template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
+    exported_block export_block(void* p) const {
+        void* const begin = origins_.find(p).begin;
+        return memory_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
     }
 
     std::size_t limit_bytes() const noexcept {
         return options_.maximum_bytes == 0 ? SIZE_MAX : options_.maximum_bytes;
     }
     text const& name() const noexcept { return options_.name; }
+    /// The device; of pinned and managed memory the one under which it was made.
     int device() const noexcept { return options_.ordinal; }
     /// CUDA's handle, for calls that weir does not wrap.
-    cudaMemPool_t get() const noexcept { return pool_; }
+    cudaMemPool_t get() const noexcept { return pool_.get(); }
 
     /// What is known of the pool now; CUDA does not tell the largest free range. Throws cuda_error.
     /// lost_bytes: what captured streams freed and CUDA refused, which CUDA counts as in use.
     memory_report facts() const {
-        memory_report now{options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0,
-                          live_blocks_.load(std::memory_order_relaxed), 0};
-        lock_guard<mutex> const lock(mutex_);
-        now.lost_bytes = lost_bytes_;
-        return now;
+        return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0,
+                live_blocks_.load(std::memory_order_relaxed), 0, lost_.bytes()};
     }
-    text report() const { return report_text(facts(), "device, the driver's pool"); }
+    /// One line: what CUDA counts, now and at most since reset_peaks. Throws cuda_error.
+    text report() const {
+        memory_pool_statistics const now = statistics();
+        std::size_t const lost = lost_.bytes();
+        return "pool '" + options_.name + "' (" + name_of(Space) + ", the driver's pool): " + bytes_text(now.in_use_bytes) +
+               " in use in " + count_text(live_blocks_.load(std::memory_order_relaxed), " block") + ", " +
+               bytes_text(now.reserved_bytes) + " reserved, at most " + bytes_text(now.peak_in_use_bytes) + " and " +
+               bytes_text(now.peak_reserved_bytes) + ", limit " +
+               (options_.maximum_bytes == 0 ? text("none") : bytes_text(options_.maximum_bytes)) +
+               (lost == 0 ? text() : ", " + bytes_text(lost) + " not handed out again");
+    }
     text refusal(std::size_t bytes, std::size_t) const {
         return "CUDA's memory pool found no " + number_text(bytes) +
-               " bytes within its maximum and the device's memory; free something or raise maximum_bytes";
+               (Space == memory_space::managed
+                    ? " bytes in the machine's memory; free something"
+                    : " bytes within its maximum and the device's memory; free something or raise maximum_bytes");
     }
 
 private:
-    // A block that CUDA did not take back, and what must have run before it may.
-    struct refused {
-        void* block;
-        std::size_t bytes;
-        growing_array<event> uses;
-    };
+    static driver_pool_options here(driver_pool_options options) {
+        if (options.ordinal == any_device)
+            options.ordinal = current_device();
+        return options;
+    }
+
+    // The device whose work uses the memory; any_device: every device's may.
+    int ordinal_of_memory() const noexcept { return Space == memory_space::device ? options_.ordinal : any_device; }
 
     // A default stream is the current device's, but a container may end while another device than its own is current.
-    int ordinal_for(cudaStream_t on) const noexcept { return is_default_stream(on) ? options_.ordinal : any_device; }
+    int ordinal_for(cudaStream_t on) const noexcept { return is_default_stream(on) ? ordinal_of_memory() : any_device; }
 
     // Foreign frees do not take the count below zero.
     void forget_one() noexcept {
@@ -239,111 +292,36 @@ private:
         }
     }
 
-    template <class Value>
-    void set(cudaMemPoolAttr attribute, Value value) {
-        check(cudaMemPoolSetAttribute(pool_, attribute, &value), "cudaMemPoolSetAttribute");
-    }
-    std::size_t attribute(cudaMemPoolAttr which) const {
-        capture_mode_guard const relaxed;
-        std::uint64_t value = 0;
-        check(cudaMemPoolGetAttribute(pool_, which, &value), "cudaMemPoolGetAttribute");
-        return static_cast<std::size_t>(value);
-    }
-
-    // False: CUDA did not let it try.
-    bool destroy() noexcept {
-        try {
-            capture_mode_guard const relaxed;
-            static_cast<void>(succeeded(cudaStreamDestroy(host_stream_)));
-            static_cast<void>(succeeded(cudaMemPoolDestroy(pool_)));
-            return true;
-        } catch (...) {
-            return false;
-        }
-    }
-
-    // CUDA aligns to 256 bytes. A block that needs more starts inside a larger one; how far is kept in units of 256.
-    void* align(void* block, std::size_t alignment) {
-        auto const address = reinterpret_cast<std::uintptr_t>(block);
-        std::uintptr_t const aligned = align_up(address, alignment);
-        lock_guard<mutex> const lock(mutex_);
-        padded_.insert(aligned, static_cast<std::uint32_t>((aligned - address) / default_alignment));
-        return reinterpret_cast<void*>(aligned);
-    }
-    void* unalign(void* p) noexcept {
-        auto const aligned = reinterpret_cast<std::uintptr_t>(p);
-        lock_guard<mutex> const lock(mutex_);
-        std::uint32_t const units = padded_.erase(aligned);
-        return units == address_map::none ? p : reinterpret_cast<void*>(aligned - units * default_alignment);
-    }
-
     // Whether the graph captured on `on` may use what was freed there; the legacy stream is only in a capture's way.
     bool graph_may_use(cudaStream_t on) const noexcept {
         try {
-            device_guard const here(ordinal_for(on));
+            device_guard const device(ordinal_for(on));
             return is_capturing(on) && !is_legacy(on);
         } catch (...) { // no stream that is captured answers so
             return false;
         }
     }
 
-    void keep(refused block, cudaStream_t freed_on) noexcept {
+    void keep(refused_block block, cudaStream_t freed_on) noexcept {
         if (!graph_may_use(freed_on))
-            return put(refused_, std::move(block));
-        {
-            lock_guard<mutex> const lock(mutex_);
-            lost_bytes_ += block.bytes;
-        }
-        put(lost_, std::move(block));
+            return refused_.keep(std::move(block));
+        lost_.keep(std::move(block));
     }
 
-    void put(growing_array<refused>& list, refused block) noexcept {
-        try {
-            lock_guard<mutex> const lock(mutex_);
-            list.push_back(std::move(block));
-        } catch (...) { // neither CUDA nor the host can take it
-        }
-    }
-
-    // Offers CUDA the blocks of `list` once the device is idle; what it refuses again stays.
-    void offer(growing_array<refused>& list) {
-        growing_array<refused> offered;
-        {
-            lock_guard<mutex> const lock(mutex_);
-            offered.swap(list);
-        }
-        try {
-            device_guard const guard(options_.ordinal);
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-            for (refused const& each : offered)
-                for (event const& passed : each.uses)
-                    passed.synchronize(); // on a stream of another device
-        } catch (...) {
-            for (refused& each : offered)
-                put(list, std::move(each));
-            throw;
-        }
-        bool taken = false;
-        for (refused& each : offered) {
-            if (succeeded(cudaFreeAsync(each.block, host_stream_)))
-                taken = true;
-            else
-                put(list, std::move(each));
-        }
-        if (taken) // so that the memory is there for 'trim'
-            check(cudaStreamSynchronize(host_stream_), "cudaStreamSynchronize");
+    void require_handle_type(cudaMemAllocationHandleType type, char const* name) const {
+        if ((options_.handle_types & static_cast<unsigned>(type)) == 0)
+            throw usage_error(text("weir: this pool was not made for other processes; set driver_pool_options::handle_types "
+                                   "to ") + name);
     }
 
     driver_pool_options options_;
-    cudaMemPool_t pool_ = nullptr;
+    memory_pool pool_;
     cudaStream_t host_stream_ = nullptr; // orders what is allocated and freed on the host
-    atomic<std::size_t> live_blocks_{0};
+    atomic<std::size_t> live_blocks_{0}; // but for those of graphs
     second_uses uses_;
-    mutable mutex mutex_;
-    address_map padded_;
-    growing_array<refused> refused_; // until 'settle'
-    growing_array<refused> lost_;    // until the end: what captured streams freed
-    std::size_t lost_bytes_ = 0;     // of lost_
+    block_origins origins_;
+    refused_blocks refused_; // until 'settle'
+    refused_blocks lost_;    // until the end: what captured streams freed
 };
 
 } // namespace v0

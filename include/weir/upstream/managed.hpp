@@ -3,7 +3,8 @@
 
 // Where do chunks of managed memory come from?
 //
-// cudaMallocManaged, attached globally: pages migrate to whoever touches them, host or device.
+// cudaMallocManaged, attached globally: pages migrate to whoever touches them, host or device. Where they prefer to be can
+// be said once for all chunks; prefetch, advise and discard (runtime/managed_memory.hpp) take any bytes of them.
 //
 // invariant: a chunk is accessible from every device that supports managed memory, and from the host.
 // order:     'release' waits for the device.
@@ -18,6 +19,8 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/managed_memory.hpp>
+#include <weir/runtime/memory_location.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -30,16 +33,28 @@ public:
     static constexpr memory_space space = memory_space::managed;
     static constexpr std::size_t granularity = 2 * MiB;
 
-    /// `ordinal`: the device to allocate under; any_device: the one that is current now. Throws cuda_error.
-    explicit managed(int ordinal = any_device) : ordinal_(ordinal == any_device ? current_device() : ordinal) {}
+    /// `ordinal`: the device to allocate under; any_device: the one that is current now. `preferred`: where the pages of
+    /// all chunks prefer to be (memory_advice::preferred_location). Throws cuda_error.
+    explicit managed(int ordinal = any_device, memory_location preferred = memory_location::anywhere())
+        : ordinal_(ordinal == any_device ? current_device() : ordinal), preferred_(preferred) {}
 
-    /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error.
+    /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also where the pages cannot be
+    /// where they are to prefer to be.
     void* acquire(std::size_t bytes) {
         device_guard const guard(ordinal_);
         capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        return out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged") ? nullptr
-                                                                                                     : chunk;
+        if (out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
+            return nullptr;
+        try {
+            if (preferred_ != memory_location::anywhere())
+                advise(chunk, bytes, memory_advice::preferred_location(preferred_));
+        } catch (...) {
+            if (!succeeded(cudaFree(chunk)))
+                static_cast<void>(succeeded(cudaFree(chunk))); // nobody else knows its address: once more
+            throw;
+        }
+        return chunk;
     }
 
     /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
@@ -54,6 +69,7 @@ public:
 
 private:
     int ordinal_;
+    memory_location preferred_;
 };
 
 } // namespace upstream

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <new>
+#include <support/failing_new.hpp>
+#include <thread>
+#include <type_traits>
+#include <vector>
+#include <weir/base/block_origins.hpp>
+
+using weir::block_origins;
+
+namespace {
+
+void* at(std::uintptr_t address) {
+    return reinterpret_cast<void*>(address);
+}
+
+} // namespace
+
+TEST_CASE("block_origins: of a pool's block that begins where CUDA said nothing is kept") {
+    block_origins origins;
+    CHECK(origins.note(at(0x1100), 1, false) == at(0x1100));
+    CHECK(origins.note(at(0x1100), 256, false) == at(0x1100));
+    CHECK(origins.take(at(0x1100)).begin == at(0x1100));
+    CHECK_FALSE(origins.take(at(0x1100)).of_graph);
+}
+
+TEST_CASE("block_origins: a block that is aligned further is found by its address until it is freed") {
+    block_origins origins;
+    CHECK(origins.note(at(0x1100), 4096, false) == at(0x2000));
+    CHECK(origins.note(at(0x5f00), 4096, false) == at(0x6000));
+    CHECK(origins.find(at(0x2000)).begin == at(0x1100));
+    CHECK(origins.take(at(0x2000)).begin == at(0x1100));
+    CHECK(origins.take(at(0x2000)).begin == at(0x2000)); // forgotten
+    CHECK(origins.find(at(0x6000)).begin == at(0x5f00));
+    CHECK_FALSE(origins.find(at(0x6000)).of_graph);
+    CHECK(origins.note(at(0x8000), 4096, false) == at(0x8000));
+}
+
+TEST_CASE("block_origins: a graph's block stays known, however often it is freed") {
+    block_origins origins;
+    CHECK(origins.note(at(0x1100), 4096, true) == at(0x2000));
+    CHECK(origins.note(at(0x3000), 1, true) == at(0x3000));
+    for (int round = 0; round < 3; ++round) {
+        block_origins::origin const aligned = origins.take(at(0x2000));
+        CHECK(aligned.of_graph);
+        CHECK(aligned.begin == at(0x1100));
+        CHECK(origins.take(at(0x3000)).of_graph);
+        CHECK(origins.take(at(0x3000)).begin == at(0x3000));
+    }
+    origins.forget(at(0x2000));
+    origins.forget(at(0x2000));
+    CHECK_FALSE(origins.find(at(0x2000)).of_graph);
+    CHECK(origins.find(at(0x3000)).of_graph);
+}
+
+TEST_CASE("block_origins: an address that is handed out again is what it is now") {
+    block_origins origins;
+    origins.note(at(0x3000), 1, true);
+    origins.note(at(0x3000), 1, false); // the graph is gone
+    CHECK_FALSE(origins.find(at(0x3000)).of_graph);
+    origins.note(at(0x1100), 4096, true);
+    origins.note(at(0x1e00), 4096, false);
+    CHECK_FALSE(origins.find(at(0x2000)).of_graph);
+    CHECK(origins.find(at(0x2000)).begin == at(0x1e00));
+    origins.note(at(0x1f00), 4096, true);
+    CHECK(origins.find(at(0x2000)).of_graph);
+    CHECK(origins.find(at(0x2000)).begin == at(0x1f00));
+}
+
+TEST_CASE("block_origins: without host memory it stays as it was") {
+    block_origins origins;
+    if (support::host_memory_can_fail) {
+        support::failing_new const none(0);
+        CHECK_THROWS_AS(origins.note(at(0x1100), 4096, false), std::bad_alloc);
+    }
+    CHECK(origins.find(at(0x2000)).begin == at(0x2000));
+    CHECK(origins.note(at(0x1100), 4096, false) == at(0x2000));
+    CHECK(origins.find(at(0x2000)).begin == at(0x1100));
+}
+
+TEST_CASE("block_origins: threads share it") {
+    block_origins origins;
+    std::vector<std::thread> crew;
+    for (std::uintptr_t t = 1; t <= 4; ++t)
+        crew.emplace_back([&, t] {
+            for (std::uintptr_t i = 0; i < 1000; ++i) {
+                std::uintptr_t const begin = (t << 32) + (i << 13) + 256;
+                void* const p = origins.note(at(begin), 4096, i % 3 == 0);
+                block_origins::origin const found = origins.take(p);
+                if (found.begin != at(begin) || found.of_graph != (i % 3 == 0))
+                    FAIL_CHECK("a block was lost");
+                origins.forget(p);
+            }
+        });
+    for (std::thread& each : crew)
+        each.join();
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <utility>
+#include <weir/base/size.hpp>
+#include <weir/runtime/refused_blocks.hpp>
+
+using weir::any_device;
+using weir::check;
+using weir::MiB;
+using weir::refused_block;
+using weir::refused_blocks;
+
+namespace {
+
+void* taken(cudaStream_t stream) {
+    void* p = nullptr;
+    check(cudaMallocAsync(&p, 1 * MiB, stream), "cudaMallocAsync");
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("refused_blocks: what is kept goes back once the work that uses it is over") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other, host;
+        for (int ordinal : {0, any_device}) {
+            refused_blocks blocks;
+            CHECK(blocks.empty());
+            refused_block plain{taken(s), 1 * MiB, {}}, used{taken(s), 2 * MiB, {}};
+            check(cudaMemsetAsync(plain.begin, 1, 1 * MiB, s), "cudaMemsetAsync");
+            weir::event passed(0);
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check(cudaMemsetAsync(used.begin, 1, 1 * MiB, other), "cudaMemsetAsync");
+            passed.record(static_cast<cudaStream_t>(other));
+            used.uses.push_back(std::move(passed));
+            blocks.keep(std::move(plain));
+            blocks.keep(std::move(used));
+            CHECK_FALSE(blocks.empty());
+            CHECK(blocks.bytes() == 3 * MiB);
+            blocks.offer(ordinal, host);
+            CHECK(blocks.empty());
+            CHECK(blocks.bytes() == 0);
+        }
+    }); // the world reports what leaked, and what was freed too early
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("refused_blocks: any_device waits for the work of every device") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream const host;
+    void* const p = taken(host);
+    check(cudaStreamSynchronize(host), "cudaStreamSynchronize");
+    cudaMemPool_t pool = nullptr;
+    check(cudaDeviceGetDefaultMemPool(&pool, 0), "cudaDeviceGetDefaultMemPool");
+    cudaMemAccessDesc both{};
+    both.location = {cudaMemLocationTypeDevice, 1};
+    both.flags = cudaMemAccessFlagsProtReadWrite;
+    check(cudaMemPoolSetAccess(pool, &both, 1), "cudaMemPoolSetAccess");
+    check(cudaSetDevice(1), "cudaSetDevice");
+    {
+        support::scoped_stream const there;
+        check(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
+        refused_blocks blocks;
+        blocks.keep({p, 1 * MiB, {}});
+        blocks.offer(any_device, host);
+        CHECK(blocks.empty());
+        CHECK(weir::current_device() == 1);
+    }
+    check(cudaSetDevice(0), "cudaSetDevice");
+}
+
+TEST_CASE("refused_blocks: every call may fail: what CUDA has not taken is still here") {
+    struct state {
+        support::scoped_stream s;
+        refused_blocks blocks;
+        state() { blocks.keep({taken(s), 1 * MiB, {}}); }
+    };
+    std::uint64_t runs = 0;
+    for (int ordinal : {0, any_device})
+        runs += support::fault_sweep([] { return std::make_unique<state>(); },
+                                     [&](state& x) { x.blocks.offer(ordinal, x.s); },
+                                     [&](state& x, support::struck const& fault) {
+                                         CHECK((x.blocks.empty() || fault.threw || fault.hit("cudaFreeAsync")));
+                                         CHECK(x.blocks.bytes() == (x.blocks.empty() ? 0 : 1 * MiB));
+                                         x.blocks.offer(ordinal, x.s);
+                                         CHECK(x.blocks.empty());
+                                     });
+    CHECK(runs > 10);
+}
+#endif
