@@ -3,9 +3,11 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <new>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/standard_error.hpp>
 #include <utility>
@@ -326,4 +328,58 @@ TEST_CASE("graph_memory: whatever call fails, nothing is lost") {
         });
     CHECK(runs >= 20);
 }
+
+TEST_CASE("graph_memory: whatever call fails while it ends, its bytes go back") {
+    struct state {
+        support::scoped_stream s;
+        weir::device_pool pool;
+        std::unique_ptr<memory_of> memory = std::make_unique<memory_of>(pool);
+        state() {
+            support::capture graph(s);
+            void* const a = memory->allocate(s, 3 * MiB);
+            memory->deallocate(s, a, 3 * MiB);
+            CHECK(graph.unbroken());
+        }
+    };
+    auto const runs = support::fault_sweep([] { return std::make_unique<state>(); }, [](state& x) { x.memory.reset(); },
+                                           [](state& x, support::struck const&) { CHECK(x.pool.in_use_bytes() == 0); });
+    CHECK(runs >= 2);
+}
+
+TEST_CASE("graph_memory: whatever host memory is left, an allocation throws or is made, and a free loses nothing to others") {
+    if (!support::host_memory_can_fail)
+        return;
+    int thrown = 0;
+    for (long failures = 0; failures < 40; ++failures) {
+        CAPTURE(failures);
+        simulated_cuda::world const world;
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        void* const before = pool.allocate(s, 1 * MiB);
+        std::size_t const in_use = pool.in_use_bytes();
+        memory_of memory(pool);
+        support::capture graph(s);
+        void* a = nullptr;
+        try {
+            support::failing_new const fails(failures);
+            a = memory.try_allocate(s, 3 * MiB);
+        } catch (std::bad_alloc const&) {
+            ++thrown;
+            CHECK(pool.in_use_bytes() == in_use);
+            a = memory.try_allocate(s, 3 * MiB);
+        }
+        CHECK(a != nullptr);
+        {
+            support::failing_new const fails(failures % 4);
+            memory.deallocate(s, a, 3 * MiB);
+            memory.deallocate(s, before, 1 * MiB); // a block of the pool
+        }
+        CHECK(graph.unbroken());
+        CHECK(memory.in_use_bytes() == 0);
+        memory.release(s);
+        CHECK(pool.in_use_bytes() == 0);
+    }
+    CHECK(thrown > 3);
+}
+
 #endif

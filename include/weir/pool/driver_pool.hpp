@@ -42,6 +42,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_memory.hpp>
 #include <weir/runtime/driver_pool_options.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
@@ -253,6 +254,11 @@ public:
     memory_report facts() const {
         return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0,
                 live_blocks_.load(std::memory_order_relaxed), 0, lost_.bytes()};
+    }
+    /// Adds the bytes free on the device, as CUDA says. See 'examined'.
+    template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
+    void examine(memory_report& now) const noexcept {
+        now.device_free_bytes = device_free_bytes(device());
     }
     /// One line: what CUDA counts, now and at most since reset_peaks. Throws cuda_error.
     text report() const {
