@@ -265,7 +265,6 @@ TEST_CASE("supply: trim gives back every chunk that is wholly free, and with not
 }
 
 TEST_CASE("supply: with one block of a hundred live, trim gives nearly every page back that none of them lies in") {
-    simulated_cuda::world const world;
     support::scoped_stream const s;
     for (unsigned seed = 1; seed <= 5; ++seed) {
         CAPTURE(seed);
