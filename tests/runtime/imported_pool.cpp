@@ -104,6 +104,7 @@ TEST_CASE("imported_pool: what is acquired outlives it") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     driver_pool pool(shared());
     void* const p = pool.allocate_sync(1 * MiB);
+    imported(pool); // a block is exported once its pool was
     exported_block const block = pool.export_block(p);
     void* const q = imported(pool)->acquire(block);
     check(cudaMemset(q, 1, 1 * MiB), "cudaMemset");
@@ -133,6 +134,7 @@ TEST_CASE("imported_pool: what is no pool, and blocks of others, are refused wit
     driver_pool pool(shared()), other(shared());
     std::unique_ptr<imported_pool> const theirs = imported(pool);
     void* const p = other.allocate_sync(1000);
+    imported(other);
     exported_block const block = other.export_block(p);
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(theirs->acquire(block)); }),
                "weir: cudaMemPoolImportPointer failed with");
@@ -148,6 +150,7 @@ TEST_CASE("imported_pool: its calls break no capture, and a captured stream rele
         check(cudaStreamCreate(&blocking), "cudaStreamCreate");
         driver_pool pool(shared());
         void* const p = pool.allocate_sync(1 * MiB);
+        imported(pool);
         exported_block const block = pool.export_block(p);
         for (cudaStream_t const captured : {static_cast<cudaStream_t>(s), blocking}) {
             support::capture graph(captured);
@@ -171,8 +174,8 @@ TEST_CASE("imported_pool: every call may fail: nothing is imported then, and wha
         driver_pool pool{shared()};
         support::scoped_stream s;
         void* p = pool.allocate_sync(1 * MiB, 4096);
+        int descriptor = pool.export_descriptor(); // first: a block is exported once its pool was
         exported_block block = pool.export_block(p);
-        int descriptor = pool.export_descriptor();
         std::unique_ptr<imported_pool> theirs = std::make_unique<imported_pool>(descriptor);
         std::unique_ptr<imported_pool> second;
         void* q = nullptr;
@@ -240,8 +243,8 @@ TEST_CASE("imported_pool: another process reads and writes the exporter's bytes"
     void* const p = pool.allocate_sync(1 * MiB, 4096);
     check(cudaMemset(p, 7, 1 * MiB), "cudaMemset");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    exported_block const block = pool.export_block(p);
     int const descriptor = pool.export_descriptor();
+    exported_block const block = pool.export_block(p);
     int ends[2];
     REQUIRE(pipe(ends) == 0);
     REQUIRE(write(ends[1], &block, sizeof block) == static_cast<ssize_t>(sizeof block));

@@ -150,6 +150,7 @@ TEST_CASE("managed_memory: what is discarded can be written again, and its neigh
         bytes const memory;
         check(cudaMemsetAsync(memory.p, 2, all, s), "cudaMemsetAsync");
         weir::discard(s, memory.p, 2 * MiB);
+        prefetch(s, memory.p, 1 * MiB, memory_location::device(0)); // see 'discard'
         check(cudaMemsetAsync(memory.p, 3, 1 * MiB, s), "cudaMemsetAsync");
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(memory.are(3, 0, 1 * MiB));

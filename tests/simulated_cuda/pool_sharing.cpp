@@ -42,11 +42,12 @@ extern "C" cudaError_t cudaMemPoolExportToShareableHandle(void* out, cudaMemPool
     return api(site, [&](world_state& world) -> cudaError_t {
         if (cudaError_t const error = unsafe_call(world))
             return error;
-        pool_record const* const pool = find_pool(world, handle, site.name);
+        pool_record* const pool = find_pool(world, handle, site.name);
         if (out == nullptr || pool == nullptr || flags != 0 || !one_type(type) || (pool->handle_types & type) == 0)
             return cudaErrorInvalidValue;
         exported what;
         what.pool = pool->id;
+        pool->exported = true;
         if (type == cudaMemHandleTypeFabric) {
             std::memset(out, 0, sizeof(cudaMemFabricHandle_t));
             std::memcpy(out, &what, sizeof what);
@@ -108,8 +109,8 @@ extern "C" cudaError_t cudaMemPoolExportPointer(cudaMemPoolPtrExportData* out, v
         auto const at = reinterpret_cast<std::uintptr_t>(p);
         auto const it = world.allocations.find(at);
         if (out == nullptr || it == world.allocations.end() || it->second.kind != memory_kind::pooled ||
-            it->second.pool->handle_types == 0)
-            return cudaErrorInvalidValue;
+            !it->second.pool->exported)
+            return cudaErrorInvalidValue; // also where the pool itself was not exported before (seen on an H200)
         exported what;
         what.pool = it->second.pool->id;
         what.at = at;

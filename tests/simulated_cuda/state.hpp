@@ -147,6 +147,7 @@ struct pool_record {
     pool_kind kind = pool_kind::device;
     int device = 0;
     std::uint64_t id = 0;      ///< what an export names
+    bool exported = false;     ///< as a whole, without which no block of it is
     int handle_types = 0;      ///< as what it may be exported
     std::uint64_t source = 0;  ///< imported: the exporter's id
     std::unique_ptr<pool_record> graphs; ///< what graphs own that allocate from this pool; counted by nobody

@@ -233,7 +233,7 @@ public:
         return pool_.export_fabric();
     }
     /// The live block `p`, for a process that has imported the pool. Every importer releases it before it is freed here.
-    /// Throws cuda_error, also where the pool has no handle types.
+    /// Throws cuda_error, also where the pool itself was not exported before.
     template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
     exported_block export_block(void* p) const {
         void* const begin = origins_.find(p).begin;

@@ -107,7 +107,9 @@ inline void require_discard(stream_ref stream) {
 } // namespace detail
 
 /// The contents of the `bytes` bytes at `p` are needed no more, behind what is enqueued on `stream`: what is read there
-/// before it is written again may be anything. No other work may use them meanwhile. Zero bytes: nothing. Does not wait,
+/// before it is written again may be anything. Prefetch them before they are written, or use 'discard_and_prefetch': CUDA says
+/// that a write alone makes them count again, but on an H200 (driver 580.159) a page that was written without came back
+/// without what was written. No other work may use them meanwhile. Zero bytes: nothing. Does not wait,
 /// and breaks no capture. Any thread. Throws usage_error for the host as the stream, the legacy default stream, and a
 /// stream that is being captured; cuda_error, also where the memory is not managed. Since CUDA 13.
 inline void discard(stream_ref stream, void* p, std::size_t bytes) {
