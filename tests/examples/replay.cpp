@@ -555,9 +555,8 @@ TEST_CASE("replay: CUDA failing in the middle ends the replay, and nothing is lo
     for (replay::contender const& pool : replay::contenders()) {
         CAPTURE(pool.name);
         simulated_cuda::world world;
-        char const* const call = pool.name == "driver_pool"   ? "cudaMallocFromPoolAsync"
-                                 : pool.name == "device_pool" ? "cuMemCreate"
-                                                              : "cudaMalloc";
+        bool const maps = pool.name == "device_pool" || pool.name == "compact_pool";
+        char const* const call = pool.name == "driver_pool" ? "cudaMallocFromPoolAsync" : maps ? "cuMemCreate" : "cudaMalloc";
         simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
         CHECK_THROWS(static_cast<void>(run_quietly(pool, t, untimed())));
         simulated_cuda::clear_faults();
@@ -571,7 +570,7 @@ TEST_CASE("replay: weir's pools are sound on the trace that ships, whatever the 
     CHECK(t.events.size() == 16836);
     CHECK(t.streams == 3);
     CHECK(t.peak_requested_bytes == 670425096);
-    for (std::string const name : {"device_pool", "composed_pool"})
+    for (std::string const name : {"device_pool", "compact_pool", "composed_pool"})
         for (unsigned const seed : {1u, 2u}) {
             CAPTURE(name);
             CAPTURE(seed);

@@ -158,6 +158,7 @@ TEST_CASE("memory_pool: every call may fail: the pool is as it was, and the erro
         memory_pool pool{of_device(0, cudaMemHandleTypePosixFileDescriptor | cudaMemHandleTypeFabric)};
         void* p = taken(pool, 1 * MiB, s);
         int descriptor = -1;
+        state() { CHECK(close(pool.export_descriptor()) == 0); } // a block is exported once its pool was
         ~state() { check(cudaFreeAsync(p, s), "cudaFreeAsync"); }
     };
     auto const prepare = [] { return std::make_unique<state>(); };
