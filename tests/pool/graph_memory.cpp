@@ -265,11 +265,46 @@ TEST_CASE("graph_memory: a pool without room refuses, and the capture goes on") 
         CHECK(memory.try_allocate(s, SIZE_MAX - 5) == nullptr);
         CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 9 * MiB)), doctest::Contains("its pool refuses"),
                              weir::out_of_memory);
-        CHECK(memory.try_allocate(s, 4 * MiB) != nullptr);
+        void* const p = memory.try_allocate(s, 4 * MiB);
+        CHECK(p != nullptr);
         CHECK(graph.unbroken());
-        memory.release(s); // with a block still out
-        CHECK(memory.in_use_bytes() == 0);
+        CHECK_THROWS_WITH_AS(memory.release(s), doctest::Contains("while a block of it is handed out"), weir::usage_error);
+        CHECK(memory.owns(p));
+        memory.deallocate(s, p, 4 * MiB);
+        memory.release(s);
+        CHECK(memory.reserved_bytes() == 0);
         drain(s);
+    });
+}
+
+TEST_CASE("graph_memory: a block of the pool that no capture frees goes to the pool at once") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        void* const p = pool.allocate(s, 1 * MiB);
+        memory.deallocate(s, p, 1 * MiB);
+        CHECK(pool.in_use_bytes() == 0);
+        CHECK(memory.reserved_bytes() == 0);
+        drain(s);
+    });
+}
+
+TEST_CASE("graph_memory: per-thread streams share a name and no bytes") {
+    support::every_schedule([] {
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        {
+            recording graph(cudaStreamPerThread);
+            void* const a = memory.allocate(cudaStreamPerThread, 64 * KiB);
+            memory.deallocate(cudaStreamPerThread, a, 64 * KiB);
+            void* const b = memory.allocate(cudaStreamPerThread, 64 * KiB); // another thread's, for all that is known
+            CHECK(a != b);
+            memory.deallocate(cudaStreamPerThread, b, 64 * KiB);
+            graph.end();
+        }
+        memory.release(cudaStreamPerThread);
+        CHECK(pool.in_use_bytes() == 0);
     });
 }
 

@@ -58,6 +58,8 @@ struct supply {
         std::size_t bytes() const { return 0; }
         std::size_t limit_bytes() const { return limit; }
     };
+    bool is_suspended = false;
+    bool suspended() const { return is_suspended; }
     holdings held() const { return holdings{limit}; }
     bool grow(rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
         note->answer(again ? "grow-again" : "grow");

@@ -31,8 +31,8 @@ static_assert(offsetof(properties, windows) == offsetof(CUmemAllocationProp, win
 static_assert(offsetof(properties, flags) == offsetof(CUmemAllocationProp, allocFlags));
 static_assert(sizeof(properties::flags) == sizeof(CUmemAllocationProp::allocFlags));
 static_assert(sizeof(access_type) == sizeof(CUmemAccessDesc) && offsetof(access_type, flags) == offsetof(CUmemAccessDesc, flags));
-static_assert(sizeof(weir::detail::memory_location) == sizeof(CUmemLocation) &&
-              offsetof(weir::detail::memory_location, id) == offsetof(CUmemLocation, id));
+static_assert(sizeof(weir::detail::driver_location) == sizeof(CUmemLocation) &&
+              offsetof(weir::detail::driver_location, id) == offsetof(CUmemLocation, id));
 static_assert(sizeof(CUresult) == sizeof(int) && sizeof(CUdeviceptr) == sizeof(unsigned long long) &&
               sizeof(CUmemGenericAllocationHandle) == sizeof(unsigned long long));
 

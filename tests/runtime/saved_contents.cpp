@@ -202,6 +202,58 @@ TEST_CASE("saved_contents: suspending breaks no capture of another stream") {
     });
 }
 
+namespace {
+// A pool for contents that asks the suspended pool for a block whenever it is asked for one itself.
+template <class Suspended>
+class curious_keep {
+public:
+    static constexpr std::size_t default_alignment = 256;
+    static constexpr weir::memory_space space = weir::memory_space::host;
+
+    curious_keep(Suspended& asked, cudaStream_t stream) : asked_(asked), stream_(stream) {}
+    void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment) {
+        ++asks;
+        found += asked_.try_allocate(stream_, 512 * KiB) != nullptr;
+        found += asked_.try_allocate(stream_, 64 * MiB) != nullptr; // it would have to grow
+        return keep_.try_allocate(stream, bytes, alignment);
+    }
+    void* allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment) {
+        return try_allocate(stream, bytes, alignment);
+    }
+    void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+        keep_.deallocate(stream, p, bytes, alignment);
+    }
+    int asks = 0;
+    int found = 0;
+
+private:
+    Suspended& asked_;
+    cudaStream_t stream_;
+    weir::host_pool keep_;
+};
+} // namespace
+
+TEST_CASE("saved_contents: a pool hands nothing out from the moment when it begins to be suspended") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        mapped_pool pool;
+        block const a = take(pool, s, 5 * MiB, 1);
+        block const b = take(pool, s, 1 * MiB, 2);
+        pool.deallocate(s, b.p, b.bytes); // there is a block to find
+        curious_keep<mapped_pool> keep(pool, s);
+        std::size_t const in_use = pool.in_use_bytes();
+        pool.suspend(keep);
+        CHECK(keep.asks > 0);
+        CHECK(keep.found == 0);
+        CHECK(pool.in_use_bytes() == in_use);
+        CHECK(pool.reserved_bytes() == 0);
+        pool.resume();
+        CHECK(is_whole(a));
+        pool.deallocate(s, a.p, a.bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    });
+}
+
 TEST_CASE("saved_contents: layers pass it on") {
     support::every_schedule([] {
         support::scoped_stream const s;

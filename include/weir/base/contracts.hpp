@@ -61,7 +61,8 @@ template <class U>
 using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
 template <class U>
 using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
-                       std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool>>;
+                       std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
+                       std::is_same_v<decltype(std::declval<U const&>().has_peers()), bool>>;
 template <class U>
 using release_waits = when<U::release_waits>;
 
@@ -161,6 +162,8 @@ using notes_uses = decltype(std::declval<R&>().used_on(range{}, std::declval<Str
 template <class G>
 using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{}, holes{})), std::size_t> &&
                          std::is_same_v<decltype(G::apart::next(std::size_t{}, std::size_t{})), std::size_t>>;
+template <class G>
+using has_piece = decltype(&G::piece);
 template <class G>
 using grows = when<std::is_same_v<decltype(G::next(std::size_t{}, std::size_t{})), std::size_t>>;
 
@@ -276,6 +279,9 @@ constexpr bool require_growth() {
     static_assert(holds<grows, G>,
                   "weir: the growth slot needs 'static std::size_t next(std::size_t needed_bytes, std::size_t "
                   "reserved_bytes)'; for weir's own policies, the default among them, include <weir/pool/growth.hpp>");
+    static_assert(!holds<has_piece, G> || holds<cuts_pieces, G>,
+                  "weir: the growth slot's policy has 'piece', which must be 'static std::size_t piece(std::size_t "
+                  "reserved_bytes, weir::holes)', beside a policy 'apart' for devices that cannot grow in place");
     return true;
 }
 

@@ -56,7 +56,7 @@ private:
 
 /// Of a pool that ends: says on stderr that blocks are live, if any are, and does what `action` asks for. `bytes`: theirs;
 /// 0: not known.
-inline void tell_leaks(text const& name, leak_action action, std::size_t blocks, std::size_t bytes) noexcept {
+inline void tell_leaks(char const* name, leak_action action, std::size_t blocks, std::size_t bytes) noexcept {
     if (blocks == 0 || action == leak_action::ignore)
         return;
     char bytes_in[40] = "";
@@ -64,7 +64,7 @@ inline void tell_leaks(text const& name, leak_action action, std::size_t blocks,
         static_cast<void>(std::snprintf(bytes_in, sizeof bytes_in, "%zu byte%s in ", bytes, bytes == 1 ? "" : "s"));
     // In one piece: pools may end on several threads at a time.
     std::fprintf(stderr, "weir: pool '%s' ends with %s%zu block%s still handed out; free %s before the pool\n",
-                 name.c_str(), bytes_in, blocks, blocks == 1 ? "" : "s",
+                 name, bytes_in, blocks, blocks == 1 ? "" : "s",
                  blocks == 1 ? "it, or end its container," : "them, or end their containers,");
     if (action == leak_action::abort)
         std::abort();

@@ -95,6 +95,21 @@ public:
         return this->pool_.settle();
     }
     template <class P = pool_type>
+    auto suspend() -> decltype(std::declval<P&>().suspend()) {
+        lock_guard<mutex> const lock(mutex_);
+        return this->pool_.suspend();
+    }
+    template <class Keep, class P = pool_type>
+    auto suspend(Keep&& keep) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep))) {
+        lock_guard<mutex> const lock(mutex_);
+        return this->pool_.suspend(std::forward<Keep>(keep));
+    }
+    template <class P = pool_type>
+    auto resume() -> decltype(std::declval<P&>().resume()) {
+        lock_guard<mutex> const lock(mutex_);
+        return this->pool_.resume();
+    }
+    template <class P = pool_type>
     auto used_on(void* p, stream_ref stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
         lock_guard<mutex> const lock(mutex_);
         return this->pool_.used_on(p, stream);

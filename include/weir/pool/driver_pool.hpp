@@ -93,7 +93,7 @@ public:
     /// Blocks that are still out are reported on stderr (driver_pool_options::on_leak); do not use or free them any more.
     /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
     ~driver_pool_of() {
-        tell_leaks(options_.name, options_.on_leak, live_blocks_.load(std::memory_order_relaxed), 0);
+        tell_leaks(options_.name.c_str(), options_.on_leak, live_blocks_.load(std::memory_order_relaxed), 0);
         for (refused_blocks* each : {&refused_, &lost_}) {
             for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
                 try {
@@ -116,11 +116,12 @@ public:
         std::size_t const padding = alignment > default_alignment ? alignment : 0;
         if (bytes == 0 || add_overflows(bytes, padding))
             return nullptr;
+        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
+        device_guard const device(ordinal_for(on)); // whose default stream it is
         bool const in_graph = is_capturing(stream);
         if (in_graph && is_legacy(stream))
             throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
                               "waits for it; use another stream");
-        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
         capture_mode_guard const relaxed;
         void* block = nullptr;
         if (out_of_room(cudaMallocFromPoolAsync(&block, bytes + padding, pool_.get(), on), "cudaMallocFromPoolAsync"))

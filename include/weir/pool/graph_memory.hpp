@@ -39,6 +39,7 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_wait.hpp>
+#include <weir/runtime/identity.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -61,7 +62,7 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// Gives everything back, after all work on the device: the graph and its executables are gone, or are not launched again.
+    /// Gives everything back, after all work on the pool's device: the graph and its executables are gone, or are not launched again.
     /// Blocks still handed out are reported on stderr and are gone.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
@@ -96,43 +97,51 @@ public:
     }
 
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
-    /// as well, by the capture that uses it last: it goes back to the pool at the release. Never blocks on a device.
+    /// as well, by the capture that uses it last: it goes back to the pool at the release. Waits for no device itself, but for
+    /// another thread's allocation, which may.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
         lock_guard<mutex> const lock(mutex_);
         range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
         if (!owned(block.offset)) {
-            try {
-                chunks_.push_back(chunk{p, bytes, alignment});
-            } catch (...) { // the pool keeps it from others for ever
+            if (!adopt(stream, p, bytes, alignment))
                 pool_->deallocate(stream, p, bytes, alignment);
-            }
             return;
         }
         used_.gave(block);
         try {
-            if (capture_of(stream) == capture_)
+            // Each thread has a per-thread stream of its own, and all of them one name.
+            if (capture_of(stream) == capture_ && !is_per_thread(stream))
                 of(stream).give(block);
         } catch (...) { // it is handed out again after the release
         }
     }
 
     /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use. The graph and its
-    /// executables are gone, or are not launched again; blocks still handed out are gone. Then another capture may begin. Never
-    /// blocks. Throws usage_error while `stream` is captured, cuda_error.
+    /// executables are gone, or are not launched again. Then another capture may begin. Never blocks. Throws usage_error while
+    /// `stream` is captured or a block is still handed out, cuda_error.
     void release(stream_ref stream) {
         if (is_capturing(stream))
             throw usage_error("weir: graph memory goes back when its graph is gone, but this stream is being captured; end the "
                               "capture first");
         lock_guard<mutex> const lock(mutex_);
+        if (used_.blocks != 0)
+            throw usage_error("weir: graph memory cannot go back while a block of it is handed out; free it, or end its "
+                              "container, first");
         give_back(stream);
     }
 
     /// Bytes held from the pool.
-    std::size_t reserved_bytes() const noexcept { return facts().reserved_bytes; }
+    std::size_t reserved_bytes() const noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        return held_bytes();
+    }
     /// Bytes handed out and not yet freed, rounding included.
-    std::size_t in_use_bytes() const noexcept { return facts().in_use_bytes; }
+    std::size_t in_use_bytes() const noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        return used_.bytes;
+    }
     /// The device of the pool.
     int device() const noexcept { return pool_->device(); }
     /// Whether `p` lies in memory that is held.
@@ -143,10 +152,12 @@ public:
 
     memory_report facts() const {
         lock_guard<mutex> const lock(mutex_);
-        std::size_t held = 0;
-        for (chunk const& each : chunks_)
-            held += each.bytes;
-        return memory_report{"graph memory", used_.bytes, held, SIZE_MAX, 0, used_.blocks, chunks_.size(), 0};
+        return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, 0, used_.blocks, chunks_.size(), 0};
+    }
+    /// Adds what the pool adds to its own report.
+    template <class P = Pool const>
+    auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
+        return pool_->examine(now);
     }
     text report() const { return report_text(facts(), name_of(space)); }
     text refusal(std::size_t bytes, std::size_t alignment) const {
@@ -182,6 +193,27 @@ private:
                               "instead, or begin the capture first");
         if (capture_ != 0 && capture != capture_)
             throw usage_error("weir: this graph memory belongs to another capture; make one for each graph");
+    }
+
+    // A block of the pool that a captured stream frees: the graph may use it at each launch.
+    bool adopt(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+        try {
+            unsigned long long const capture = capture_of(stream);
+            if (capture == 0 || (capture_ != 0 && capture != capture_))
+                return false;
+            chunks_.push_back(chunk{p, bytes, alignment});
+            capture_ = capture;
+            return true;
+        } catch (...) { // the pool keeps it from others for ever
+            return false;
+        }
+    }
+
+    std::size_t held_bytes() const noexcept {
+        std::size_t sum = 0;
+        for (chunk const& each : chunks_)
+            sum += each.bytes;
+        return sum;
     }
 
     bool owned(std::size_t address) const noexcept {

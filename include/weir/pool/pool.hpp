@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/atomic.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
@@ -86,7 +85,7 @@ public:
     /// on stderr (pool_options::on_leak) and are gone. May block on the device.
     ~pool() {
         usage const used = rule_.used();
-        tell_leaks(options_.name(), options_.on_leak(), used.blocks, used.bytes);
+        tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // What is still out, or was lost to a graph, is in use by work that no event tells of.
         if constexpr (stream_ordered && !releases_wait)
             if ((!settled() && !settled()) || used.blocks != 0 || used.lost_bytes != 0)
@@ -105,11 +104,13 @@ public:
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         if (bytes == 0)
             return nullptr;
-        if (suspended())
-            return nullptr;
         range block = rule_.take(bytes, alignment, stream);
         if (!block)
             block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
+        if (suspended() && block) { // asked after the take: what was taken before 'suspend' looked is saved
+            rule_.give(block, stream);
+            return nullptr;
+        }
         return reinterpret_cast<void*>(block.offset);
     }
 
@@ -156,8 +157,8 @@ public:
     }
 
     /// The same, but what blocks hold is copied to blocks of `keep`, which the host reaches and which outlives this pool or
-    /// the next 'resume': pinned_pool copies at the link's speed, host_pool needs no pinned memory. Throws also what
-    /// `keep.allocate` throws.
+    /// the next 'resume': pinned_pool copies at the link's speed, host_pool needs no pinned memory. `keep` must not call
+    /// this pool, as a failure_handler around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {
         return suspend_saving([&] {
@@ -188,11 +189,11 @@ public:
             }
             saved_ = shared<saved_contents>();
         }
-        suspended_.store(false, std::memory_order_release);
+        supply_.suspended(false);
     }
 
     /// Whether 'suspend' was called, and 'resume' not since. Any thread.
-    bool suspended() const noexcept { return suspended_.load(std::memory_order_acquire); }
+    bool suspended() const noexcept { return supply_.suspended(); }
 
     /// Blocks until all enqueued work is done; then every freed byte may go to any stream. Breaks no capture, but where
     /// the device has not a byte left (runtime/device_wait.hpp). Throws cuda_error.
@@ -276,12 +277,18 @@ private:
         if (suspended())
             throw usage_error("weir: pool '" + name() + "' is suspended already; call 'resume' first");
         std::size_t const before = held().bytes();
-        wait_for_device(device());
-        rule_.settle();
-        give_back(0);
-        saved_ = save();
-        supply_.withdraw();
-        suspended_.store(true, std::memory_order_release);
+        supply_.suspended(true);
+        try {
+            wait_for_device(supply_.ordinal_of_users());
+            rule_.settle(); // locks every set: what is taken later sees that the pool is suspended
+            give_back(0);
+            shared<saved_contents> fresh = save();
+            supply_.withdraw();
+            saved_ = std::move(fresh);
+        } catch (...) {
+            supply_.suspended(false);
+            throw;
+        }
         return before - held().bytes();
     }
 
@@ -321,7 +328,6 @@ private:
     mutable rule rule_;
     growth_lock growth_lock_; // one thread grows, trims or suspends at a time
     shared<saved_contents> saved_;
-    atomic<bool> suspended_{false};
 };
 
 } // namespace v0

@@ -48,7 +48,7 @@ namespace detail {
 
 /// The pool of `space` that `options` describe, for CUDA. Throws usage_error for what CUDA does not have.
 inline cudaMemPoolProps properties_of(memory_space space, driver_pool_options const& options) {
-    using place = memory_location;
+    using place = v0::memory_location;
     cudaMemPoolProps properties{};
     properties.allocType = cudaMemAllocationTypePinned;
     properties.handleTypes = static_cast<cudaMemAllocationHandleType>(options.handle_types);

@@ -30,7 +30,7 @@ public:
     /// Whoever waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
     range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         std::size_t const rounded = Placement::rounded(bytes, alignment); // 0: more than a block can have
-        if (rounded == 0 || rounded > supply_.held().limit_bytes())
+        if (rounded == 0 || rounded > supply_.held().limit_bytes() || supply_.suspended())
             return range{}; // waiting would not help
         if constexpr (gathers)
             rule_.reclaim();
@@ -74,6 +74,8 @@ private:
     // What needs no wait. One thread at a time: the others find what this one got.
     range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
         lock_guard<Lock> const lock(growth_lock_);
+        if (supply_.suspended())
+            return range{};
         range block = rule_.take(bytes, alignment, stream);
         if constexpr (gathers) {
             if (!block) {

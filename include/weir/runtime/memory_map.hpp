@@ -30,14 +30,14 @@ inline namespace v0 {
 namespace detail {
 
 // The driver's types as cuda.h lays them out.
-struct memory_location {
+struct driver_location {
     int type = 1; // CU_MEM_LOCATION_TYPE_DEVICE
     int id = 0;
 };
 struct memory_properties {
     int type = 1; // CU_MEM_ALLOCATION_TYPE_PINNED
     int handle_types = 0;
-    memory_location location;
+    driver_location location;
     void* windows = nullptr;
     struct {
         unsigned char compression = 0;
@@ -47,7 +47,7 @@ struct memory_properties {
     } flags;
 };
 struct memory_access {
-    memory_location location;
+    driver_location location;
     int flags = 3; // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 };
 
@@ -99,6 +99,9 @@ public:
     /// Whether the device can map memory.
     bool supported() const noexcept { return supported_; }
     int ordinal() const noexcept { return ordinal_; }
+
+    /// Whether 'allow' was called.
+    bool has_peers() const noexcept { return readers_.size() > 1; }
 
     /// Memory that is mapped from now on can be used by kernels of device `ordinal` as well. Throws std::bad_alloc.
     void allow(int ordinal) { readers_.push_back(access_of(ordinal)); }

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/extension.hpp>
 #include <weir/base/growing_array.hpp>
@@ -24,6 +25,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -146,6 +148,17 @@ public:
     /// Takes the memory away, and gives it back; holdings says how.
     void withdraw() { held_.withdraw(); }
     bool restore() { return held_.restore(); }
+
+    /// Whether nothing is to be handed out, and nothing got, until the memory is back. Any thread.
+    bool suspended() const noexcept { return can_suspend && suspended_.load(std::memory_order_acquire); }
+    void suspended(bool now) noexcept { suspended_.store(now, std::memory_order_release); }
+
+    /// The device whose work may use the memory; any_device: others' may as well.
+    int ordinal_of_users() const noexcept {
+        if constexpr (can_suspend)
+            return held_.upstream().has_peers() ? any_device : held_.upstream().ordinal();
+        return any_device;
+    }
 
 private:
     // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
@@ -286,6 +299,7 @@ private:
     holdings_of held_;
     hysteresis moves_;
     hole_watch watch_;
+    atomic<bool> suspended_{false};
     holes holes_ = holes::never;
 };
 

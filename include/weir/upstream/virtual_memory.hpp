@@ -126,6 +126,8 @@ public:
 
     /// Whether chunks can grow in place on this device; else they are cudaMalloc's.
     bool extends() const noexcept { return state_->map.supported(); }
+    /// Whether kernels of other devices can use the memory.
+    bool has_peers() const noexcept { return state_->map.has_peers(); }
     /// The ordinal of the device.
     int ordinal() const noexcept { return state_->map.ordinal(); }
 
