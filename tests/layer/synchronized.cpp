@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <random>
 #include <string>
+#include <support/every_schedule.hpp>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -17,8 +18,10 @@
 #include <weir/placement/slab.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
+#include <weir/recipes.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/host.hpp>
+#include <weir/upstream/virtual_memory.hpp>
 
 using weir::KiB;
 using weir::on_host;
@@ -120,6 +123,32 @@ TEST_CASE_TEMPLATE("synchronized: threads share a pool that is made for one", Po
         each.join();
     CHECK(wrong.load() == 0);
     CHECK(pool.in_use_bytes() == 0);
+}
+
+TEST_CASE("synchronized: suspends and resumes with the mutex, while other threads allocate and free") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        synchronized<weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>, weir::reuse::immediate,
+                                weir::growth::by_holes<>>>
+            pool;
+        weir::host_pool keep;
+        std::thread other([&] {
+            for (int i = 0; i < 200; ++i)
+                if (void* const p = pool.try_allocate(on_host, 3 * weir::MiB))
+                    pool.deallocate(on_host, p, 3 * weir::MiB);
+        });
+        for (int i = 0; i < 10; ++i) {
+            if (i % 2 == 0)
+                pool.suspend();
+            else
+                pool.suspend(keep);
+            CHECK(pool.suspended());
+            pool.resume();
+        }
+        other.join();
+        CHECK_FALSE(pool.suspended());
+        CHECK(pool.in_use_bytes() == 0);
+    });
 }
 
 TEST_CASE("synchronized: passes errors and refusals on, and the mutex with them") {

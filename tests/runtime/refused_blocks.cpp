@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <memory>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <utility>
 #include <weir/base/size.hpp>
@@ -48,6 +49,18 @@ TEST_CASE("refused_blocks: what is kept goes back once the work that uses it is 
             CHECK(blocks.bytes() == 0);
         }
     }); // the world reports what leaked, and what was freed too early
+}
+
+TEST_CASE("refused_blocks: a block that the host has no memory to note is not counted") {
+    if (!support::host_memory_can_fail)
+        return;
+    refused_blocks blocks;
+    {
+        support::failing_new const fails(0);
+        blocks.keep(refused_block{nullptr, 1 * MiB, {}});
+    }
+    CHECK(blocks.empty());
+    CHECK(blocks.bytes() == 0);
 }
 
 #ifdef WEIR_SIMULATED_CUDA
