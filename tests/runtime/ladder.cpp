@@ -58,8 +58,8 @@ struct supply {
         std::size_t bytes() const { return 0; }
         std::size_t limit_bytes() const { return limit; }
     };
-    bool is_suspended = false;
-    bool suspended() const { return is_suspended; }
+    int asks_before_suspension = 1000000; // of the ladder
+    bool suspended() { return asks_before_suspension-- <= 0; }
     holdings held() const { return holdings{limit}; }
     bool grow(rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
         note->answer(again ? "grow-again" : "grow");
@@ -69,9 +69,10 @@ struct supply {
 };
 
 template <bool WaitsFirst>
-std::string climb(notes note, int grows = 0, std::size_t bytes = 64) {
+std::string climb(notes note, int grows = 0, std::size_t bytes = 64, int asks_before_suspension = 1000000) {
     rule r{&note};
     supply s{&note, grows};
+    s.asks_before_suspension = asks_before_suspension;
     weir::no_lock lock;
     bool const found =
         static_cast<bool>(weir::ladder<placement, rule, supply, weir::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
@@ -124,4 +125,9 @@ TEST_CASE("ladder: a block that no chunk can hold asks nobody") {
     CHECK(climb<false>({}, 0, 0) == " none");
     CHECK(climb<false>({}, 0, 1001) == " none");
     CHECK(climb<false>({}, 0, 1000).size() > 10);
+}
+
+TEST_CASE("ladder: of a suspended pool nothing is taken, and nothing is got for it") {
+    CHECK(climb<false>({}, 100, 64, 0) == " none");
+    CHECK(climb<false>({}, 100, 64, 1) == "reclaim borrow wait none"); // suspended while it waited for the lock
 }
