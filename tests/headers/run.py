@@ -5,9 +5,9 @@
 usage: run.py [--compiler g++|clang++|nvcc] [HEADER...]
 
 For each header: a .cpp under g++ and clang++ and a .cu under nvcc, in C++17 and C++20, which defines hostile
-macros and then includes that header twice and nothing else. And for each compiler and standard one file that
-includes all headers after 'min' and 'max' too: the C++ library takes those away again or fails on them, so there
-its headers and CUDA's come first.
+macros and then includes that header twice and nothing else. And for each compiler and standard two files that
+include all headers, in order and backwards, after 'min' and 'max' too: the C++ library takes those away again or
+fails on them, so there its headers and CUDA's come first.
 
 base/ and placement/ compile with no CUDA on the path. Headers that stand on a library that is not installed are
 left out, and said to be.
@@ -90,8 +90,12 @@ def main():
                 jobs.append((compiler, standard, name, source, HOSTILE + line + line))
             if not options.headers:
                 host_only = [n for n in names if n.endswith(".hpp") and not n.startswith("interop/")]
-                text = foreign_first(host_only) + "#define WEIR_HOSTILE_TO_ALL\n" + HOSTILE + "".join(f"#include <weir/{n}>\n" for n in host_only)
-                jobs.append((compiler, standard, "all", place / f"all{suffix}", text))
+                before = foreign_first(host_only) + "#define WEIR_HOSTILE_TO_ALL\n" + HOSTILE
+                # In both orders: a name may mean another thing where another header came before.
+                backwards = [n for n in host_only[::-1] if n not in ("weir.hpp", "recipes.hpp")] # which have an order of their own
+                for order, listed in (("all", host_only), ("all-backwards", backwards)):
+                    text = before + "".join(f"#include <weir/{n}>\n" for n in listed)
+                    jobs.append((compiler, standard, order, place / f"{order}{suffix}", text))
 
     def compile_one(job):
         compiler, standard, name, source, text = job
