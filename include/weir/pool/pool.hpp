@@ -107,10 +107,8 @@ public:
         range block = rule_.take(bytes, alignment, stream);
         if (!block)
             block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
-        if (suspended() && block) { // asked after the take: what was taken before 'suspend' looked is saved
-            rule_.give(block, stream);
-            return nullptr;
-        }
+        if (suspended()) // asked after the take: what was taken before 'suspend' looked is saved
+            return withhold(block, stream);
         return reinterpret_cast<void*>(block.offset);
     }
 
@@ -290,6 +288,12 @@ private:
             throw;
         }
         return before - held().bytes();
+    }
+
+    [[gnu::noinline]] void* withhold(range block, stream_ref stream) noexcept {
+        if (block)
+            rule_.give(block, stream);
+        return nullptr;
     }
 
     bool settled() noexcept {
