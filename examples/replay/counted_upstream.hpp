@@ -53,6 +53,10 @@ public:
         count(bytes, piece_bytes, extended);
         return extended;
     }
+    bool move(void* chunk, std::size_t bytes, void* to) noexcept {
+        this->book_->moved(5);
+        return Upstream::move(chunk, bytes, to);
+    }
 
 private:
     void count(std::size_t bytes, std::size_t piece_bytes, bool got_them) noexcept {

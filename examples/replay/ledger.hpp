@@ -53,6 +53,9 @@ public:
         count_for(bytes) -= taken_by(bytes);
     }
 
+    /// Memory was moved, in so many calls.
+    void moved(std::uint64_t calls) noexcept { calls_ += calls; }
+
     /// Bytes held from the driver now, in whole pages.
     std::size_t reserved_bytes() const noexcept {
         return own_bytes_ + weir::align_up(shared_bytes_, page_bytes);

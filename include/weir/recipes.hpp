@@ -58,10 +58,12 @@ using device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::
 /// fastest.
 using promised_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::promised>>;
 
-/// The same with the smallest footprint: it maps page by page, which a cold pool takes longer for, and a stream waits for
-/// another's memory before the pool grows.
+/// The same with the smallest footprint: it maps nearly page by page, which a cold pool takes longer for, and a stream waits
+/// for another's memory before the pool grows.
 using compact_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>,
-                                                        growth::paged<512, 2 * MiB, 64 * MiB>>;
+                                                        growth::by_holes<growth::paged<128, 2 * MiB, 64 * MiB>,
+                                                                         growth::paged<256, 2 * MiB, 64 * MiB>,
+                                                                         growth::paged<512, 2 * MiB, 64 * MiB>>>;
 
 /// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
 using pinned_pool =

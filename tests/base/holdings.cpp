@@ -67,6 +67,15 @@ public:
             return false;
         return fill(place, piece_bytes);
     }
+    bool move(void* chunk, std::size_t bytes, void* to) noexcept {
+        auto const at = reinterpret_cast<std::size_t>(to);
+        auto const next = ledger_->live.lower_bound(at);
+        if (ledger_->refuse > 0 || (next != ledger_->live.end() && next->first < at + bytes))
+            return false;
+        CHECK(ledger_->live.erase(reinterpret_cast<std::size_t>(chunk)) == 1);
+        ledger_->live[at] = bytes;
+        return true;
+    }
     bool release(void* chunk, std::size_t bytes) noexcept {
         if (ledger_->refuse > 0) {
             --ledger_->refuse;
@@ -281,6 +290,30 @@ TEST_CASE("holdings: an upstream whose release answers nothing takes everything"
     CHECK(chunks.bytes() == 0);
     CHECK(chunks.acquire(128));
     CHECK(chunks.upstream().alignment == 64);
+}
+
+TEST_CASE("holdings: a chunk moves behind another, and is held there") {
+    address_ledger ledger;
+    growing chunks(paged_upstream(ledger), 8 * page);
+    range const all = chunks.acquire(6 * page, 2 * page);
+    std::size_t const end = all.end();
+    range const middle{all.offset + 2 * page, 2 * page};
+    CHECK(chunks.move(middle, end));
+    CHECK(chunks.bytes() == 6 * page);
+    CHECK(chunks.size() == 3);
+    CHECK_FALSE(chunks.owns(middle.offset));
+    CHECK(chunks.owns(end));
+    CHECK(chunks.owns(end + 2 * page - 1));
+    CHECK(ledger.live == contents(chunks));
+    // Refused: it is where it was.
+    ledger.refuse = 1;
+    CHECK_FALSE(chunks.move(range{end, 2 * page}, middle.offset));
+    CHECK(ledger.live == contents(chunks));
+    ledger.refuse = 0;
+    CHECK_FALSE(chunks.move(range{all.offset, 2 * page}, end)); // taken
+    CHECK(chunks.move(range{end, 2 * page}, middle.offset));
+    CHECK(ledger.live == contents(chunks));
+    CHECK(chunks.release(middle));
 }
 
 TEST_CASE("holdings: any thread may ask while one acquires and releases") {

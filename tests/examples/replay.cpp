@@ -533,7 +533,8 @@ TEST_CASE("replay: driver calls are the calls that the device saw") {
                        simulated_cuda::calls("cudaMallocFromPoolAsync") +
                        simulated_cuda::calls("cudaFreeAsync") + simulated_cuda::calls("cuMemCreate") +
                        simulated_cuda::calls("cuMemMap") + simulated_cuda::calls("cuMemRelease") +
-                       simulated_cuda::calls("cuMemSetAccess") + simulated_cuda::calls("cuMemUnmap");
+                       simulated_cuda::calls("cuMemSetAccess") + simulated_cuda::calls("cuMemUnmap") +
+                       simulated_cuda::calls("cuMemRetainAllocationHandle");
             };
             std::uint64_t const before = calls();
             replay::block_table blocks(t.blocks, nullptr);

@@ -120,7 +120,7 @@ TEST_CASE("growth: by_holes has three sizes of chunks, and the first of them say
         CHECK(chunks::piece(held, weir::holes::now) == growth::paged<512, 2 * MiB, 32 * MiB>::piece(held));
     }
     CHECK(growth::by_holes<>::piece(0, weir::holes::never) == 8 * MiB);
-    CHECK(growth::by_holes<>::piece(0, weir::holes::earlier) == 8 * MiB);
+    CHECK(growth::by_holes<>::piece(0, weir::holes::earlier) == 32 * MiB);
     CHECK(growth::by_holes<>::piece(0, weir::holes::now) == 4 * MiB);
 }
 

@@ -52,6 +52,7 @@ static_assert(parameters<decltype(calls::release)> == parameters<decltype(cuMemR
 static_assert(parameters<decltype(calls::map)> == parameters<decltype(cuMemMap)>);
 static_assert(parameters<decltype(calls::unmap)> == parameters<decltype(cuMemUnmap)>);
 static_assert(parameters<decltype(calls::set_access)> == parameters<decltype(cuMemSetAccess)>);
+static_assert(parameters<decltype(calls::retain)> == parameters<decltype(cuMemRetainAllocationHandle)>);
 
 constexpr std::size_t page = memory_map::page_bytes;
 
@@ -100,6 +101,35 @@ TEST_CASE("memory_map: puts memory behind addresses, which work can use, and tak
         CHECK(mapped(map, second)); // elsewhere or there again
         CHECK(map.unmap(first));
         CHECK(map.unmap(second));
+        map.unreserve(all);
+    });
+}
+
+TEST_CASE("memory_map: moves memory behind other addresses, contents and all, and nothing stays behind the old ones") {
+    support::every_schedule([] {
+        memory_map const map(0, 0);
+        range const all = map.reserve(8 * page);
+        range const from{all.offset, 3 * page};
+        range const to{all.offset + 4 * page, 3 * page};
+        REQUIRE(mapped(map, from));
+        support::scoped_stream const s;
+        check(cudaMemsetAsync(pointer(from), 7, from.bytes, s), "cudaMemsetAsync");
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        bool stuck = true;
+        REQUIRE(map.move(from, to, stuck));
+        CHECK_FALSE(stuck);
+        std::vector<unsigned char> read(to.bytes);
+        check(cudaMemcpyAsync(read.data(), pointer(to), read.size(), cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(read.front() == 7);
+        CHECK(read.back() == 7);
+        CHECK_FALSE(map.move(from, range{all.offset + 7 * page, page}, stuck)); // nothing is there any more
+        CHECK_FALSE(stuck);
+        CHECK(mapped(map, from));
+        CHECK_FALSE(map.move(from, to, stuck)); // memory is there
+        CHECK_FALSE(stuck);
+        CHECK(map.unmap(from));
+        CHECK(map.unmap(to));
         map.unreserve(all);
     });
 }
@@ -179,8 +209,31 @@ TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or 
             if (!x.unmapped)
                 CHECK(x.map.unmap(x.all));
         });
+    runs += support::fault_sweep(
+        [] {
+            auto made = std::make_unique<state>();
+            made->mapped = mapped(made->map, range{made->all.offset, 2 * page});
+            return made;
+        },
+        [](state& x) {
+            x.unmapped = x.map.move(range{x.all.offset, 2 * page}, range{x.all.offset + 2 * page, 2 * page}, x.stuck);
+        },
+        [](state& x, support::struck const& fault) {
+            range const from{x.all.offset, 2 * page};
+            range const to{x.all.offset + 2 * page, 2 * page};
+            CHECK((x.unmapped || !fault.calls.empty()));
+            CHECK((!x.stuck || fault.hit("cuMemUnmap")));
+            CHECK_FALSE((x.unmapped && x.stuck));
+            if (x.unmapped || x.stuck)
+                CHECK(x.map.unmap(to));
+            if (!x.unmapped) {
+                check(cudaMemset(pointer(from), 1, from.bytes), "cudaMemset");
+                check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                CHECK(x.map.unmap(from));
+            }
+        });
 #ifdef WEIR_SIMULATED_CUDA
-    CHECK(runs >= 10);
+    CHECK(runs >= 20);
 #endif
     static_cast<void>(runs);
 }

@@ -170,11 +170,13 @@ TEST_CASE("supply: the free bytes that a block is to extend do not pay for it") 
             give(pool, s, tail_first ? a : c);
             drain(s);
 #ifdef WEIR_SIMULATED_CUDA
-            auto const before = simulated_cuda::calls("cuMemCreate");
+            auto const created = simulated_cuda::calls("cuMemCreate");
+            auto const moved = simulated_cuda::calls("cuMemRetainAllocationHandle");
 #endif
-            block const d = take(pool, s, 50 * MiB); // 20 are there, 30 come, and a's pages pay
+            block const d = take(pool, s, 50 * MiB); // 20 are there, 20 of a move behind them, 10 come
 #ifdef WEIR_SIMULATED_CUDA
-            CHECK(simulated_cuda::calls("cuMemCreate") == before + 15);
+            CHECK(simulated_cuda::calls("cuMemCreate") == created + 5);
+            CHECK(simulated_cuda::calls("cuMemRetainAllocationHandle") == moved + 10);
 #endif
             CHECK(d.p == c.p);
             CHECK(pool.reserved_bytes() >= 70 * MiB);
@@ -185,6 +187,61 @@ TEST_CASE("supply: the free bytes that a block is to extend do not pay for it") 
             drain(s);
         }
     });
+}
+
+TEST_CASE("supply: memory moves from where it is free to where it is needed, and none is got or goes back") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool(weir::pool_options{}.limit(60 * MiB));
+    std::vector<block> blocks;
+    for (int i = 0; i < 6; ++i)
+        blocks.push_back(take(pool, s, 10 * MiB));
+    for (int i : {0, 2, 4}) {
+        touch(s, blocks[static_cast<std::size_t>(i)]);
+        give(pool, s, blocks[static_cast<std::size_t>(i)]);
+    }
+    drain(s);
+    auto const created = simulated_cuda::calls("cuMemCreate");
+    block const wide = take(pool, s, 30 * MiB); // at the limit: all of it is there, in three holes
+    REQUIRE(wide.p);
+    CHECK(wide.p == static_cast<char*>(blocks[5].p) + 10 * MiB);
+    CHECK(simulated_cuda::calls("cuMemCreate") == created);
+    CHECK(pool.reserved_bytes() == 60 * MiB);
+    touch(s, wide);
+    give(pool, s, wide);
+    drain(s);
+    block const again = take(pool, s, 10 * MiB); // the holes are filled from the end
+    CHECK(again.p);
+    CHECK(pool.reserved_bytes() == 60 * MiB);
+    touch(s, again);
+    for (block const& each : {blocks[1], blocks[3], blocks[5], again})
+        give(pool, s, each);
+    drain(s);
+#endif
+}
+
+TEST_CASE("supply: where the driver moves nothing, what is free goes back and fresh memory comes") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool(weir::pool_options{}.limit(30 * MiB));
+    block const a = take(pool, s, 10 * MiB);
+    block const b = take(pool, s, 10 * MiB);
+    give(pool, s, a);
+    drain(s);
+    auto const created = simulated_cuda::calls("cuMemCreate");
+    simulated_cuda::fail_call("cuMemRetainAllocationHandle", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    block const c = take(pool, s, 20 * MiB);
+    simulated_cuda::clear_faults();
+    CHECK(c.p);
+    CHECK(pool.reserved_bytes() == 30 * MiB);
+    CHECK(simulated_cuda::calls("cuMemCreate") == created + 10);
+    touch(s, c);
+    give(pool, s, b);
+    give(pool, s, c);
+    drain(s);
+#endif
 }
 
 TEST_CASE("supply: while hardly more is held than is in use, nothing is moved") {

@@ -34,6 +34,8 @@ struct virtual_functions {
     decltype(cuMemAddressFree)* unreserve = driver_function<decltype(cuMemAddressFree)>("cuMemAddressFree");
     decltype(cuMemCreate)* create = driver_function<decltype(cuMemCreate)>("cuMemCreate");
     decltype(cuMemRelease)* release = driver_function<decltype(cuMemRelease)>("cuMemRelease");
+    decltype(cuMemRetainAllocationHandle)* retain =
+        driver_function<decltype(cuMemRetainAllocationHandle)>("cuMemRetainAllocationHandle");
     decltype(cuMemMap)* map = driver_function<decltype(cuMemMap)>("cuMemMap");
     decltype(cuMemUnmap)* unmap = driver_function<decltype(cuMemUnmap)>("cuMemUnmap");
     decltype(cuMemSetAccess)* set_access = driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess");
@@ -90,6 +92,32 @@ PROBE("memory is mapped at reserved addresses, and used") {
     CHECK(driver.unmap(at, 2 * driver.step) == CUDA_SUCCESS);
     CHECK(driver.release(first) == CUDA_SUCCESS);
     CHECK(driver.release(second) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, 4 * driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("the memory behind an address can be named, and mapped at another as well") {
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    CUmemGenericAllocationHandle made{};
+    CUmemGenericAllocationHandle named{};
+    REQUIRE(driver.reserve(&at, 4 * driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    auto* const memory = reinterpret_cast<char*>(at);
+    CHECK(driver.retain(&named, memory) == CUDA_ERROR_INVALID_VALUE); // there is none
+    REQUIRE(driver.create(&made, 2 * driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+    REQUIRE(driver.map(at, 2 * driver.step, 0, made, 0) == CUDA_SUCCESS);
+    REQUIRE(driver.set_access(at, 2 * driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    CHECK(driver.release(made) == CUDA_SUCCESS);
+    CHECK(driver.retain(&named, memory + driver.step + 7) == CUDA_SUCCESS); // any of its bytes
+    CHECK(named == made);
+    CHECK(driver.map(at + 2 * driver.step, 2 * driver.step, 0, named, 0) == CUDA_SUCCESS);
+    CHECK(driver.release(named) == CUDA_SUCCESS);
+    CHECK(driver.set_access(at + 2 * driver.step, 2 * driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    CUDA_OK(cudaMemset(memory, 3, driver.step));
+    CUDA_OK(cudaDeviceSynchronize());
+    CHECK(first_byte(memory + 2 * driver.step) == 3);
+    CHECK(driver.unmap(at, 2 * driver.step) == CUDA_SUCCESS);
+    CHECK(first_byte(memory + 2 * driver.step) == 3);
+    CHECK(driver.unmap(at + 2 * driver.step, 2 * driver.step) == CUDA_SUCCESS);
     CHECK(driver.unreserve(at, 4 * driver.step) == CUDA_SUCCESS);
 }
 

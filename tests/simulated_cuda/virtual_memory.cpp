@@ -22,7 +22,7 @@ struct physical_memory {
     std::size_t bytes = 0;
     std::uintptr_t at = 0; ///< in the device's region: where its bytes are kept
     std::size_t maps = 0;
-    bool released = false;
+    std::size_t references = 1; ///< a handle may be named while there are any
 };
 
 struct mapping {
@@ -134,7 +134,7 @@ CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, CUmemAlloc
 
 void drop_if_unused(world_state& world, virtual_state& state, std::uint64_t handle) {
     physical_memory const& memory = state.memory[handle];
-    if (!memory.released || memory.maps != 0)
+    if (memory.references != 0 || memory.maps != 0)
         return;
     world.devices[static_cast<std::size_t>(memory.device)].space->give(memory.at, memory.bytes, true);
     state.memory.erase(handle);
@@ -145,10 +145,24 @@ CUresult release(CUmemGenericAllocationHandle handle) {
     return driver_error(api(site, [&](world_state& world) -> cudaError_t {
         virtual_state& state = state_of(world);
         auto const it = state.memory.find(handle);
-        if (it == state.memory.end() || it->second.released)
+        if (it == state.memory.end() || it->second.references == 0)
             return cudaErrorInvalidValue;
-        it->second.released = true;
+        --it->second.references;
         drop_if_unused(world, state, handle);
+        return cudaSuccess;
+    }));
+}
+
+CUresult retain(CUmemGenericAllocationHandle* out, void* address) {
+    static call_site site{"cuMemRetainAllocationHandle"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        auto const at = reinterpret_cast<std::uintptr_t>(address);
+        auto after = state.maps.upper_bound(at);
+        if (out == nullptr || after == state.maps.begin() || (--after)->first + after->second.bytes <= at)
+            return cudaErrorInvalidValue;
+        *out = after->second.memory;
+        ++state.memory[*out].references;
         return cudaSuccess;
     }));
 }
@@ -160,7 +174,7 @@ CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGeneric
         virtual_state& state = state_of(world);
         auto const memory = state.memory.find(handle);
         auto reservation = state.reserved.upper_bound(at);
-        if (memory == state.memory.end() || memory->second.released || reservation == state.reserved.begin())
+        if (memory == state.memory.end() || memory->second.references == 0 || reservation == state.reserved.begin())
             return cudaErrorInvalidValue;
         --reservation;
         if (!whole_pages(bytes) || offset != 0 || flags != 0 || bytes != memory->second.bytes ||
@@ -332,6 +346,7 @@ cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                                  {"cuMemAddressFree", any(unreserve)},
                                  {"cuMemCreate", any(create)},
                                  {"cuMemRelease", any(release)},
+                                 {"cuMemRetainAllocationHandle", any(retain)},
                                  {"cuMemMap", any(map)},
                                  {"cuMemUnmap", any(unmap)},
                                  {"cuMemSetAccess", any(set_access)},
@@ -369,7 +384,7 @@ std::vector<std::string> virtual_leaks(world_state& world) {
         all.push_back(std::to_string(bytes) + " bytes of addresses at " +
                       name_of_address(world, reinterpret_cast<void const*>(at)) + " are still reserved");
     for (auto const& [handle, memory] : state.memory)
-        if (!memory.released)
+        if (memory.references != 0)
             all.push_back("cuMemCreate's handle " + std::to_string(handle) + " of " +
                           std::to_string(memory.bytes) + " bytes was never released");
     return all;

@@ -77,6 +77,51 @@ TEST_CASE("virtual_memory: acquires in pieces that go back one by one") {
     });
 }
 
+TEST_CASE("virtual_memory: a chunk moves right behind another, its memory with it, and its addresses are free") {
+    support::every_schedule([] {
+        virtual_memory upstream;
+        support::scoped_stream const s;
+        void* const first = upstream.acquire(6 * page, 2 * page);
+        REQUIRE(first != nullptr);
+        void* const end = behind(first, 6 * page);
+        check(cudaMemsetAsync(behind(first, 2 * page), 5, 2 * page, s), "cudaMemsetAsync");
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK_FALSE(upstream.move(behind(first, 2 * page), 2 * page, behind(first, 4 * page))); // taken
+        CHECK_FALSE(upstream.move(behind(first, 2 * page), 2 * page, behind(end, page)));       // no chunk ends there
+        REQUIRE(upstream.move(behind(first, 2 * page), 2 * page, end));
+        unsigned char last = 0;
+        check(cudaMemcpyAsync(&last, behind(end, 2 * page - 1), 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check(cudaMemsetAsync(end, 6, 2 * page, s), "cudaMemsetAsync");
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(last == 5); // the same memory
+        // There is room for fresh memory where it was, and for the same again.
+        REQUIRE(upstream.extend(behind(first, 2 * page), page, page));
+        CHECK_FALSE(upstream.move(end, 2 * page, behind(first, 3 * page)));
+        CHECK(upstream.release(behind(first, 2 * page), page));
+        REQUIRE(upstream.move(end, 2 * page, behind(first, 2 * page)));
+        for (std::size_t i : {0u, 2u, 4u})
+            CHECK(upstream.release(behind(first, i * page), 2 * page));
+        CHECK(upstream.acquire(8 * page) == first); // every address is free again
+        CHECK(upstream.release(first, 8 * page));
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("virtual_memory: a move takes no memory, so it works on a full device") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(4 * page));
+    virtual_memory upstream;
+    void* const all = upstream.acquire(4 * page, page);
+    REQUIRE(all != nullptr);
+    CHECK(upstream.acquire(page) == nullptr);
+    CHECK(upstream.move(all, page, behind(all, 4 * page)));
+    for (std::size_t i = 1; i <= 4; ++i)
+        CHECK(upstream.release(behind(all, i * page), page));
+    void* const again = upstream.acquire(4 * page); // nothing was left behind the old addresses
+    CHECK(again != nullptr);
+    CHECK(upstream.release(again, 4 * page));
+}
+#endif
+
 TEST_CASE("virtual_memory: a growth that fails on its way leaves nothing mapped") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(8 * page));
@@ -169,6 +214,28 @@ TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what w
                                      if (!x.done)
                                          CHECK(x.upstream.release(x.chunk, page));
                                  });
+    runs += support::fault_sweep(
+        [&] {
+            auto made = prepare();
+            made->other = made->upstream.acquire(page);
+            return made;
+        },
+        [](state& x) { x.done = x.upstream.move(x.chunk, page, behind(x.other, page)); },
+        [](state& x, support::struck const& fault) {
+            CHECK_FALSE(fault.threw);
+            CHECK((x.done || !fault.calls.empty()));
+            if (!x.done) { // it is where it was, and can be moved now, or when CUDA gave the place free again
+                support::scoped_stream const s;
+                check(cudaMemsetAsync(x.chunk, 1, page, s), "cudaMemsetAsync");
+                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                CHECK(x.upstream.extend(behind(x.other, page), page, page));
+                CHECK(x.upstream.release(behind(x.other, page), page));
+                x.done = x.upstream.move(x.chunk, page, behind(x.other, page));
+                CHECK(x.done);
+            }
+            CHECK(x.upstream.release(behind(x.other, page), page));
+            CHECK(x.upstream.release(x.other, page));
+        });
     // A driver whose functions are not found is one that cannot map.
     struct unmade {
         std::unique_ptr<virtual_memory> upstream;
@@ -223,6 +290,7 @@ TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMall
     REQUIRE(chunk != nullptr);
     CHECK(simulated_cuda::calls("cudaMalloc") == 1);
     CHECK_FALSE(upstream.extend(behind(chunk, 2 * page), page, page));
+    CHECK_FALSE(upstream.move(chunk, 2 * page, behind(chunk, 2 * page)));
     for (std::uint64_t k : {1u, 2u}) { // what stands around cudaFree, and cudaFree
         simulated_cuda::fail_call(k, cudaErrorUnknown);
         CHECK_FALSE(upstream.release(chunk, 2 * page));

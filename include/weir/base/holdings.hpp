@@ -73,6 +73,17 @@ public:
         return hold(bytes, piece_bytes, [&] { return upstream_.extend(at, bytes, piece_bytes) ? at : nullptr; });
     }
 
+    /// Moves a chunk, of which nobody uses any byte, right behind `end`, where a chunk ends; false: it is where it was.
+    template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::extends, U>>>
+    bool move(range chunk, std::size_t end) noexcept {
+        if (!upstream_.move(reinterpret_cast<void*>(chunk.offset), chunk.bytes, reinterpret_cast<void*>(end)))
+            return false;
+        lock_guard<Lock> const lock(lock_);
+        chunks_.remove(chunk);
+        chunks_.add(range{end, chunk.bytes}); // in the room that it left
+        return true;
+    }
+
     /// Gives all chunks in `bytes` back, of which nobody uses any byte.
     void release_within(range bytes) noexcept {
         for (range const* each = chunks_.from(bytes.offset); each != chunks_.end() && bytes.contains(*each);)

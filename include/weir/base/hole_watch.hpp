@@ -4,9 +4,9 @@
 // Does a pool's free memory lie in holes?
 //
 // A pool that grows while nearly all it holds is in use has no holes: what it gets may come in large chunks. One that
-// grows although much of what it holds is free has them: what is free lies in pieces too small for the block. Then small
-// chunks are worth their price, since a chunk can be moved only when all of it is free. Holes once seen come back, so
-// that chunks stay smaller from then on.
+// grows although much of what it holds is free, and cannot be moved, has them: what is free lies in pieces too small for
+// the block. Then small chunks are worth their price, since a chunk can be moved only when all of it is free. Where holes
+// were seen and are filled, what is got next will be moved often, at a price a chunk.
 //
 // order:     one thread at a time.
 // cost:      a few instructions.
@@ -26,7 +26,8 @@ enum class holes : unsigned char {
 
 class hole_watch {
 public:
-    /// A pool that holds `held_bytes` grows, and then `in_use_bytes` are in use, the block that it grows for among them.
+    /// A pool that holds `held_bytes`, but for what it moved for a block, grows for that block; with it, `in_use_bytes` are
+    /// in use.
     holes note(std::size_t held_bytes, std::size_t in_use_bytes) noexcept {
         std::size_t const free = held_bytes > in_use_bytes ? held_bytes - in_use_bytes : 0;
         if (free > held_bytes / 16)

@@ -61,6 +61,7 @@ struct memory_calls {
     int (*map)(unsigned long long, std::size_t, std::size_t, unsigned long long, unsigned long long) = nullptr;
     int (*unmap)(unsigned long long, std::size_t) = nullptr;
     int (*set_access)(unsigned long long, std::size_t, memory_access const*, std::size_t) = nullptr;
+    int (*retain)(unsigned long long*, void*) = nullptr;
 
     memory_calls() noexcept {
         stream_queries::find("cuMemGetAllocationGranularity", granularity);
@@ -71,9 +72,10 @@ struct memory_calls {
         stream_queries::find("cuMemMap", map);
         stream_queries::find("cuMemUnmap", unmap);
         stream_queries::find("cuMemSetAccess", set_access);
+        stream_queries::find("cuMemRetainAllocationHandle", retain);
     }
     explicit operator bool() const noexcept {
-        return granularity && reserve && unreserve && create && release && map && unmap && set_access;
+        return granularity && reserve && unreserve && create && release && map && unmap && set_access && retain;
     }
 };
 
@@ -126,24 +128,44 @@ public:
         stuck = false;
         if (lacks_memory(detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull), "cuMemCreate"))
             return false;
-        int const mapped = detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
-        // The mapping keeps the memory from now on; without one, it goes. Nobody could let go of it later: once more.
-        if (detail::ask_driver(calls_.release, memory) != 0)
-            static_cast<void>(detail::ask_driver(calls_.release, memory));
+        int const mapped = put(memory, addresses);
         if (lacks_memory(mapped, "cuMemMap"))
             return false;
-        int const opened = detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(),
-                                              readers_.size());
+        int const opened = open(addresses);
         stuck = opened != 0 && !unmap(addresses);
         return !lacks_memory(opened, "cuMemSetAccess");
     }
 
-    /// Takes the memory behind `addresses`, which one 'map' put there, away and frees it. False: CUDA refused.
+    /// Puts the memory behind `from`, which one 'map' put there, behind `to`, as many bytes without memory, instead. False:
+    /// CUDA refused, and it is where it was; 'stuck' says that it is behind `to` as well, as for 'map'.
+    bool move(range from, range to, bool& stuck) const noexcept {
+        unsigned long long memory = 0;
+        stuck = false;
+        if (detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) != 0 || put(memory, to) != 0)
+            return false;
+        if (open(to) == 0 && unmap(from))
+            return true;
+        stuck = !unmap(to);
+        return false;
+    }
+
+    /// Takes the memory behind `addresses`, which one 'map' or 'move' put there, away and frees it. False: CUDA refused.
     bool unmap(range addresses) const noexcept {
         return detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
     }
 
 private:
+    // The mapping keeps the memory from now on; without one, it goes. Nobody could let go of it later: once more.
+    int put(unsigned long long memory, range addresses) const noexcept {
+        int const mapped = detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
+        if (detail::ask_driver(calls_.release, memory) != 0)
+            static_cast<void>(detail::ask_driver(calls_.release, memory));
+        return mapped;
+    }
+    int open(range addresses) const noexcept {
+        return detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(), readers_.size());
+    }
+
     static detail::memory_access access_of(int ordinal) noexcept {
         detail::memory_access access;
         access.location.id = ordinal;

@@ -5,10 +5,10 @@
 //
 // From an upstream that hands out chunks, a chunk of its own: wholly free chunks, which did not help, go back first.
 // From one that grows in place, just what is missing: the free bytes at the end of a chunk are extended by as much as
-// the block lacks, in small chunks, and what lies wholly free elsewhere goes back for it, chunk by chunk, so that the pool
-// holds little more than was ever in use at once (base/extension.hpp says where, base/hysteresis.hpp when).
+// the block lacks. Chunks that lie wholly free elsewhere are moved there first, memory and all, so that the pool holds
+// little more than was ever in use at once (base/extension.hpp says where, base/hysteresis.hpp when); the rest is got.
 //
-// invariant: a chunk goes back only when no work uses any byte of it; a failed call keeps no chunk that it got.
+// invariant: a chunk goes back or moves only when no work uses any byte of it; a failed call keeps no chunk that it got.
 // order:     one thread at a time.
 // cost:      driver calls, and O(chunks).
 // not for:   finding free bytes: that is the reuse rule's ladder.
@@ -25,6 +25,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/unused_chunks.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -179,24 +180,66 @@ private:
         });
         if (place.end == 0)
             return false;
-        std::size_t const before = held_.bytes();
         std::size_t const in_use = rule.used().bytes + whole;
-        holes_ = watch_.note(before, in_use);
-        std::size_t const moving = moves_.to_move(before, place.bytes, in_use);
-        give_back(rule, before > moving ? before - moving : 0, place.counted);
-        moves_.moved(before - held_.bytes(), before);
+        std::size_t const moved = move_into(rule, place, moves_.to_move(held_.bytes(), place.bytes, in_use), stream);
+        holes_ = watch_.note(held_.bytes() - moved, in_use); // what could be moved lay in no hole
         std::size_t const wanted = align_up(next(place.bytes), page);
-        bool const grown = (wanted > place.bytes && wanted <= place.gap_bytes && extend(rule, place.end, wanted, stream)) ||
-                           extend(rule, place.end, place.bytes, stream) ||
-                           (moving < place.bytes && pay(rule, before, place) && extend(rule, place.end, place.bytes, stream));
+        bool grown = place.bytes == 0 ||
+                     (wanted > place.bytes && wanted <= place.gap_bytes && extend(rule, place.end, wanted, stream)) ||
+                     extend(rule, place.end, place.bytes, stream);
+        if (!grown) { // at the limit, and on a full device, slack is of no use: all that is lacking comes from elsewhere
+            static_cast<void>(move_into(rule, place, place.bytes, stream));
+            grown = place.bytes == 0 || extend(rule, place.end, place.bytes, stream);
+        }
         if (grown)
             moves_.used(in_use);
         return grown;
     }
 
-    // At the limit, and on a full device, slack is of no use: all that is needed has to go back elsewhere.
-    bool pay(Rule& rule, std::size_t before, extension const& place) {
-        return give_back(rule, before > place.bytes ? before - place.bytes : 0, place.counted);
+    // Moves wholly free chunks of about `bytes` bytes into the place, which starts behind them then and lacks less; the bytes
+    // that it moved. What does not fit goes back, so that as much can be got.
+    std::size_t move_into(Rule& rule, extension& place, std::size_t bytes, stream_ref stream) {
+        if (bytes == 0)
+            return 0;
+        std::size_t const before = held_.bytes();
+        unused_chunks unused = chunks_unused(rule, place.counted);
+        std::size_t moved = 0;
+        while (moved < bytes) {
+            unused_chunk const next = unused.next(bytes - moved, place.gap_bytes);
+            if (!next.chunk)
+                break;
+            if (!removed(rule, next.chunk, next.free_from))
+                continue;
+            unused.gone(next);
+            if (!held_.move(next.chunk, place.end)) {
+                held_.release(next.chunk);
+                continue;
+            }
+            std::size_t const more = next.chunk.bytes;
+            keep(rule, range{place.end, more}, stream, true);
+            moved += more;
+            place.end += more;
+            place.gap_bytes -= more;
+            place.bytes = place.bytes > more ? place.bytes - more : 0;
+        }
+        std::size_t const left = bytes > moved ? bytes - moved : 0;
+        give_back(rule, before > left ? before - left : 0, place.counted);
+        moves_.moved(moved + before - held_.bytes(), before);
+        return moved;
+    }
+
+    unused_chunks chunks_unused(Rule& rule, range spared) {
+        unused_chunks all;
+        rule.visit_unused([&](Placement& free) {
+            free.for_each_free(page, [&](range each) {
+                for (range const* chunk = held_.chunks().from(each.offset);
+                     chunk != held_.chunks().end() && each.contains(*chunk); ++chunk)
+                    if (!chunk->overlaps(spared))
+                        all.add(unused_chunk{*chunk, each.offset});
+            });
+            return false; // all of them
+        });
+        return all;
     }
 
     bool extend(Rule& rule, std::size_t end, std::size_t bytes, stream_ref stream) {
@@ -206,8 +249,7 @@ private:
     bool acquire(Rule& rule, std::size_t bytes, stream_ref stream) {
         if constexpr (grows_in_place)
             return keep(rule, held_.acquire(bytes, piece_of(bytes)), stream, false);
-        else
-            return keep(rule, held_.acquire(bytes), stream, false);
+        return keep(rule, held_.acquire(bytes), stream, false);
     }
 
     // Chunks side by side; `joins`: with free bytes before them.
@@ -239,7 +281,7 @@ private:
             if (!extends())
                 return Growth::apart::next(bytes, held_.bytes());
             // Where there were holes, others may come: what is got without need could not be moved then.
-            std::size_t const least = usual_piece(holes_ == holes::never ? holes::never : holes::now);
+            std::size_t const least = usual_piece(bytes, holes_ == holes::never ? holes::never : holes::now);
             return bytes > least ? bytes : least;
         } else {
             return Growth::next(bytes, held_.bytes());
@@ -251,7 +293,7 @@ private:
         if constexpr (contracts::holds<contracts::cuts_pieces, Growth>) {
             if (!extends())
                 return bytes;
-            std::size_t const piece = usual_piece(holes_);
+            std::size_t const piece = usual_piece(bytes, holes_);
             std::size_t const least = align_up(bytes / most_pieces, page); // 0 where it overflows
             std::size_t const larger = piece > least && least != 0 ? piece : least;
             return larger != 0 && larger < bytes ? larger : bytes;
@@ -260,8 +302,9 @@ private:
     }
 
     // A limit says how much there will be, and chunks that are small beside it leave little unused below it.
-    std::size_t usual_piece(holes seen) const noexcept {
-        std::size_t const piece = align_up(Growth::piece(held_.bytes(), seen), page);
+    std::size_t usual_piece(std::size_t bytes, holes seen) const noexcept {
+        std::size_t const held = add_overflows(held_.bytes(), bytes) ? SIZE_MAX : held_.bytes() + bytes;
+        std::size_t const piece = align_up(Growth::piece(held, seen), page);
         std::size_t const most = held_.limit_bytes() / pieces_of_a_limit / page * page;
         return piece <= most ? piece : most < page ? page : most;
     }

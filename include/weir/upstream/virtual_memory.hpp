@@ -107,6 +107,28 @@ public:
         }
     }
 
+    /// Puts the memory of a chunk, which no work uses, behind other addresses, right behind a chunk's end; the old addresses are
+    /// free then. False where the new ones are not, or CUDA refused: the chunk is as it was.
+    bool move(void* chunk, std::size_t bytes, void* to) noexcept {
+        range const from{reinterpret_cast<std::size_t>(chunk), bytes};
+        range const place{reinterpret_cast<std::size_t>(to), bytes};
+        try {
+            lock_guard<mutex> const lock(state_->lock);
+            state_->make_room(1);
+            if (!state_->reserved_together(range{place.offset - 1, bytes}) || !state_->gaps.take_at(place))
+                return false;
+            bool in_doubt = false;
+            bool const done = state_->map.move(from, place, in_doubt);
+            if (in_doubt)
+                state_->stuck.push_back(place);
+            else
+                state_->give(done ? from : place);
+            return done;
+        } catch (...) {
+            return false;
+        }
+    }
+
     /// Takes the memory of a chunk, which no work uses, away and keeps the chunk's addresses. False: CUDA refused, and it is
     /// as it was.
     bool withdraw(void* chunk, std::size_t bytes) noexcept {
