@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("WEIR_BUILD_DIR", ROOT / "build"))
 INCLUDE = ROOT / "include"
-JOBS = int(os.environ.get("WEIR_JOBS", "0")) or os.cpu_count() or 1
+JOBS = int(os.environ.get("WEIR_JOBS", "0")) or len(os.sched_getaffinity(0))
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror"]
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed$", re.M)
