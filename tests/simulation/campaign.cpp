@@ -58,6 +58,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
     std::size_t allocations = 0;
     std::size_t refusals = 0;
     std::size_t faults = 0;
+    std::size_t moves = 0;
     std::size_t failed = 0;
     for (std::size_t seed = first; seed < first + seeds && failed < 3; ++seed) {
         simulation::options what;
@@ -69,6 +70,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
         allocations += seen.allocations;
         refusals += seen.refusals;
         faults += seen.faults;
+        moves += seen.moves;
         if (!seen.complaints.empty()) {
             ++failed;
             FAIL_CHECK(simulation::account(what, seen));
@@ -83,6 +85,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
         CHECK(allocations > seeds * 100);
         CHECK(refusals > 0);
         CHECK(faults > 0);
+        CHECK(moves > seeds / 20);
     }
 }
 

@@ -115,6 +115,8 @@ template <class Upstream, class Reuse, class Placement = weir::recipe::general_p
           class Growth = weir::growth::geometric<>>
 using plain = weir::pool<Upstream, Placement, Reuse, Growth>;
 using device_memory = weir::upstream::device;
+using mapped_memory = weir::upstream::virtual_memory<>;
+using pages = weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>;
 using one_size_of_chunk = weir::growth::fixed<2 * weir::MiB>;
 using fits_alone = weir::placement::best_fit<>;
 
@@ -135,6 +137,9 @@ inline std::vector<contestant> const& contestants() {
         {"hasty_promised_compact", false,
          &make<plain<device_memory, stream_ordered<promised, weir::handover::wait_first, hasty>,
                      weir::recipe::general_placement, weir::growth::exact>>},
+        {"hasty_pages", true,
+         &make<plain<mapped_memory, stream_ordered<checked, weir::handover::grow_first, hasty>,
+                     weir::recipe::general_placement, pages>>},
         {"hasty_fits", true,
          &make<plain<device_memory, stream_ordered<checked, weir::handover::grow_first, hasty>, fits_alone>,
                fits_alone>},

@@ -122,6 +122,7 @@ public:
                 if (!lost_to_faults(each))
                     result_.complaints.push_back(each.sentence);
             result_.faults = device::failed_calls();
+            result_.moves = device::calls("cuMemRetainAllocationHandle");
             if (what_.keeps_log)
                 result_.log = device::log();
         }
