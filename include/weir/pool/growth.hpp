@@ -49,7 +49,7 @@ struct geometric {
 
 /// For upstreams that grow in place: what is needed, a chunk at least, in chunks that go back one by one. A chunk has
 /// 1 / `Share` of the bytes that are held with it, but `LeastBytes` at least and `MostBytes` at most. Small chunks leave less
-/// unused, since each is held until all of it is free; large ones cost less, since each costs about 30 us whatever its
+/// unused, since each is held until all of it is free; large ones cost less, since each costs about 40 us whatever its
 /// size. Both are multiples of 2 MiB. `Apart`: the policy where a device cannot grow in place.
 template <std::size_t Share, std::size_t LeastBytes, std::size_t MostBytes, class Apart>
 struct paged {

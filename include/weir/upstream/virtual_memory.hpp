@@ -4,15 +4,15 @@
 // Where does device memory come from that grows in place and goes back in pieces?
 //
 // Addresses are plenty: they are reserved generously, and memory is mapped behind them chunk by chunk. A pool asks for
-// more right behind what it has, so that free ranges join across growth, and gives any chunk back without waiting for
-// the device, to have it mapped where it is needed.
+// more right behind what it has, so that free ranges join across growth, and moves any chunk, with its memory, to where
+// that is needed, or gives it back, without waiting for the device.
 //
 // A device that cannot map memory (or a driver that is too old) has chunks from cudaMalloc here, which never grow in
 // place; 'extends' tells.
 //
 // invariant: a chunk is one mapping; what has no memory behind it is in 'gaps'.
-// order:     'release' waits for nothing: the pool knows that no work uses the chunk.
-// cost:      30 to 50 us a chunk, of 2 MiB or of 256; release about as much. None waits for work on the device.
+// order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk.
+// cost:      35 to 50 us a chunk, of 2 MiB or of 128; move and release about as much. None waits for work on the device.
 // not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it, GPUDirect RDMA may, and
 //            cudaDeviceEnablePeerAccess does not open it ('accessible_from' does).
 
