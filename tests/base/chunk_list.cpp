@@ -209,3 +209,23 @@ TEST_CASE("chunk_list: only making room needs host memory, and where there is no
         CHECK(chunks.bytes() == 24 + more / 2 * 32);
     }
 }
+
+TEST_CASE("chunk_list: visits what lies in the chunks and in no hole, also where a hole reaches across several") {
+    chunk_list chunks;
+    chunk_list holes;
+    auto const outside = [&] {
+        std::vector<range> seen;
+        chunks.for_each_outside(holes, [&](range each) { seen.push_back(each); });
+        return seen;
+    };
+    CHECK(outside().empty());
+    for (std::size_t at : {100, 200, 300, 500, 700})
+        put(chunks, range{at, 100});
+    CHECK(outside() == std::vector<range>{{100, 100}, {200, 100}, {300, 100}, {500, 100}, {700, 100}});
+    put(holes, range{100, 10});  // at the start of one
+    put(holes, range{150, 100}); // across two
+    put(holes, range{290, 110}); // from one to the end of the next
+    put(holes, range{520, 30});  // within one
+    put(holes, range{700, 100}); // all of one
+    CHECK(outside() == std::vector<range>{{110, 40}, {250, 40}, {500, 20}, {550, 50}});
+}

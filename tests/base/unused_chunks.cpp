@@ -26,7 +26,9 @@ unused_chunks some(std::initializer_list<std::size_t> sizes) {
 
 TEST_CASE("unused_chunks: the largest of those that are not more than is lacking, and then the smallest") {
     unused_chunks all = some({4, 16, 8, 64, 32});
+    CHECK(all.bytes() == 124);
     CHECK(all.next(20, any_size).chunk.bytes == 16);
+    CHECK(all.bytes() == 108);
     CHECK(all.next(20, any_size).chunk.bytes == 8);
     CHECK(all.next(2, any_size).chunk.bytes == 4);
     CHECK(all.next(2, any_size).chunk.bytes == 32);

@@ -158,12 +158,14 @@ TEST_CASE("memory_map: neither fails during a capture nor breaks one, from any t
     support::every_schedule([] {
         support::scoped_stream const s;
         memory_map const map(0, 0);
-        range const all = map.reserve(2 * page);
+        range const all = map.reserve(3 * page);
         support::capture graph(s);
         CHECK(mapped(map, range{all.offset, page}));
         std::thread([&] {
+            bool stuck = true;
             CHECK(mapped(map, range{all.offset + page, page}));
-            CHECK(map.unmap(range{all.offset + page, page}));
+            CHECK(map.move(range{all.offset + page, page}, range{all.offset + 2 * page, page}, stuck));
+            CHECK(map.unmap(range{all.offset + 2 * page, page}));
         }).join();
         CHECK(map.unmap(range{all.offset, page}));
         CHECK(graph.unbroken());

@@ -38,6 +38,7 @@ namespace {
 using virtual_memory = weir::upstream::virtual_memory<>;
 using general = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
 using pages = growth::paged<512, 2 * MiB, 64 * MiB>;
+using eighths = growth::paged<8, 2 * MiB, 64 * MiB>;
 using mapped_pool = weir::pool<virtual_memory, general, reuse::stream_ordered<>, pages>;
 
 struct block {
@@ -85,7 +86,7 @@ TEST_CASE_TEMPLATE("supply: a block takes the free bytes before the end, and onl
     });
 }
 
-TEST_CASE("supply: what lies free elsewhere goes back for what is got at the end") {
+TEST_CASE("supply: what lies free elsewhere moves to the end") {
     support::every_schedule([] {
         support::scoped_stream const s;
         mapped_pool pool;
@@ -96,7 +97,7 @@ TEST_CASE("supply: what lies free elsewhere goes back for what is got at the end
             touch(s, each);
         give(pool, s, b);
         drain(s);
-        block const d = take(pool, s, 30 * MiB); // no room at b: its pages pay
+        block const d = take(pool, s, 30 * MiB); // no room at b: its pages move, and 10 MiB come
         CHECK(pool.reserved_bytes() >= 70 * MiB);
         CHECK(pool.reserved_bytes() <= 72 * MiB);
         CHECK(d.p == static_cast<char*>(c.p) + 20 * MiB);
@@ -121,7 +122,7 @@ TEST_CASE("supply: free bytes on both sides of a hole count, and the hole is fil
             blocks.push_back(take(pool, s, 8 * MiB)); // 0 to 48
         give(pool, s, blocks[2]);
         drain(s);
-        block const end = take(pool, s, 16 * MiB); // 48 to 64; the pages of block 2 go back for it
+        block const end = take(pool, s, 16 * MiB); // 48 to 64; the pages of block 2 move there
         CHECK(pool.reserved_bytes() <= 58 * MiB);
         give(pool, s, blocks[1]);
         give(pool, s, blocks[3]);
@@ -217,6 +218,152 @@ TEST_CASE("supply: memory moves from where it is free to where it is needed, and
     touch(s, again);
     for (block const& each : {blocks[1], blocks[3], blocks[5], again})
         give(pool, s, each);
+    drain(s);
+#endif
+}
+
+TEST_CASE("supply: a move that is refused costs no more than what it was for") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    for (bool taken : {false, true}) {
+        virtual_memory upstream;
+        weir::pool<virtual_memory, general, reuse::stream_ordered<>, pages> pool(upstream);
+        weir::pool<virtual_memory, general, reuse::stream_ordered<>, pages> other(upstream); // of the same addresses
+        std::vector<block> blocks;
+        for (int i = 0; i < 60; ++i)
+            blocks.push_back(take(pool, s, 2 * MiB));
+        block const behind = taken ? take(other, s, 2 * MiB) : block{};
+        for (std::size_t i = 0; i < blocks.size(); i += 2)
+            give(pool, s, std::exchange(blocks[i], block{}));
+        drain(s);
+        if (!taken)
+            simulated_cuda::fail_call("cuMemRetainAllocationHandle", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+        block const wide = take(pool, s, 4 * MiB);
+        simulated_cuda::clear_faults();
+        CHECK(wide.p);
+        CHECK(pool.reserved_bytes() >= 112 * MiB); // of 120
+        give(pool, s, wide);
+        if (behind.p)
+            give(other, s, behind);
+        for (block const& each : blocks)
+            if (each.p)
+                give(pool, s, each);
+        drain(s);
+    }
+#endif
+}
+
+TEST_CASE("supply: no more moves than is lacking, and what is free besides stays") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool(weir::pool_options{}.limit(60 * MiB));
+    std::vector<block> blocks;
+    for (int i = 0; i < 30; ++i)
+        blocks.push_back(take(pool, s, 2 * MiB));
+    for (std::size_t i = 0; i < blocks.size(); i += 2)
+        give(pool, s, std::exchange(blocks[i], block{}));
+    drain(s);
+    auto const moved = simulated_cuda::calls("cuMemRetainAllocationHandle");
+    block const wide = take(pool, s, 10 * MiB);
+    CHECK(wide.p);
+    CHECK(pool.reserved_bytes() == 60 * MiB);
+    CHECK(simulated_cuda::calls("cuMemRetainAllocationHandle") == moved + 5);
+    // More than there is, wherever it lies: nothing moves for it.
+    CHECK_FALSE(take(pool, s, 22 * MiB).p);
+    CHECK(simulated_cuda::calls("cuMemRetainAllocationHandle") == moved + 5);
+    give(pool, s, wide);
+    for (block const& each : blocks)
+        if (each.p)
+            give(pool, s, each);
+    drain(s);
+#endif
+}
+
+TEST_CASE("supply: chunks that are too large for the place go back for it, but none that is part of it") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    weir::pool<virtual_memory, general, reuse::stream_ordered<>, eighths> pool;
+    block const before = take(pool, s, 10 * MiB);
+    block const page = take(pool, s, 2 * MiB);
+    block const behind = take(pool, s, 10 * MiB);
+    block const apart = take(pool, s, 2 * MiB);
+    block const large = take(pool, s, 16 * MiB); // in chunks of 4 MiB
+    give(pool, s, page);
+    pool.settle();
+    CHECK(pool.trim() == 2 * MiB);
+    block const more = take(pool, s, 3 * MiB); // at the end, since the gap has no room
+    for (block const& each : {before, behind, large})
+        give(pool, s, each);
+    pool.settle();
+    std::size_t const held = pool.reserved_bytes();
+    auto const created = simulated_cuda::calls("cuMemCreate");
+    block const wide = take(pool, s, 22 * MiB); // before the gap, the gap, and behind it
+    CHECK(wide.p == before.p);
+    CHECK(simulated_cuda::calls("cuMemCreate") == created + 1);
+    CHECK(pool.reserved_bytes() == held - 4 * MiB + 2 * MiB);
+    CHECK(simulated_cuda::calls("cuMemRetainAllocationHandle") == 0);
+    touch(s, wide);
+    for (block const& each : {apart, more, wide})
+        give(pool, s, each);
+    drain(s);
+#endif
+}
+
+TEST_CASE("supply: work that moves memory at every step gets so much more that it moves none") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool;
+    auto const moves = [] { return simulated_cuda::calls("cuMemRetainAllocationHandle"); };
+    auto const step = [&] {
+        std::vector<block> blocks;
+        for (int i = 0; i < 32; ++i)
+            blocks.push_back(take(pool, s, 2 * MiB));
+        for (std::size_t i = 0; i < blocks.size(); i += 2)
+            give(pool, s, std::exchange(blocks[i], block{}));
+        drain(s);
+        blocks.push_back(take(pool, s, 32 * MiB));
+        REQUIRE(blocks.back().p);
+        for (block const& each : blocks)
+            if (each.p)
+                give(pool, s, each);
+        drain(s);
+    };
+    step();
+    CHECK(moves() != 0);
+    for (int i = 0; i < 100; ++i)
+        step();
+    auto const so_far = moves();
+    for (int i = 0; i < 10; ++i)
+        step();
+    CHECK(moves() == so_far);
+    CHECK(pool.reserved_bytes() <= 2 * 64 * MiB + 64 * MiB); // twice the most in use, and a little
+#endif
+}
+
+TEST_CASE("supply: a chunk has a share of what is held with what is got, and what can be moved lies in no hole") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    weir::pool<virtual_memory, general, reuse::stream_ordered<>, growth::by_holes<>> pool;
+    std::vector<block> blocks{take(pool, s, 256 * MiB)};
+    CHECK(simulated_cuda::calls("cuMemCreate") == 16); // a 16th each
+    for (int i = 0; i < 8; ++i)
+        blocks.push_back(take(pool, s, 64 * MiB));
+    for (std::size_t i = 1; i < 8; i += 2)
+        give(pool, s, std::exchange(blocks[i], block{}));
+    drain(s);
+    auto const created = simulated_cuda::calls("cuMemCreate");
+    blocks.push_back(take(pool, s, 128 * MiB)); // 256 MiB are free, in four places
+    CHECK(blocks.back().p);
+    CHECK(simulated_cuda::calls("cuMemRetainAllocationHandle") >= 2);
+    CHECK(simulated_cuda::calls("cuMemCreate") <= created + 1);
+    for (block const& each : blocks)
+        if (each.p)
+            give(pool, s, each);
     drain(s);
 #endif
 }

@@ -156,6 +156,8 @@ PROBE("mapping neither fails during a capture nor breaks it") {
         CHECK(driver.map(at, driver.step, 0, handle, 0) == CUDA_SUCCESS);
         CHECK(driver.release(handle) == CUDA_SUCCESS);
         CHECK(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+        CHECK(driver.retain(&handle, reinterpret_cast<void*>(at)) == CUDA_SUCCESS);
+        CHECK(driver.release(handle) == CUDA_SUCCESS);
         CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
     };
     cudaStream_t stream = nullptr;

@@ -180,7 +180,8 @@ TEST_CASE("virtual_memory: neither growing nor giving back breaks a capture, fro
         void* const before = upstream.acquire(page);
         support::capture graph(s);
         CHECK(upstream.extend(behind(before, page), page, page));
-        std::thread([&] { CHECK(upstream.release(before, page)); }).join();
+        std::thread([&] { CHECK(upstream.move(before, page, behind(before, 2 * page))); }).join();
+        std::thread([&] { CHECK(upstream.release(behind(before, 2 * page), page)); }).join();
         CHECK(upstream.release(behind(before, page), page));
         CHECK(graph.unbroken());
     });

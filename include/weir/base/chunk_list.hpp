@@ -59,6 +59,25 @@ public:
     }
     std::size_t bytes() const noexcept { return bytes_; }
 
+    /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them.
+    template <class Visit>
+    void for_each_outside(chunk_list const& holes, Visit const& visit) const {
+        range const* hole = holes.begin();
+        for (range const& each : by_address_) {
+            std::size_t at = each.offset;
+            while (at < each.end() && hole != holes.end() && hole->offset < each.end()) {
+                if (at < hole->offset)
+                    visit(range{at, hole->offset - at});
+                if (at < hole->end())
+                    at = hole->end();
+                if (at <= each.end())
+                    ++hole; // else it goes on in the next range
+            }
+            if (at < each.end())
+                visit(range{at, each.end() - at});
+        }
+    }
+
 private:
     struct address_order {
         bool operator()(range a, range b) const noexcept { return a.offset < b.offset; }

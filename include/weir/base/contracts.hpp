@@ -60,6 +60,14 @@ using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordin
 template <class U>
 using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
 template <class U>
+using grows_at_an_end =
+    when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{}, std::size_t{})), void*> &&
+         std::is_same_v<decltype(std::declval<U&>().extend(static_cast<void*>(nullptr), std::size_t{}, std::size_t{})), bool>>;
+template <class U>
+using moves = when<noexcept(std::declval<U&>().move(static_cast<void*>(nullptr), std::size_t{}, static_cast<void*>(nullptr))) &&
+                   std::is_same_v<decltype(std::declval<U&>().move(static_cast<void*>(nullptr), std::size_t{},
+                                                                   static_cast<void*>(nullptr))), bool>>;
+template <class U>
 using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
                        std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
                        std::is_same_v<decltype(std::declval<U const&>().has_peers()), bool>>;
@@ -216,6 +224,12 @@ constexpr bool require_upstream() {
                   "the chunk could not be given back; or void, where it always can");
     static_assert(holds<says_alignment, U>, "weir: the upstream slot needs 'static constexpr std::size_t alignment'");
     static_assert(holds<says_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
+    static_assert(!holds<extends, U> || holds<grows_at_an_end, U>,
+                  "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, std::size_t "
+                  "piece_bytes)' and 'bool extend(void* end, std::size_t bytes, std::size_t piece_bytes)'");
+    static_assert(!holds<extends, U> || holds<moves, U>,
+                  "weir: the upstream slot's upstream has 'extends', so it needs 'bool move(void* chunk, std::size_t bytes, "
+                  "void* end) noexcept', false where the chunk is where it was");
     return true;
 }
 

@@ -8,8 +8,8 @@
 // leaks. At the end everything is offered, what was refused then once more.
 //
 // invariant: bytes() <= limit; every chunk is held in one list or the other until the upstream took it.
-// order:     'acquire', 'release' and 'offer_again' are for one thread at a time, the other members for any: a
-//            question never waits for the driver.
+// order:     what changes something is for one thread at a time, the questions are for any unless they say so: none waits
+//            for the driver.
 // cost:      the upstream's calls; owns: a lock and a binary search.
 // not for:   knowing which bytes of a chunk are in use.
 

@@ -26,8 +26,8 @@ enum class holes : unsigned char {
 
 class hole_watch {
 public:
-    /// A pool that holds `held_bytes`, but for what it moved for a block, grows for that block; with it, `in_use_bytes` are
-    /// in use.
+    /// A pool that holds `held_bytes`, but for those that could be moved, grows for a block; with it, `in_use_bytes` are in
+    /// use.
     holes note(std::size_t held_bytes, std::size_t in_use_bytes) noexcept {
         std::size_t const free = held_bytes > in_use_bytes ? held_bytes - in_use_bytes : 0;
         if (free > held_bytes / 16)

@@ -27,7 +27,13 @@ struct unused_chunk {
 class unused_chunks {
 public:
     /// Throws std::bad_alloc.
-    void add(unused_chunk chunk) { chunks_.push_back(chunk); }
+    void add(unused_chunk chunk) {
+        chunks_.push_back(chunk);
+        bytes_ += chunk.chunk.bytes;
+    }
+
+    /// The sum of the bytes that are here.
+    std::size_t bytes() const noexcept { return bytes_; }
 
     /// Takes one out, of about `bytes` bytes and not more than `most_bytes`; an empty chunk where there is none.
     unused_chunk next(std::size_t bytes, std::size_t most_bytes) noexcept {
@@ -39,6 +45,7 @@ public:
             return unused_chunk{};
         unused_chunk const taken = *best;
         chunks_.erase(best);
+        bytes_ -= taken.chunk.bytes;
         return taken;
     }
 
@@ -55,6 +62,7 @@ private:
     }
 
     growing_array<unused_chunk> chunks_;
+    std::size_t bytes_ = 0;
 };
 
 } // namespace v0

@@ -12,7 +12,7 @@
 // order:     a block is for work enqueued on its stream after the allocation; its free is ordered after work
 //            enqueued on its stream before the free.
 // cost:      a try that succeeds is the reuse rule's 'take'; growth is driver calls (runtime/supply.hpp), and wholly free
-//            chunks may go back for it.
+//            chunks may move or go back for it.
 // not for:   watching or steering: layers do that.
 
 #include <cstddef>

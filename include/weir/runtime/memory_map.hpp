@@ -8,7 +8,7 @@
 // link. Their types are declared here in the few words that are needed: <cuda.h> takes a tenth of a second to compile,
 // and tests/runtime/memory_map.cpp holds these against it.
 //
-// invariant: a call that fails leaves nothing reserved, made or mapped; 'map' says where CUDA does not let it.
+// invariant: a call that fails leaves nothing reserved, made or mapped; 'map' and 'move' say where CUDA does not let it.
 // order:     'unmap' waits for nothing: the caller knows that no work uses the bytes. No call needs a context or breaks a
 //            capture (seen on CUDA 13).
 // cost:      map: 36 us for 2 MiB, 45 us for 64 MiB, most of it to make the memory accessible; move: 45 us, whatever the
@@ -149,7 +149,7 @@ public:
         return false;
     }
 
-    /// Takes the memory behind `addresses`, which one 'map' or 'move' put there, away and frees it. False: CUDA refused.
+    /// Takes the memory behind `addresses`, which one 'map' or 'move' put there, away, which frees it. False: CUDA refused.
     bool unmap(range addresses) const noexcept {
         return detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
     }

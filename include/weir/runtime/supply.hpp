@@ -10,7 +10,7 @@
 //
 // invariant: a chunk goes back or moves only when no work uses any byte of it; a failed call keeps no chunk that it got.
 // order:     one thread at a time.
-// cost:      driver calls, and O(chunks).
+// cost:      driver calls, and O(chunks) for each.
 // not for:   finding free bytes: that is the reuse rule's ladder.
 
 #include <cstddef>
@@ -122,7 +122,7 @@ public:
     /// work is under way. Throws cuda_error and std::bad_alloc, and what the visit throws.
     template <class Visit>
     void visit_in_use(Rule& rule, std::size_t least_free_bytes, Visit const& visit) {
-        chunk_list free_ranges; // in order
+        chunk_list free_ranges;
         rule.visit_unused([&](Placement& free) {
             free.for_each_free(least_free_bytes, [&](range each) {
                 free_ranges.reserve(1);
@@ -130,20 +130,7 @@ public:
             });
             return false; // all of them
         });
-        range const* free = free_ranges.begin();
-        for (range const& chunk : held_.chunks()) {
-            std::size_t at = chunk.offset;
-            while (at < chunk.end() && free != free_ranges.end() && free->offset < chunk.end()) {
-                if (at < free->offset)
-                    visit(range{at, free->offset - at});
-                if (at < free->end())
-                    at = free->end();
-                if (at <= chunk.end())
-                    ++free; // else it goes on in the next chunk
-            }
-            if (at < chunk.end())
-                visit(range{at, chunk.end() - at});
-        }
+        held_.chunks().for_each_outside(free_ranges, visit);
     }
 
     /// Takes the memory away, and gives it back; holdings says how.
@@ -180,29 +167,44 @@ private:
         });
         if (place.end == 0)
             return false;
+        unused_chunks unused = chunks_unused(rule, place.counted);
         std::size_t const in_use = rule.used().bytes + whole;
-        std::size_t const moved = move_into(rule, place, moves_.to_move(held_.bytes(), place.bytes, in_use), stream);
-        holes_ = watch_.note(held_.bytes() - moved, in_use); // what could be moved lay in no hole
-        std::size_t const wanted = align_up(next(place.bytes), page);
-        bool grown = place.bytes == 0 ||
-                     (wanted > place.bytes && wanted <= place.gap_bytes && extend(rule, place.end, wanted, stream)) ||
-                     extend(rule, place.end, place.bytes, stream);
-        if (!grown) { // at the limit, and on a full device, slack is of no use: all that is lacking comes from elsewhere
-            static_cast<void>(move_into(rule, place, place.bytes, stream));
-            grown = place.bytes == 0 || extend(rule, place.end, place.bytes, stream);
-        }
-        if (grown)
-            moves_.used(in_use);
-        return grown;
+        holes_ = watch_.note(held_.bytes() - unused.bytes(), in_use);
+        std::size_t const enough = align_up(moves_.to_move(held_.bytes(), place.bytes, in_use), page);
+        std::size_t elsewhere = enough < unused.bytes() ? enough : unused.bytes();
+        // At the limit, and on a full device, slack is of no use: all that can comes from elsewhere.
+        if (!get_before_moving(rule, place, elsewhere, stream) &&
+            (elsewhere == unused.bytes() || !get_before_moving(rule, place, elsewhere = unused.bytes(), stream)))
+            return false;
+        move_into(rule, place, elsewhere, unused, stream);
+        if (place.bytes != 0 && !extend(rule, place.end, place.bytes, stream))
+            return false; // what went back was another's at once
+        moves_.used(in_use);
+        return true;
     }
 
-    // Moves wholly free chunks of about `bytes` bytes into the place, which starts behind them then and lacks less; the bytes
-    // that it moved. What does not fit goes back, so that as much can be got.
-    std::size_t move_into(Rule& rule, extension& place, std::size_t bytes, stream_ref stream) {
-        if (bytes == 0)
-            return 0;
+    // Gets what the place lacks beyond the bytes that come from elsewhere, first: where that is in vain, nothing moves.
+    bool get_before_moving(Rule& rule, extension& place, std::size_t elsewhere, stream_ref stream) {
+        if (place.bytes <= elsewhere)
+            return true;
+        std::size_t const needed = place.bytes - elsewhere;
+        std::size_t got = align_up(next(needed), page);
+        if (got <= needed || got > place.gap_bytes || !extend(rule, place.end, got, stream))
+            got = extend(rule, place.end, needed, stream) ? needed : 0;
+        advance(place, got);
+        return got != 0;
+    }
+
+    // So many bytes more are where the place starts.
+    static void advance(extension& place, std::size_t bytes) noexcept {
+        place.end += bytes;
+        place.gap_bytes -= bytes;
+        place.bytes = place.bytes > bytes ? place.bytes - bytes : 0;
+    }
+
+    // Moves wholly free chunks of about `bytes` bytes into the place. What does not fit goes back, so that as much can be got.
+    void move_into(Rule& rule, extension& place, std::size_t bytes, unused_chunks& unused, stream_ref stream) {
         std::size_t const before = held_.bytes();
-        unused_chunks unused = chunks_unused(rule, place.counted);
         std::size_t moved = 0;
         while (moved < bytes) {
             unused_chunk const next = unused.next(bytes - moved, place.gap_bytes);
@@ -213,19 +215,15 @@ private:
             unused.gone(next);
             if (!held_.move(next.chunk, place.end)) {
                 held_.release(next.chunk);
-                continue;
+                break; // the others would not move either
             }
-            std::size_t const more = next.chunk.bytes;
-            keep(rule, range{place.end, more}, stream, true);
-            moved += more;
-            place.end += more;
-            place.gap_bytes -= more;
-            place.bytes = place.bytes > more ? place.bytes - more : 0;
+            moved += next.chunk.bytes;
+            keep(rule, range{place.end, next.chunk.bytes}, stream, true);
+            advance(place, next.chunk.bytes);
         }
         std::size_t const left = bytes > moved ? bytes - moved : 0;
         give_back(rule, before > left ? before - left : 0, place.counted);
         moves_.moved(moved + before - held_.bytes(), before);
-        return moved;
     }
 
     unused_chunks chunks_unused(Rule& rule, range spared) {

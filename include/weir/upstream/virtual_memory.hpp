@@ -108,12 +108,14 @@ public:
     }
 
     /// Puts the memory of a chunk, which no work uses, behind other addresses, right behind a chunk's end; the old addresses are
-    /// free then. False where the new ones are not, or CUDA refused: the chunk is as it was.
+    /// free then. False where the new ones are not, or CUDA refused: the chunk is as it was (and perhaps also there, until CUDA
+    /// takes it away again).
     bool move(void* chunk, std::size_t bytes, void* to) noexcept {
         range const from{reinterpret_cast<std::size_t>(chunk), bytes};
         range const place{reinterpret_cast<std::size_t>(to), bytes};
         try {
             lock_guard<mutex> const lock(state_->lock);
+            state_->release_stuck();
             state_->make_room(1);
             if (!state_->reserved_together(range{place.offset - 1, bytes}) || !state_->gaps.take_at(place))
                 return false;
