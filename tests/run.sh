@@ -5,7 +5,8 @@
 #
 # usage: sh tests/run.sh [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
 #   --all    every stage (the default); on the simulated device
-#   --ci     without the plain build of clang++, which builds the sanitizers' programs all the same
+#   --ci     without the plain build of clang++, which builds the sanitizers' programs all the same, and with a third of
+#            the planted bugs, others after each commit
 #   --quick  the checks, and all tests under g++
 #   --gpu    all tests on the GPU of this machine
 #   --only   the named stages;  --list names them
@@ -14,7 +15,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 case " $* " in
 *" -h "* | *" --help "*)
-    sed -n '3,11s/^# \{0,1\}//p' tests/run.sh
+    sed -n '3,12s/^# \{0,1\}//p' tests/run.sh
     exit 0
     ;;
 esac

@@ -8,6 +8,7 @@
 #include <memory>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
 #include <thread>
@@ -121,6 +122,30 @@ TEST_CASE("virtual_memory: a move takes no memory, so it works on a full device"
     CHECK(upstream.release(again, 4 * page));
 }
 #endif
+
+TEST_CASE("virtual_memory: where the host has no memory for a move, the chunk stays where it is") {
+    if (!support::host_memory_can_fail)
+        return;
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+#endif
+    virtual_memory upstream;
+    void* const all = upstream.acquire(page);
+    for (std::size_t i = 1; i < 9; ++i) // one by one: in one call, the list of gaps had room for more from then on
+        CHECK(upstream.extend(behind(all, i * page), page, page));
+    for (std::size_t i = 1; i < 8; i += 2)
+        CHECK(upstream.release(behind(all, i * page), page));
+    bool moved = true;
+    {
+        support::failing_new const fails(0);
+        moved = upstream.move(all, page, behind(all, page));
+    }
+    CHECK_FALSE(moved);
+    CHECK(upstream.move(all, page, behind(all, page)));
+    CHECK(upstream.release(behind(all, page), page));
+    for (std::size_t i = 2; i < 9; i += 2)
+        CHECK(upstream.release(behind(all, i * page), page));
+}
 
 TEST_CASE("virtual_memory: a growth that fails on its way leaves nothing mapped") {
 #ifdef WEIR_SIMULATED_CUDA
