@@ -219,7 +219,7 @@ TEST_CASE("chunk_list: visits what lies in the chunks and in no hole, also where
         return seen;
     };
     CHECK(outside().empty());
-    for (std::size_t at : {100, 200, 300, 500, 700})
+    for (std::size_t at : {100u, 200u, 300u, 500u, 700u})
         put(chunks, range{at, 100});
     CHECK(outside() == std::vector<range>{{100, 100}, {200, 100}, {300, 100}, {500, 100}, {700, 100}});
     put(holes, range{100, 10});  // at the start of one
