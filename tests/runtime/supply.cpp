@@ -55,6 +55,27 @@ void give(Pool& pool, cudaStream_t s, block b) {
     pool.deallocate(s, b.p, b.bytes);
 }
 
+// So many blocks of a page, of which every second one, from the first on, is free again.
+template <class Pool>
+std::vector<block> half_freed(Pool& pool, cudaStream_t s, int count) {
+    std::vector<block> blocks;
+    for (int i = 0; i < count; ++i)
+        blocks.push_back(take(pool, s, 2 * MiB));
+    for (std::size_t i = 0; i < blocks.size(); i += 2)
+        give(pool, s, std::exchange(blocks[i], block{}));
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    return blocks;
+}
+
+// What is left of them goes back.
+template <class Pool>
+void give_all(Pool& pool, cudaStream_t s, std::vector<block> const& blocks) {
+    for (block const& each : blocks)
+        if (each.p)
+            give(pool, s, each);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
 void touch(cudaStream_t s, block b) {
     check(cudaMemsetAsync(b.p, 1, b.bytes, s), "cudaMemsetAsync");
 }
@@ -246,10 +267,7 @@ TEST_CASE("supply: a move that is refused costs no more than what it was for") {
         give(pool, s, wide);
         if (behind.p)
             give(other, s, behind);
-        for (block const& each : blocks)
-            if (each.p)
-                give(pool, s, each);
-        drain(s);
+        give_all(pool, s, blocks);
     }
 #endif
 }
@@ -259,12 +277,7 @@ TEST_CASE("supply: no more moves than is lacking, and what is free besides stays
     simulated_cuda::world const world;
     support::scoped_stream const s;
     mapped_pool pool(weir::pool_options{}.limit(60 * MiB));
-    std::vector<block> blocks;
-    for (int i = 0; i < 30; ++i)
-        blocks.push_back(take(pool, s, 2 * MiB));
-    for (std::size_t i = 0; i < blocks.size(); i += 2)
-        give(pool, s, std::exchange(blocks[i], block{}));
-    drain(s);
+    std::vector<block> blocks = half_freed(pool, s, 30);
     auto const moved = simulated_cuda::calls("cuMemRetainAllocationHandle");
     block const wide = take(pool, s, 10 * MiB);
     CHECK(wide.p);
@@ -274,10 +287,7 @@ TEST_CASE("supply: no more moves than is lacking, and what is free besides stays
     CHECK_FALSE(take(pool, s, 22 * MiB).p);
     CHECK(simulated_cuda::calls("cuMemRetainAllocationHandle") == moved + 5);
     give(pool, s, wide);
-    for (block const& each : blocks)
-        if (each.p)
-            give(pool, s, each);
-    drain(s);
+    give_all(pool, s, blocks);
 #endif
 }
 
@@ -319,18 +329,10 @@ TEST_CASE("supply: work that moves memory at every step gets so much more that i
     mapped_pool pool;
     auto const moves = [] { return simulated_cuda::calls("cuMemRetainAllocationHandle"); };
     auto const step = [&] {
-        std::vector<block> blocks;
-        for (int i = 0; i < 32; ++i)
-            blocks.push_back(take(pool, s, 2 * MiB));
-        for (std::size_t i = 0; i < blocks.size(); i += 2)
-            give(pool, s, std::exchange(blocks[i], block{}));
-        drain(s);
+        std::vector<block> blocks = half_freed(pool, s, 32);
         blocks.push_back(take(pool, s, 32 * MiB));
         REQUIRE(blocks.back().p);
-        for (block const& each : blocks)
-            if (each.p)
-                give(pool, s, each);
-        drain(s);
+        give_all(pool, s, blocks);
     };
     step();
     CHECK(moves() != 0);
@@ -361,10 +363,7 @@ TEST_CASE("supply: a chunk has a share of what is held with what is got, and wha
     CHECK(blocks.back().p);
     CHECK(simulated_cuda::calls("cuMemRetainAllocationHandle") >= 2);
     CHECK(simulated_cuda::calls("cuMemCreate") <= created + 1);
-    for (block const& each : blocks)
-        if (each.p)
-            give(pool, s, each);
-    drain(s);
+    give_all(pool, s, blocks);
 #endif
 }
 
@@ -492,10 +491,7 @@ TEST_CASE("supply: with one block of a hundred live, trim gives nearly every pag
         std::size_t const unused = held - used.size() * 2 * MiB;
         REQUIRE(unused > held / 2);
         CHECK(pool.trim() >= unused / 100 * 95);
-        for (block const& each : blocks)
-            if (each.p)
-                give(pool, s, each);
-        drain(s);
+        give_all(pool, s, blocks);
         pool.settle(); // what a stream freed last is its own until then
         pool.trim();
         CHECK(pool.reserved_bytes() == 0);
@@ -693,10 +689,7 @@ TEST_CASE("supply: chunks are large while a pool only fills, and small once what
     drain(s);
     pool.trim();
     CHECK(pool.reserved_bytes() <= held);
-    for (block const& each : blocks)
-        if (each.p)
-            give(pool, s, each);
-    drain(s);
+    give_all(pool, s, blocks);
 }
 
 TEST_CASE("supply: under a limit chunks are small beside it, so that all of it can be used") {
@@ -715,10 +708,7 @@ TEST_CASE("supply: under a limit chunks are small beside it, so that all of it c
     CHECK(large.p);
     CHECK(pool.reserved_bytes() <= 256 * MiB);
     give(pool, s, large);
-    for (block const& each : blocks)
-        if (each.p)
-            give(pool, s, each);
-    drain(s);
+    give_all(pool, s, blocks);
 }
 
 TEST_CASE("supply: a request in vain does not map what there is") {

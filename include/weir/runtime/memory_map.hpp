@@ -136,7 +136,7 @@ public:
         return !lacks_memory(opened, "cuMemSetAccess");
     }
 
-    /// Puts the memory behind `from`, which one 'map' put there, behind `to`, as many bytes without memory, instead. False:
+    /// Puts the memory behind `from`, which one 'map' or 'move' put there, behind `to`, as many bytes without any. False:
     /// CUDA refused, and it is where it was; 'stuck' says that it is behind `to` as well, as for 'map'.
     bool move(range from, range to, bool& stuck) const noexcept {
         unsigned long long memory = 0;

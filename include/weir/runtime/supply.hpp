@@ -5,8 +5,8 @@
 //
 // From an upstream that hands out chunks, a chunk of its own: wholly free chunks, which did not help, go back first.
 // From one that grows in place, just what is missing: the free bytes at the end of a chunk are extended by as much as
-// the block lacks. Chunks that lie wholly free elsewhere are moved there first, memory and all, so that the pool holds
-// little more than was ever in use at once (base/extension.hpp says where, base/hysteresis.hpp when); the rest is got.
+// the block lacks. Chunks that lie wholly free elsewhere move there, memory and all, so that the pool holds little more than
+// was ever in use at once (base/extension.hpp says where, base/hysteresis.hpp when); only the rest is got, and it is first.
 //
 // invariant: a chunk goes back or moves only when no work uses any byte of it; a failed call keeps no chunk that it got.
 // order:     one thread at a time.
