@@ -31,7 +31,7 @@ import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
-from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_flags, run, tail
+from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_flags, run, tail, turn
 
 HERE = pathlib.Path(__file__).resolve().parent
 EDIT = re.compile(r"^edit:\s*(\S+)\n<<<<\n(.*?)\n?====\n(.*?)\n?>>>>$", re.M | re.S)
@@ -136,9 +136,7 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     paths = sorted(p for p in HERE.glob("*.bug") if not options.names or p.stem in options.names)
-    counted = run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT).output.strip()
-    turn = int(counted) % options.part if counted.isdigit() else 0
-    judged = [path for number, path in enumerate(paths) if number % options.part == turn]
+    judged = [path for number, path in enumerate(paths) if number % options.part == turn(options.part)]
     LIBRARIES.extend(libraries())
     print(f"bugs: {len(judged)} of {len(paths)} planted")
     close_with([plantable(path) for path in paths if path not in judged] + at_once(judge, judged))

@@ -38,9 +38,10 @@ def build(preset, extra=()):
 
 
 def programs(preset, folders):
-    """The test programs of a preset, longest-lived first as far as the last run told."""
-    places = sorted(p for p in (BUILD / preset / "tests").rglob("*")
-                    if p.is_file() and os.access(p, os.X_OK) and p.suffix == "" and "CMakeFiles" not in p.parts)
+    """The test programs of a preset, the largest first: as a rule they run longest, and nothing should wait for them."""
+    places = [p for p in (BUILD / preset / "tests").rglob("*")
+              if p.is_file() and os.access(p, os.X_OK) and p.suffix == "" and "CMakeFiles" not in p.parts]
+    places.sort(key=lambda place: (-place.stat().st_size, place.name))
     return [p for p in places if not folders or p.name in folders]
 
 
@@ -71,6 +72,24 @@ def execute(preset, program):
     return passed, failed, assertions, line, complaint
 
 
+def execute_all(preset, folders=(), figures=False):
+    """Runs the programs of a preset and prints what came out: (passed, failed)."""
+    results = at_once(lambda program: execute(preset, program), programs(preset, folders))
+    passed = sum(result[0] for result in results)
+    failed = sum(result[1] for result in results)
+    assertions = sum(result[2] for result in results)
+    for result in sorted(results, key=lambda result: result[3]):
+        print(result[3])
+    for result in results:
+        if result[4]:
+            print(f"FAILED {result[4]}\n")
+    print(f"{preset}: {passed} cases, {assertions} assertions in {len(results)} programs")
+    if figures and (passed < LEAST_CASES or assertions < LEAST_ASSERTIONS):
+        print(f"FAILED {LEAST_CASES} cases and {LEAST_ASSERTIONS} assertions are due\n")
+        failed += 1
+    return passed, failed
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("preset")
@@ -80,20 +99,8 @@ def main():
     complaint = build(options.preset)
     if complaint:
         print(f"FAILED {complaint}\n")
-    results = at_once(lambda program: execute(options.preset, program), programs(options.preset, options.folders))
-    passed = sum(result[0] for result in results)
-    failed = sum(result[1] for result in results) + (1 if complaint else 0)
-    assertions = sum(result[2] for result in results)
-    for result in results:
-        print(result[3])
-    for result in results:
-        if result[4]:
-            print(f"FAILED {result[4]}\n")
-    print(f"{options.preset}: {passed} cases, {assertions} assertions in {len(results)} programs")
-    if options.figures and (passed < LEAST_CASES or assertions < LEAST_ASSERTIONS):
-        print(f"FAILED {LEAST_CASES} cases and {LEAST_ASSERTIONS} assertions are due\n")
-        failed += 1
-    close(passed, failed)
+    passed, failed = execute_all(options.preset, options.folders, options.figures)
+    close(passed, failed + (1 if complaint else 0))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def compile_and_run(number, code, kind, expected):
     source.write_text(program(code, kind))
     libraries = list((BUILD / "gcc").rglob("libsimulated_cuda*.a"))
     if not libraries:
-        return "build/gcc holds no simulated device: run 'sh tests/run.sh --only gcc' first"
+        return "build/gcc holds no simulated device: run 'sh tests/run.sh --only bugs' first"
     warnings = [w for w in WARNINGS if w != "-Wshadow"] + ["-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Wno-unused-local-typedefs"]
     done = run([*ccache(), "g++", "-std=c++17", "-O1", *warnings, "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
                 *include_flags(), f"-I{ROOT / 'tests'}", "-c", source, "-o", source.with_suffix(".o")], timeout=300)

@@ -131,6 +131,22 @@ void at_switch_points(void (*hook)()) {
     inside::hook_of_test = hook;
 }
 
+#ifndef SIMULATED_CUDA_FREE_THREADS
+namespace {
+
+/// Keeps the calling thread on the processor numbered `processor`; a number below 0 leaves it free.
+void stay_on(int processor) {
+    if (processor < 0)
+        return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(processor), &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one); // refused: the turns take longer
+}
+
+} // namespace
+#endif
+
 void run_threads(std::vector<std::function<void()>> const& functions) {
 #ifdef SIMULATED_CUDA_FREE_THREADS
     std::vector<std::thread> threads;
@@ -143,9 +159,12 @@ void run_threads(std::vector<std::function<void()>> const& functions) {
         return;
     inside::turn_table turns(functions.size());
     turns.turn = inside::draw(functions.size());
+    // One runs at a time: on one processor a turn is handed over in a third of the time.
+    int const processor = sched_getcpu();
     std::vector<std::thread> threads;
     for (std::size_t place = 0; place < functions.size(); ++place)
-        threads.emplace_back([&turns, &functions, place] {
+        threads.emplace_back([&turns, &functions, place, processor] {
+            stay_on(processor);
             {
                 inside::busy_scope const inside_it;
                 std::unique_lock<std::mutex> lock(turns.mutex);
