@@ -31,7 +31,8 @@ import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
-from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_flags, run, tail, turn
+from programs import libraries
+from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_flags, run, turn
 
 HERE = pathlib.Path(__file__).resolve().parent
 EDIT = re.compile(r"^edit:\s*(\S+)\n<<<<\n(.*?)\n?====\n(.*?)\n?>>>>$", re.M | re.S)
@@ -39,17 +40,6 @@ TIME_LIMIT = 120  # seconds for a test program that would end in a few
 
 
 LIBRARIES = []  # what every test program links
-
-
-def libraries():
-    """Builds the libraries of the preset 'gcc'."""
-    folder = BUILD / "gcc"
-    for command in (["cmake", "--preset", "gcc", "-B", folder],
-                    ["cmake", "--build", folder, "--target", "weir-test-main", "simulated_cuda"]):
-        done = run(command, cwd=ROOT, timeout=600)
-        if done.code != 0:
-            raise SystemExit(f"the test libraries do not build:\n{tail(done.output)}")
-    return [*folder.rglob("libweir-test-main.a"), *folder.rglob("libsimulated_cuda*.a")]
 
 
 def plant(bug, place):
@@ -137,7 +127,7 @@ def main():
     options = parser.parse_args()
     paths = sorted(p for p in HERE.glob("*.bug") if not options.names or p.stem in options.names)
     judged = [path for number, path in enumerate(paths) if number % options.part == turn(options.part)]
-    LIBRARIES.extend(libraries())
+    LIBRARIES.extend(libraries("weir-test-main", "simulated_cuda"))
     print(f"bugs: {len(judged)} of {len(paths)} planted")
     close_with([plantable(path) for path in paths if path not in judged] + at_once(judge, judged))
 

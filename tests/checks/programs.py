@@ -37,6 +37,16 @@ def build(preset, extra=()):
     return ""
 
 
+def libraries(*targets):
+    """Builds these static libraries with the preset 'gcc': their paths."""
+    folder = BUILD / "gcc"
+    for command in (["cmake", "--preset", "gcc", "-B", folder], ["cmake", "--build", folder, "--target", *targets]):
+        done = run(command, cwd=ROOT, timeout=600)
+        if done.code != 0:
+            raise SystemExit(f"FAILED {' and '.join(targets)} do not build:\n{tail(done.output)}\n0 passed, 1 failed")
+    return [path for target in targets for path in folder.rglob(f"lib{target}*.a")]
+
+
 def programs(preset, folders):
     """The test programs of a preset, the largest first: as a rule they run longest, and nothing should wait for them."""
     places = [p for p in (BUILD / preset / "tests").rglob("*")

@@ -16,6 +16,7 @@ import re
 import shlex
 import sys
 
+from programs import libraries
 from workshop import BUILD, ROOT, WARNINGS, at_once, ccache, close_with, head, include_flags, run
 
 BLOCK = re.compile(r"(?:^<!-- snippet: (\w+) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
@@ -40,21 +41,18 @@ def matches(printed, expected):
     return re.fullmatch(pattern, printed if printed.endswith("\n") or not printed else printed + "\n") is not None
 
 
-def compile_and_run(number, code, kind, expected):
+def compile_and_run(number, code, kind, expected, linked):
     """Complaint about one snippet, or ''."""
     place = BUILD / "readme"
     place.mkdir(parents=True, exist_ok=True)
     source = place / f"snippet{number}.cpp"
     source.write_text(program(code, kind))
-    libraries = list((BUILD / "gcc").rglob("libsimulated_cuda*.a"))
-    if not libraries:
-        return "build/gcc holds no simulated device: run 'sh tests/run.sh --only bugs' first"
     warnings = [w for w in WARNINGS if w != "-Wshadow"] + ["-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Wno-unused-local-typedefs"]
     done = run([*ccache(), "g++", "-std=c++17", "-O1", *warnings, "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
                 *include_flags(), f"-I{ROOT / 'tests'}", "-c", source, "-o", source.with_suffix(".o")], timeout=300)
     if done.code != 0:
         return f"does not compile:\n{head(done.output)}"
-    done = run(["g++", source.with_suffix(".o"), *libraries, "-pthread", "-ldl", "-o", source.with_suffix("")], timeout=120)
+    done = run(["g++", source.with_suffix(".o"), *linked, "-pthread", "-ldl", "-o", source.with_suffix("")], timeout=120)
     if done.code != 0:
         return f"does not link:\n{head(done.output)}"
     done = run([source.with_suffix("")], timeout=60)
@@ -81,6 +79,7 @@ def main():
     text = (ROOT / "README.md").read_text()
     blocks = list(BLOCK.finditer(text))
     jobs = []
+    linked = [] if "--show" in sys.argv else libraries("simulated_cuda")
     for number, (block, following) in enumerate(zip(blocks, blocks[1:] + [None]), 1):
         kind, language, code = block.groups()
         line = text[:block.start()].count("\n") + 1
@@ -89,7 +88,7 @@ def main():
             # Output belongs to the code when no heading stands between them.
             near = following is not None and following.group(2) == "text" and "\n#" not in text[block.end():following.start()]
             expected = following.group(3) if near else None
-            jobs.append((name, lambda n=number, c=code, k=kind, e=expected: compile_and_run(n, c, k, e)))
+            jobs.append((name, lambda n=number, c=code, k=kind, e=expected: compile_and_run(n, c, k, e, linked)))
         elif language == "sh":
             jobs.append((name, lambda c=code: commands(c)))
         elif language == "cmake":
