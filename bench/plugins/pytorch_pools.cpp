@@ -5,12 +5,13 @@
 
 #include "pytorch_pools.hpp"
 
+#include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/version.h>
 
 namespace weir_bench {
 
-pytorch_caching::pytorch_caching() {
+pytorch_caching::pytorch_caching(bool expandable) {
     static bool const ready = [] {
         int devices = 0;
         static_cast<void>(cudaGetDeviceCount(&devices));
@@ -18,7 +19,8 @@ pytorch_caching::pytorch_caching() {
         return true;
     }();
     static_cast<void>(ready);
-    c10::cuda::CUDACachingAllocator::emptyCache();
+    c10::cuda::CUDACachingAllocator::emptyCache(); // what the other kind of segments holds
+    c10::CachingAllocator::setAllocatorSettings(expandable ? "expandable_segments:True" : "expandable_segments:False");
 }
 
 pytorch_caching::~pytorch_caching() {
