@@ -7,6 +7,7 @@
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/PeerToPeerAccess.h>
 #include <torch/version.h>
 
 namespace weir_bench {
@@ -15,6 +16,7 @@ pytorch_caching::pytorch_caching(bool expandable) {
     static bool const ready = [] {
         int devices = 0;
         static_cast<void>(cudaGetDeviceCount(&devices));
+        c10::cuda::detail::init_p2p_access_cache(devices); // expandable segments ask it
         c10::cuda::CUDACachingAllocator::init(devices);
         return true;
     }();

@@ -42,6 +42,11 @@ TEST_CASE("range: the end of the address space is no trap") {
     CHECK_FALSE(weir::has_room({SIZE_MAX - 9, 9}, 1, 16));
 }
 
+TEST_CASE("range: in_registers changes nothing") {
+    for (range const r : {range{}, range{0, 1}, range{7, 0}, range{SIZE_MAX - 5, 5}, range{std::size_t{1} << 40, 4096}})
+        CHECK(in_registers(r) == r);
+}
+
 TEST_CASE("range: inward keeps whole units only") {
     for (std::size_t offset = 0; offset < 40; ++offset)
         for (std::size_t bytes = 0; bytes < 40; ++bytes) {

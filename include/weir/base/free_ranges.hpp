@@ -90,6 +90,7 @@ public:
 
     /// Joins 'r' with its neighbours; the room is there. A neighbour across a fence is no neighbour.
     void insert(range r) noexcept {
+        r = in_registers(r);
         free_bytes_ += r.bytes;
         tags_.prefetch(r.end());
         index_type const left = tags_.find(r.offset, side::end, [&](index_type n) {

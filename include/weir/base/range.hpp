@@ -48,6 +48,13 @@ struct range {
     friend constexpr bool operator!=(range a, range b) noexcept { return !(a == b); }
 };
 
+/// 'r', by way of registers: without it g++ 12 may write both words to the stack, read them back as one vector, and wait
+/// ten cycles for that.
+inline range in_registers(range r) noexcept {
+    asm("" : "+r"(r.offset), "+r"(r.bytes));
+    return r;
+}
+
 /// What of 'r' lies in whole multiples of 'unit' (a power of two); 'no range' where nothing does.
 constexpr range inward(range r, std::size_t unit) noexcept {
     std::size_t const start = align_up(r.offset, unit);

@@ -70,7 +70,7 @@ public:
         } left{*this};
         // Along the places and not the chains, whose lengths would be a wrong guess each.
         for (; left.next < opened_; ++left.next)
-            if (range const block = blocks_[left.next])
+            if (range const block = in_registers(blocks_[left.next]))
                 sink(block);
     }
 

@@ -104,9 +104,9 @@ public:
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         if (bytes == 0)
             return nullptr;
-        range block = rule_.take(bytes, alignment, stream);
+        range const block = rule_.take(bytes, alignment, stream);
         if (!block)
-            block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
+            return grow_for(bytes, alignment, stream);
         if (suspended()) // asked after the take: what was taken before 'suspend' looked is saved
             return withhold(block, stream);
         return reinterpret_cast<void*>(block.offset);
@@ -288,6 +288,11 @@ private:
             throw;
         }
         return before - held().bytes();
+    }
+
+    [[gnu::noinline]] void* grow_for(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        range const block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
+        return suspended() ? withhold(block, stream) : reinterpret_cast<void*>(block.offset);
     }
 
     [[gnu::noinline]] void* withhold(range block, stream_ref stream) noexcept {
