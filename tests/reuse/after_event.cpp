@@ -6,8 +6,10 @@
 
 #include "stage.hpp"
 
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace stage;
@@ -263,6 +265,35 @@ TEST_CASE_TEMPLATE("after_event: a free on a stream that is no more is kept unti
     CHECK(pool->reserved_bytes() != 0);
     check_all_returns(pool);
     CHECK(!device::reports(device::finding::destroyed_handle).empty());
+    device::clear_reports();
+}
+
+TEST_CASE("after_event: what comes back without a stream while 'settle' waits is kept where it fails") {
+    static std::function<void()> meanwhile;
+    world const here;
+    stream a, b;
+    on_device pool;
+    void* const p = pool.allocate(a, 1 * MiB);
+    void* const q = pool.allocate(a, 1 * MiB);
+    cudaStream_t const gone = b;
+    b.destroy();
+    pool->deallocate(gone, p, 1 * MiB); // against the rules
+    device::note_free(p, 1 * MiB, a);
+    meanwhile = [&] {
+        pool->deallocate(gone, q, 1 * MiB);
+        device::note_free(q, 1 * MiB, a);
+    };
+    device::at_switch_points([] {
+        if (auto const once = std::exchange(meanwhile, nullptr))
+            once();
+    });
+    device::fail_call("cudaMalloc", 1, cudaErrorUnknown);
+    CHECK_THROWS_AS(pool->settle(), weir::cuda_error);
+    device::at_switch_points(nullptr);
+    CHECK_FALSE(meanwhile);
+    CHECK(pool->in_use_bytes() == 0);
+    CHECK(pool->facts().lost_bytes == 0);
+    check_all_returns(pool);
     device::clear_reports();
 }
 
