@@ -80,6 +80,7 @@ endif()
 add_library(weir-simulated INTERFACE)
 add_subdirectory(tests/simulated_cuda ${CMAKE_CURRENT_BINARY_DIR}/simulator)
 target_link_libraries(simulated_cuda PRIVATE weir-flags)
+target_compile_options(simulated_cuda PRIVATE $<$<CONFIG:Debug>:-O1>) # all tests run through it
 target_link_libraries(weir-simulated INTERFACE weir-headers simulated_cuda)
 # Thrust's own backend for plain C++: its device is the host, which sees the simulated memory once the program
 # has switched that on.
