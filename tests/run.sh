@@ -5,8 +5,8 @@
 #
 # usage: sh tests/run.sh [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
 #   --all    every stage (the default); on the simulated device
-#   --ci     without the plain builds: g++ builds the programs that count lines, clang++ those of the sanitizers; with a
-#            quarter of the planted bugs, and with nvcc each header in one standard: others after each commit
+#   --ci     in short: g++'s tests are mostly those that count lines, clang++'s those of the sanitizers, the thread
+#            sanitizer's where threads meet; and a quarter of the planted bugs, half of nvcc's headers, by the commit
 #   --quick  the checks, and all tests under g++
 #   --gpu    all tests on the GPU of this machine
 #   --only   the named stages;  --list names them

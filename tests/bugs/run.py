@@ -3,7 +3,7 @@
 """Would the tests notice? Plants one bug at a time and wants to see red.
 
 usage: run.py [--part K | NAME...]
-  --part K  every K-th of them, others after each commit; of the rest only that they can be planted
+  --part K  every K-th of them, others at another commit; of the rest only that they can be planted
 
 Each tests/bugs/NAME.bug is an exact-text edit of a header, and the tests that must fail with it:
 
@@ -19,8 +19,7 @@ Each tests/bugs/NAME.bug is an exact-text edit of a header, and the tests that m
 
 Red is a test program that fails, crashes or does not end in time. A bug whose text is no longer there, that does
 not compile, or one of whose filters matches no test case, fails this script: it must be planted anew. The tests
-run on the simulated device; that they are green without the bug is the business of the stage that runs them all
-('gcc').
+run on the simulated device; that they are green without the bug is the business of the stages that run them all.
 """
 
 import argparse
@@ -126,7 +125,8 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     paths = sorted(p for p in HERE.glob("*.bug") if not options.names or p.stem in options.names)
-    judged = [path for number, path in enumerate(paths) if number % options.part == turn(options.part)]
+    due = turn(options.part)
+    judged = [path for number, path in enumerate(paths) if number % options.part == due]
     LIBRARIES.extend(libraries("weir-test-main", "simulated_cuda"))
     print(f"bugs: {len(judged)} of {len(paths)} planted")
     close_with([plantable(path) for path in paths if path not in judged] + at_once(judge, judged))

@@ -7,7 +7,7 @@ usage: coverage.py [--no-build] [--figures]
 Builds and runs all tests with g++ --coverage, and reads with gcovr which lines of include/weir ran. A line that did
 not, and that coverage_exclusions.txt does not name with a reason, fails its header. Prints what is excluded.
   --no-build  only reads what the last run left
-  --figures   in place of programs.py's: with the whole campaign, and as many cases as the project promises
+  --figures   in place of programs.py's: the whole campaign, and as many cases as the project promises
 """
 
 import argparse
@@ -16,7 +16,7 @@ import os
 import pathlib
 import shutil
 
-from programs import build, execute_all
+from programs import build, execute_all, programs
 from workshop import BUILD, JOBS, ROOT, close, run, tail
 
 PRESET = "coverage"
@@ -67,7 +67,7 @@ def main():
             old.unlink()
         if not options.figures:
             os.environ["WEIR_QUICK"] = "1"  # what a short campaign reaches, a long one does too
-        passed, failed = execute_all(PRESET, figures=options.figures)
+        passed, failed = execute_all(PRESET, programs(PRESET), options.figures)
         failed += 1 if complaint else 0
     entries = exclusions()
     total = reached = excluded = 0

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builds the test programs of one preset and runs them.
 
-usage: programs.py PRESET [--figures] [FOLDER...]
+usage: programs.py PRESET [--figures] [--without PROGRAM,...] [PROGRAM...]
 
-Prints a line a program, adds up doctest's cases, and closes with 'N passed, N failed'. --figures: fails unless
-there are as many cases and assertions as the project promises.
+All of them, or the named ones: a program has the name of its folder of tests/. Prints a line a program, adds up
+doctest's cases, and closes with 'N passed, N failed'. --figures: fails unless there are as many cases and assertions
+as the project promises.
 """
 
 import argparse
+import json
 import os
 import re
 import time
@@ -23,13 +25,19 @@ SUMMARY = re.compile(r"test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed(?
 ASSERTIONS = re.compile(r"assertions:\s*(\d+)")
 
 
-def build(preset, extra=()):
-    """Configures and builds one preset; returns a complaint or ''."""
+def configure(preset, extra=()):
+    """Configures one preset; returns a complaint or ''."""
+    done = run(["cmake", "--preset", preset, "-B", BUILD / preset, *extra], cwd=ROOT, timeout=300)
+    return "" if done.code == 0 else f"cmake --preset {preset} failed:\n{tail(done.output)}"
+
+
+def build(preset, extra=(), targets=()):
+    """Configures and builds one preset, or some of its targets; returns a complaint or ''."""
+    if complaint := configure(preset, extra):
+        return complaint
     folder = BUILD / preset
-    done = run(["cmake", "--preset", preset, "-B", folder, *extra], cwd=ROOT, timeout=300)
-    if done.code != 0:
-        return f"cmake --preset {preset} failed:\n{tail(done.output)}"
-    done = run(["cmake", "--build", folder, "-j", JOBS, "--", "-k", "0"], cwd=ROOT, timeout=2400)
+    wanted = ["--target", *targets] if targets else []
+    done = run(["cmake", "--build", folder, "-j", JOBS, *wanted, "--", "-k", "0"], cwd=ROOT, timeout=2400)
     (folder / "build.log").write_text(done.output)
     if done.code != 0:
         failed = re.findall(r"^FAILED: (\S+)", done.output, flags=re.M)
@@ -40,20 +48,17 @@ def build(preset, extra=()):
 
 def libraries(*targets):
     """Builds these static libraries with the preset 'gcc': their paths."""
-    folder = BUILD / "gcc"
-    for command in (["cmake", "--preset", "gcc", "-B", folder], ["cmake", "--build", folder, "--target", *targets]):
-        done = run(command, cwd=ROOT, timeout=600)
-        if done.code != 0:
-            raise SystemExit(f"FAILED {' and '.join(targets)} do not build:\n{tail(done.output)}\n0 passed, 1 failed")
-    return [path for target in targets for path in folder.rglob(f"lib{target}*.a")]
+    if complaint := build("gcc", targets=targets):
+        raise SystemExit(f"FAILED {complaint}\n0 passed, 1 failed")
+    return [path for target in targets for path in (BUILD / "gcc").rglob(f"lib{target}*.a")]
 
 
-def programs(preset, folders):
-    """The test programs of a preset, those that run longest first, so that nothing waits for them in the end."""
-    places = [p for p in (BUILD / preset / "tests").rglob("*")
-              if p.is_file() and os.access(p, os.X_OK) and p.suffix == "" and "CMakeFiles" not in p.parts]
-    places.sort(key=lambda place: (LONGEST.index(place.name) if place.name in LONGEST else len(LONGEST), place.name))
-    return [p for p in places if not folders or p.name in folders]
+def programs(preset):
+    """The names of a preset's test programs, which is configured; those that run longest first, so that nothing waits for
+    them in the end."""
+    done = run(["ctest", "--test-dir", BUILD / preset, "--show-only=json-v1"])
+    names = [test["name"] for test in json.loads(done.output)["tests"]] if done.code == 0 else []
+    return sorted(names, key=lambda name: (LONGEST.index(name) if name in LONGEST else len(LONGEST), name))
 
 
 def settings(preset):
@@ -65,12 +70,15 @@ def settings(preset):
     return env
 
 
-def execute(preset, program):
+def execute(preset, name):
     """Runs one program: (passed, failed, assertions, line, complaint)."""
+    program = BUILD / preset / "tests" / name
+    if not program.exists():
+        return 0, 1, 0, f"    {name:<24}not built", f"{name} was not built"
     began = time.monotonic()
     done = run([program, "--duration=false"], cwd=ROOT, timeout=TIME_LIMIT, env=settings(preset))
     took = time.monotonic() - began
-    (BUILD / preset / f"{program.name}.log").write_text(done.output)
+    (BUILD / preset / f"{name}.log").write_text(done.output)
     summary = SUMMARY.search(done.output)
     passed, failed = (int(summary.group(2)), int(summary.group(3))) if summary else (0, 0)
     assertions = int(ASSERTIONS.search(done.output).group(1)) if ASSERTIONS.search(done.output) else 0
@@ -78,14 +86,14 @@ def execute(preset, program):
     if done.code != 0 or not summary:
         failed = max(failed, 1)
         how = "ran out of time" if done.code is None else f"exit {done.code}"
-        complaint = f"{program.name} ({how}):\n{tail(done.output, 60)}"
-    line = f"    {program.name:<24}{passed:>5} passed{failed:>5} failed{assertions:>10} assertions{took:>8.1f} s"
+        complaint = f"{name} ({how}):\n{tail(done.output, 60)}"
+    line = f"    {name:<24}{passed:>5} passed{failed:>5} failed{assertions:>10} assertions{took:>8.1f} s"
     return passed, failed, assertions, line, complaint
 
 
-def execute_all(preset, folders=(), figures=False):
-    """Runs the programs of a preset and prints what came out: (passed, failed)."""
-    results = at_once(lambda program: execute(preset, program), programs(preset, folders))
+def execute_all(preset, names, figures=False):
+    """Runs programs of a preset and prints what came out: (passed, failed)."""
+    results = at_once(lambda name: execute(preset, name), names)
     passed = sum(result[0] for result in results)
     failed = sum(result[1] for result in results)
     assertions = sum(result[2] for result in results)
@@ -105,12 +113,20 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("preset")
     parser.add_argument("--figures", action="store_true")
-    parser.add_argument("folders", nargs="*")
+    parser.add_argument("--without", default="")
+    parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
-    complaint = build(options.preset)
+    complaint = configure(options.preset)
+    names = [] if complaint else programs(options.preset)
+    unknown = {*options.programs, *filter(None, options.without.split(","))} - {*names}
+    if unknown and not complaint:
+        complaint = f"{options.preset} has no program {', '.join(sorted(unknown))}; there are: {', '.join(names)}"
+    some = [name for name in names if name not in options.without.split(",") and name in (options.programs or names)]
+    if not complaint:
+        complaint = build(options.preset, targets=[f"test-{name}" for name in some] if some != names else ())
     if complaint:
         print(f"FAILED {complaint}\n")
-    passed, failed = execute_all(options.preset, options.folders, options.figures)
+    passed, failed = execute_all(options.preset, some, options.figures)
     close(passed, failed + (1 if complaint else 0))
 
 

@@ -82,9 +82,11 @@ def at_once(function, items, workers=JOBS):
 
 
 def turn(parts):
-    """Which of so many parts is due: another one after each commit."""
-    counted = run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT).output.strip()
-    return int(counted) % parts if counted.isdigit() else 0
+    """Which of so many parts is due: as a commit's name falls, so that each comes up sooner or later."""
+    if parts == 1 or not shutil.which("git"):
+        return 0
+    done = run(["git", "rev-parse", "HEAD"], cwd=ROOT)
+    return int(done.output, 16) % parts if done.code == 0 else 0
 
 
 def tail(text, lines=40):

@@ -3,7 +3,7 @@
 """Does every header compile alone, everywhere, without a warning, whatever macros came before?
 
 usage: run.py [--compiler g++|clang++|nvcc] [--part] [HEADER...]
-  --part  nvcc, the slowest, takes each header alone in one standard: in the other one after the next commit
+  --part  nvcc, the slowest, takes each header alone in one standard, in the other one at another commit
 
 For each header: a .cpp under g++ and clang++ and a .cu under nvcc, in C++17 and C++20, which defines hostile
 macros and then includes that header twice and nothing else. And for each compiler and standard two files that
@@ -79,7 +79,7 @@ def main():
     (BUILD / "headers").mkdir(parents=True, exist_ok=True)
     work = BUILD / "headers"
     jobs = []
-    due = turn(2)
+    due = turn(2 if options.part else 1)
     for compiler in compilers:
         suffix = ".cu" if compiler == "nvcc" else ".cpp"
         for standard in STANDARDS:
