@@ -6,7 +6,7 @@
 # usage: sh tests/run.sh [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
 #   --all    every stage (the default); on the simulated device
 #   --ci     in short: g++'s tests are mostly those that count lines, clang++'s those of the sanitizers, the thread
-#            sanitizer's where threads meet; and a quarter of the planted bugs, half of nvcc's headers, by the commit
+#            sanitizer's where threads meet; and a sixth of the planted bugs, half of nvcc's headers, by the commit
 #   --quick  the checks, and all tests under g++
 #   --gpu    all tests on the GPU of this machine
 #   --only   the named stages;  --list names them

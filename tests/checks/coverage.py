@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Does some test reach every line of the library's host code?
 
-usage: coverage.py [--no-build] [--figures]
+usage: coverage.py [--no-build]
 
 Builds and runs all tests with g++ --coverage, and reads with gcovr which lines of include/weir ran. A line that did
 not, and that coverage_exclusions.txt does not name with a reason, fails its header. Prints what is excluded.
-  --no-build  only reads what the last run left
-  --figures   in place of programs.py's: the whole campaign, and as many cases as the project promises
+--no-build: only reads what the last run left.
 """
 
 import argparse
@@ -20,6 +19,7 @@ from programs import build, execute_all, programs
 from workshop import BUILD, JOBS, ROOT, close, run, tail
 
 PRESET = "coverage"
+os.environ["WEIR_QUICK"] = "1"  # what a short campaign reaches, a long one does too
 EXCLUSIONS = pathlib.Path(__file__).resolve().parent / "coverage_exclusions.txt"
 
 
@@ -56,7 +56,6 @@ def main():
         raise SystemExit("FAILED no gcovr here\n0 passed, 1 failed")
     parser = argparse.ArgumentParser()
     parser.add_argument("--no-build", action="store_true")
-    parser.add_argument("--figures", action="store_true")
     options = parser.parse_args()
     passed = failed = 0
     if not options.no_build:
@@ -65,9 +64,7 @@ def main():
             print(f"FAILED {complaint}\n")
         for old in (BUILD / PRESET).rglob("*.gcda"):
             old.unlink()
-        if not options.figures:
-            os.environ["WEIR_QUICK"] = "1"  # what a short campaign reaches, a long one does too
-        passed, failed = execute_all(PRESET, programs(PRESET), options.figures)
+        passed, failed = execute_all(PRESET, programs(PRESET))
         failed += 1 if complaint else 0
     entries = exclusions()
     total = reached = excluded = 0
