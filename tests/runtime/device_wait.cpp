@@ -66,14 +66,34 @@ TEST_CASE("device_wait: waits for streams that were destroyed, on the device tha
     CHECK(cudaSetDevice(0) == cudaSuccess);
 }
 
-TEST_CASE("device_wait: where the device has no byte left it waits all the same") {
-    device::world const here(device::config{}.late(), support::report_all);
-    support::scoped_stream const s;
-    CHECK(device::launch(s, {}, {}) == cudaSuccess);
-    device::fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation, device::lasting::for_ever);
+TEST_CASE("device_wait: where there is no managed memory, or no byte left on the device, it waits all the same") {
+    for (bool const full : {false, true}) {
+        CAPTURE(full);
+        device::world const here(device::config{}.late(), support::report_all);
+        support::scoped_stream const s;
+        CHECK(device::launch(s, {}, {}) == cudaSuccess);
+        device::fail_call("cudaMallocManaged", 1, cudaErrorNotSupported, device::lasting::for_ever);
+        if (full)
+            device::fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation, device::lasting::for_ever);
+        if (full) {
+            wait_for_device(0);
+        } else {
+            support::scoped_stream const captured;
+            support::capture graph(captured);
+            wait_for_device(0);
+            CHECK(graph.unbroken());
+        }
+        device::clear_faults();
+        CHECK(device::pending() == 0);
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+    }
+}
+
+TEST_CASE("device_wait: takes nothing of the device's memory") {
+    device::world const here(device::config{}, support::report_all);
+    std::uint64_t const before = device::calls("cudaMalloc");
     wait_for_device(0);
-    device::clear_faults();
-    CHECK(device::pending() == 0);
+    CHECK(device::calls("cudaMalloc") == before);
 }
 
 TEST_CASE("device_wait: a call that fails is named, and nothing leaks") {

@@ -79,8 +79,10 @@ cudaError_t begin_call(locked& scope, call_site& site) {
 
 cudaError_t end_call(locked& scope, call_site& site, cudaError_t error) {
     bool const of_the_driver = std::strncmp(site.name, "cuda", 4) != 0; // the record is the runtime's
-    if (error != cudaSuccess && error != cudaErrorNotReady && !of_the_driver) // not being ready is an answer, no error
+    if (error != cudaSuccess && error != cudaErrorNotReady && !of_the_driver) { // not being ready is an answer, no error
+        scope.thread.error_before = scope.thread.last_error;
         scope.thread.last_error = error;
+    }
     world_state& world = scope.world;
     if (world.logging())
         world.say(std::to_string(world.step) + " T" + std::to_string(scope.thread.number) + " " + site.name +

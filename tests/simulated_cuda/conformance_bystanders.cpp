@@ -148,8 +148,11 @@ PROBE("what only enqueues beside a global capture is no harm to it") {
 }
 
 PROBE("freeing memory waits for all work on the device, also of a stream that was destroyed, and breaks no capture") {
-    for (bool const destroyed : {false, true}) {
+    for (int const way : {0, 1, 2, 3}) {
+        bool const destroyed = way % 2 == 1;
+        bool const managed = way / 2 == 1;
         CAPTURE(destroyed);
+        CAPTURE(managed);
         stream captured;
         event passed;
         device_bytes memory(std::size_t{64} << 20);
@@ -166,7 +169,13 @@ PROBE("freeing memory waits for all work on the device, also of a stream that wa
             capture graph(captured, cudaStreamCaptureModeGlobal);
             cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
             CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
-            CUDA_OK(cudaFree(other));
+            if (managed) { // made in the capture, too, as wait_for_device does
+                void* byte = nullptr;
+                CUDA_OK(cudaMallocManaged(&byte, 1, cudaMemAttachGlobal));
+                CUDA_OK(cudaFree(byte));
+            } else {
+                CUDA_OK(cudaFree(other));
+            }
             CUDA_OK(cudaEventQuery(passed));
             CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
             CHECK(status_of(captured) == cudaStreamCaptureStatusActive);
@@ -174,5 +183,7 @@ PROBE("freeing memory waits for all work on the device, also of a stream that wa
         }
         if (!destroyed)
             CUDA_OK(cudaStreamDestroy(work));
+        if (managed)
+            CUDA_OK(cudaFree(other));
     }
 }

@@ -256,6 +256,7 @@ struct thread_state {
     std::uint64_t number = 0; ///< in order of appearance in this world
     int device = 0;
     cudaError_t last_error = cudaSuccess;
+    cudaError_t error_before = cudaSuccess; ///< what the last error was before it
     cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
     std::vector<stream_record*> own_streams; ///< per-thread default streams, by device
     bool in_host_function = false;

@@ -307,30 +307,55 @@ void* any(Function* function) {
     return reinterpret_cast<void*>(function);
 }
 
-// The driver's questions about a stream. Looking them up is no call of the simulated runtime's: it happens
-// once in a process, whatever world it is, and a seed must give the same log the first time and the second.
-CUresult stream_id(CUstream stream, unsigned long long* id) {
-    return static_cast<CUresult>(cudaStreamGetId(stream, id));
+// The driver's side of runtime functions. They are counted, failed and logged under the runtime's names, and looking them
+// up is no call at all: it happens once in a process, whatever world it is, and a seed must give the same log the first
+// time and the second.
+CUresult unrecorded(cudaError_t error) { // the thread's record is the runtime's
+    if (error != cudaSuccess && error != cudaErrorNotReady) {
+        locked scope;
+        scope.thread.last_error = scope.thread.error_before;
+    }
+    return static_cast<CUresult>(error);
 }
+
+CUresult stream_id(CUstream stream, unsigned long long* id) { return unrecorded(cudaStreamGetId(stream, id)); }
 CUresult stream_capture(CUstream stream, CUstreamCaptureStatus* status) {
     cudaStreamCaptureStatus answer = cudaStreamCaptureStatusNone;
     cudaError_t const error = cudaStreamIsCapturing(stream, &answer);
     *status = static_cast<CUstreamCaptureStatus>(answer);
-    return static_cast<CUresult>(error);
+    return unrecorded(error);
 }
-
 CUresult capture_mode(CUstreamCaptureMode* mode) {
     auto exchanged = static_cast<cudaStreamCaptureMode>(*mode);
     cudaError_t const error = cudaThreadExchangeStreamCaptureMode(&exchanged);
     *mode = static_cast<CUstreamCaptureMode>(exchanged);
-    return static_cast<CUresult>(error);
+    return unrecorded(error);
+}
+CUresult event_record(CUevent event, CUstream stream) { return unrecorded(cudaEventRecord(event, stream)); }
+CUresult event_query(CUevent event) { return unrecorded(cudaEventQuery(event)); }
+CUresult stream_wait(CUstream stream, CUevent event, unsigned flags) {
+    return unrecorded(cudaStreamWaitEvent(stream, event, flags));
+}
+CUresult pool_allocate(CUdeviceptr* block, std::size_t bytes, CUmemoryPool pool, CUstream stream) {
+    void* at = nullptr;
+    cudaError_t const error = cudaMallocFromPoolAsync(&at, bytes, pool, stream);
+    *block = reinterpret_cast<CUdeviceptr>(at);
+    return unrecorded(error);
+}
+CUresult free_ordered(CUdeviceptr block, CUstream stream) {
+    return unrecorded(cudaFreeAsync(reinterpret_cast<void*>(block), stream));
 }
 
 cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                         cudaDriverEntryPointQueryResult* result) {
     entry const quiet[] = {{"cuStreamGetId", any(stream_id)},
                            {"cuStreamIsCapturing", any(stream_capture)},
-                           {"cuThreadExchangeStreamCaptureMode", any(capture_mode)}};
+                           {"cuThreadExchangeStreamCaptureMode", any(capture_mode)},
+                           {"cuEventRecord", any(event_record)},
+                           {"cuEventQuery", any(event_query)},
+                           {"cuStreamWaitEvent", any(stream_wait)},
+                           {"cuMemAllocFromPoolAsync", any(pool_allocate)},
+                           {"cuMemFreeAsync", any(free_ordered)}};
     for (entry const& one : quiet) {
         if (symbol != nullptr && out != nullptr && std::strcmp(one.name, symbol) == 0) {
             *out = one.function;

@@ -43,6 +43,7 @@
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_memory.hpp>
+#include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/driver_pool_options.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
@@ -124,7 +125,7 @@ public:
                               "waits for it; use another stream");
         capture_mode_guard const relaxed;
         void* block = nullptr;
-        if (out_of_room(cudaMallocFromPoolAsync(&block, bytes + padding, pool_.get(), on), "cudaMallocFromPoolAsync"))
+        if (out_of_room(allocate_async(&block, bytes + padding, pool_.get(), on), "cudaMallocFromPoolAsync"))
             return nullptr;
         void* p = nullptr;
         try {
@@ -132,7 +133,7 @@ public:
                 check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
             p = origins_.note(block, padding == 0 ? 1 : alignment, in_graph);
         } catch (...) {
-            if (!succeeded(cudaFreeAsync(block, on)) && !in_graph)
+            if (!succeeded(free_async(block, on)) && !in_graph)
                 keep(refused_block{block, bytes + padding, {}}, on);
             throw;
         }
@@ -170,7 +171,7 @@ public:
             for (event const& each : uses)
                 if (frees)
                     each.make_wait(on);
-            if (frees && succeeded(cudaFreeAsync(block.begin, on))) {
+            if (frees && succeeded(free_async(block.begin, on))) {
                 if (captured)
                     origins_.forget(p); // from now on each launch frees it
                 return;

@@ -15,8 +15,8 @@
 
 #include <cuda_runtime_api.h>
 #include <weir/runtime/check.hpp>
+#include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/runtime/stream_queries.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -28,10 +28,8 @@ inline bool is_capturing(stream_ref stream) {
         return false;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaError_t const error = query_capture(stream.get(), &status);
-    if (error == cudaErrorStreamCaptureImplicit) {
-        static_cast<void>(cudaGetLastError());
+    if (error == cudaErrorStreamCaptureImplicit)
         return true;
-    }
     check(error, "cudaStreamIsCapturing");
     return status != cudaStreamCaptureStatusNone;
 }

@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -48,22 +49,20 @@ public:
 
     /// Moves the event to the present end of `stream`, which must belong to the event's device. Never blocks.
     /// Throws cuda_error; the event then stays where it was.
-    void record(stream_ref stream) { check(cudaEventRecord(event_, stream.get()), "cudaEventRecord"); }
+    void record(stream_ref stream) { check(record_event(event_, stream.get()), "cudaEventRecord"); }
 
     /// Whether everything before the event has run. Never blocks. Throws cuda_error.
     bool reached() const {
-        cudaError_t const error = cudaEventQuery(event_);
-        if (error == cudaErrorNotReady) {
-            static_cast<void>(cudaGetLastError());
+        cudaError_t const answer = query_event(event_);
+        if (answer == cudaErrorNotReady)
             return false;
-        }
-        check(error, "cudaEventQuery");
+        check(answer, "cudaEventQuery");
         return true;
     }
 
     /// Makes work enqueued on `stream` from now on wait for the event. Does not block the host. Throws cuda_error.
     void make_wait(stream_ref stream) const {
-        check(cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent");
+        check(make_stream_wait(stream.get(), event_), "cudaStreamWaitEvent");
     }
 
     /// Blocks the host until the event has been reached. Throws cuda_error.

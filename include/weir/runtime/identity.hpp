@@ -24,8 +24,8 @@
 #include <cuda_runtime_api.h>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
+#include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/runtime/stream_queries.hpp>
 
 namespace weir {
 inline namespace v0 {

@@ -22,7 +22,7 @@
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/stream_queries.hpp>
+#include <weir/runtime/driver_calls.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -64,15 +64,15 @@ struct memory_calls {
     int (*retain)(unsigned long long*, void*) = nullptr;
 
     memory_calls() noexcept {
-        stream_queries::find("cuMemGetAllocationGranularity", granularity);
-        stream_queries::find("cuMemAddressReserve", reserve);
-        stream_queries::find("cuMemAddressFree", unreserve);
-        stream_queries::find("cuMemCreate", create);
-        stream_queries::find("cuMemRelease", release);
-        stream_queries::find("cuMemMap", map);
-        stream_queries::find("cuMemUnmap", unmap);
-        stream_queries::find("cuMemSetAccess", set_access);
-        stream_queries::find("cuMemRetainAllocationHandle", retain);
+        driver_functions::find("cuMemGetAllocationGranularity", granularity);
+        driver_functions::find("cuMemAddressReserve", reserve);
+        driver_functions::find("cuMemAddressFree", unreserve);
+        driver_functions::find("cuMemCreate", create);
+        driver_functions::find("cuMemRelease", release);
+        driver_functions::find("cuMemMap", map);
+        driver_functions::find("cuMemUnmap", unmap);
+        driver_functions::find("cuMemSetAccess", set_access);
+        driver_functions::find("cuMemRetainAllocationHandle", retain);
     }
     explicit operator bool() const noexcept {
         return granularity && reserve && unreserve && create && release && map && unmap && set_access && retain;

@@ -19,7 +19,7 @@
 #include <weir/base/resource.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/stream_queries.hpp>
+#include <weir/runtime/driver_calls.hpp>
 
 namespace weir {
 inline namespace v0 {
