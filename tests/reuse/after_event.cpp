@@ -287,7 +287,7 @@ TEST_CASE("after_event: what comes back without a stream while 'settle' waits is
         if (auto const once = std::exchange(meanwhile, nullptr))
             once();
     });
-    device::fail_call("cudaMalloc", 1, cudaErrorUnknown);
+    device::fail_call("cudaFree", 1, cudaErrorUnknown);
     CHECK_THROWS_AS(pool->settle(), weir::cuda_error);
     device::at_switch_points(nullptr);
     CHECK_FALSE(meanwhile);

@@ -4,13 +4,13 @@
 // When may freed bytes be handed out again, if they should go to any stream without ever making one wait?
 //
 // Each free records an event on its stream; the bytes are anyone's once it has been reached. Streams need no
-// memory of their own and nothing is kept per stream, so this is the rule for pinned staging buffers that many
-// short-lived streams share, and for pools where a free is rare. Freed bytes are not reused before the device
-// has caught up, not even on their own stream.
+// memory of their own and nothing is kept of a stream but its pending frees, so this is the rule for pinned staging
+// buffers that many short-lived streams share, and for pools where a free is rare. Freed bytes are not reused before
+// the device has caught up, not even on their own stream.
 //
 // invariant: what the placement holds is in nobody's use; a pending block has at least one event.
 // order:     an allocation on any stream, or on the host, comes after every use of its bytes.
-// cost:      an event a free (about 250 ns with its query); one lock; a miss queries the pending blocks in turn.
+// cost:      an event a free; two locks; a miss queries two events a stream (runtime/pending_frees.hpp).
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
@@ -27,6 +27,7 @@
 #include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
+#include <weir/runtime/pending_frees.hpp>
 #include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -70,33 +71,40 @@ struct after_event {
         /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream
         /// frees is not handed out again, since its graph may use it at each launch.
         void give(range block, stream_ref stream) noexcept {
-            waiting last{block, second_.take(block.offset), any_device};
+            growing_array<event> uses = second_.take(block.offset);
+            shared<pending_free> last;
+            unsigned long long id = 0;
             bool captured = false;
             bool known = stream.is_host();
-            if (!known) {
-                try {
+            try {
+                if (!known) {
                     captured = is_capturing(stream);
                     if (!captured) {
-                        last.ordinal = device_of(stream);
-                        event passed = spare_event(last.ordinal);
-                        passed.record(stream);
-                        last.uses.push_back(std::move(passed));
+                        id = id_of(stream);
+                        last = begun(stream, id);
+                        last->passed.record(stream);
                         known = true;
                     }
-                } catch (...) { // nothing is known of its last use
+                } else if (!uses.empty()) {
+                    last = shared<pending_free>::make();
                 }
+            } catch (...) { // nothing is known of its last use
+                known = false;
             }
             lock_guard<mutex> const lock(mutex_);
             used_.gave(block);
             try {
-                if (captured && !is_legacy(stream)) // the legacy stream is never captured itself, only in the way
+                if (captured && !is_legacy(stream)) { // the legacy stream is never captured itself, only in the way
                     used_.lost_bytes += block.bytes;
-                else if (!known)
-                    stranded_.push_back(std::move(last)); // only 'settle' can tell when it is free
-                else if (last.uses.empty())
+                } else if (!known) {
+                    stranded_.push_back(stranded{block, std::move(uses)}); // only 'settle' can tell when it is free
+                } else if (!last) {
                     placement_.give(block);
-                else
-                    pending_.push_back(shared<waiting>::make(std::move(last)));
+                } else {
+                    last->block = block;
+                    last->uses = std::move(uses);
+                    pending_.add(id, std::move(last));
+                }
             } catch (...) {
                 used_.lost_bytes += block.bytes;
             }
@@ -106,7 +114,7 @@ struct after_event {
 
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
         void strand(range block) noexcept {
-            waiting last{block, second_.take(block.offset), any_device};
+            stranded last{block, second_.take(block.offset)};
             lock_guard<mutex> const lock(mutex_);
             used_.gave(block);
             keep(std::move(last));
@@ -134,7 +142,7 @@ struct after_event {
 
         /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error.
         void settle() {
-            growing_array<waiting> found;
+            growing_array<stranded> found;
             {
                 lock_guard<mutex> const lock(mutex_);
                 found.swap(stranded_);
@@ -142,7 +150,7 @@ struct after_event {
             try {
                 if (!found.empty())
                     wait_for_device(ordinal_); // of no device: it may be in use on any
-                for (waiting const& each : found)
+                for (stranded const& each : found)
                     for (event const& use : each.uses)
                         use.synchronize();
                 wait();
@@ -173,47 +181,39 @@ struct after_event {
         }
 
     private:
-        struct waiting {
+        struct stranded {
             range block;
             growing_array<event> uses;
-            int ordinal; // the device of the last event, which is the free's own; any_device: it has none
-        };
-        struct spare {
-            event passed;
-            int ordinal;
         };
 
         // With the lock held: gives the placement what is free by now. Throws cuda_error, std::bad_alloc.
         void poll() {
             capture_mode_guard const relaxed;
-            for (std::size_t i = 0; i < pending_.size();) {
-                waiting& each = *pending_[i];
-                if (!all_reached(each.uses)) {
-                    ++i;
-                    continue;
-                }
-                placement_.give(each.block);
-                if (each.ordinal != any_device && waiters_ == 0)
-                    recycle(each.uses.back(), each.ordinal);
-                std::swap(pending_[i], pending_.back());
-                pending_.pop_back();
-            }
+            pending_.poll([this](shared<pending_free>& over) {
+                placement_.give(over->block);
+                if (over->passed && waiters_ == 0)
+                    recycle(over);
+            });
         }
 
         // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,
         // so that others go on; 'waiters_' keeps the events where they are meanwhile.
         void wait() {
             capture_mode_guard const relaxed;
-            growing_array<shared<waiting>> now;
+            growing_array<shared<pending_free>> now;
             {
                 lock_guard<mutex> const lock(mutex_);
-                now = pending_;
+                now.reserve(pending_.size());
+                pending_.for_each([&](shared<pending_free> const& each) { now.push_back(each); });
                 ++waiters_;
             }
             try {
-                for (shared<waiting> const& each : now)
+                for (shared<pending_free> const& each : now) {
+                    if (each->passed)
+                        each->passed.synchronize();
                     for (event const& use : each->uses)
                         use.synchronize();
+                }
             } catch (...) {
                 lock_guard<mutex> const lock(mutex_);
                 --waiters_;
@@ -225,12 +225,12 @@ struct after_event {
         }
 
         // With the lock held.
-        void strand(growing_array<waiting>& blocks) noexcept {
+        void strand(growing_array<stranded>& blocks) noexcept {
             stranded_.swap(blocks); // which needs no memory; what came meanwhile may
-            for (waiting& each : blocks)
+            for (stranded& each : blocks)
                 keep(std::move(each));
         }
-        void keep(waiting block) noexcept {
+        void keep(stranded block) noexcept {
             std::size_t const bytes = block.block.bytes;
             try {
                 stranded_.push_back(std::move(block));
@@ -248,38 +248,60 @@ struct after_event {
             look_at_ = 2 * pending_.size() > fewest_pending ? 2 * pending_.size() : fewest_pending;
         }
 
-        void recycle(event& reached, int ordinal) noexcept {
+        void recycle(shared<pending_free>& over) noexcept {
             if (spare_.size() < spare_events)
                 try {
-                    spare_.push_back(spare{std::move(reached), ordinal});
+                    over->uses.clear();
+                    spare_.push_back(std::move(over));
                 } catch (...) { // the event is destroyed instead
                 }
         }
 
-        event spare_event(int ordinal) {
+        // A free on `stream`, whose id is `id`, with an event to record.
+        shared<pending_free> begun(stream_ref stream, unsigned long long id) {
+            shared<pending_free> free;
+            int ordinal = any_device;
             {
                 lock_guard<mutex> const lock(mutex_);
-                for (std::size_t i = spare_.size(); i-- > 0;)
-                    if (spare_[i].ordinal == ordinal) {
-                        std::swap(spare_[i], spare_.back());
-                        event found = std::move(spare_.back().passed);
-                        spare_.pop_back();
-                        return found;
-                    }
+                ordinal = pending_.ordinal_of(id);
+                if (ordinal != any_device)
+                    take_spare(ordinal, free);
             }
-            return event(ordinal);
+            if (ordinal == any_device) {
+                ordinal = device_of(stream);
+                lock_guard<mutex> const lock(mutex_);
+                take_spare(ordinal, free);
+            }
+            if (!free) {
+                free = shared<pending_free>::make();
+                free->passed = event(ordinal);
+                free->ordinal = ordinal;
+            }
+            return free;
+        }
+
+        // With the lock held.
+        void take_spare(int ordinal, shared<pending_free>& free) noexcept {
+            for (std::size_t i = spare_.size(); i-- > 0;)
+                if (spare_[i]->ordinal == ordinal) {
+                    std::swap(spare_[i], spare_.back());
+                    free = std::move(spare_.back());
+                    spare_.pop_back();
+                    free->began = pending_.begin();
+                    return;
+                }
         }
 
         static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
-        static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
+        static constexpr std::size_t spare_events = 256; // of which events are kept for later frees; creating one takes microseconds
 
         int ordinal_;
         mutable mutex mutex_;
         Placement placement_;
-        growing_array<shared<waiting>> pending_;
+        pending_frees pending_;
         std::size_t look_at_ = fewest_pending; // pending blocks; doubles while they are not reached
-        growing_array<waiting> stranded_; // of whose last use nothing is known but `uses`
-        growing_array<spare> spare_;
+        growing_array<stranded> stranded_; // of whose last use nothing is known but `uses`
+        growing_array<shared<pending_free>> spare_;
         unsigned waiters_ = 0; // threads that wait for events in pending_, or that were there
         second_uses second_;
         usage used_;

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which frees has the device passed, with few questions?
+//
+// Each free recorded an event on its stream, and a stream runs in order: an event that has been reached says so of
+// those that were recorded there before it, and one that has not of those recorded after it. Records that two threads
+// made at once have no order that we know of, so a free takes a number before its record and another one behind it:
+// one free came before another where its second number is less than the other's first.
+//
+// invariant: a free that is told of is over; each is told of once.
+// order:     not by time between streams.
+// cost:      two questions a stream where all or none of its frees are over, else one for each that is, and two.
+// not for:   threads without a lock: the caller has one.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <weir/base/address_map.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/second_uses.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// A free that the device may not have passed yet.
+struct pending_free {
+    range block;
+    event passed;              ///< recorded at the free; none where the host freed the block
+    growing_array<event> uses; ///< on other streams
+    int ordinal = any_device;  ///< the device of `passed`
+    std::uint64_t began = 0;   ///< a number from before its record; 0 where none was taken
+    std::uint64_t ended = 0;   ///< and one from behind it
+    bool over = false;         ///< `passed` is known to have been reached
+};
+
+class pending_frees {
+public:
+    /// A number for pending_free::began.
+    std::uint64_t begin() noexcept { return ++clock_; }
+
+    /// The device of a stream that has frees here; any_device of another one.
+    int ordinal_of(unsigned long long stream) const noexcept {
+        std::uint32_t const at = line_of_.find(stream + 1);
+        return at == address_map::none ? any_device : lines_[at].ordinal;
+    }
+
+    /// Adds a free whose event has been recorded on the stream of this id. Throws std::bad_alloc, with nothing changed.
+    void add(unsigned long long stream, shared<pending_free> free) {
+        free->ended = ++clock_;
+        free->over = !free->passed;
+        std::uint32_t at = line_of_.find(stream + 1);
+        if (at == address_map::none) {
+            line_of_.reserve(lines_.size() + 1);
+            line fresh{stream, free->ordinal, {}};
+            fresh.frees.push_back(std::move(free));
+            at = static_cast<std::uint32_t>(lines_.size());
+            lines_.push_back(std::move(fresh));
+            line_of_.insert(stream + 1, at);
+        } else {
+            lines_[at].frees.push_back(std::move(free));
+        }
+        ++size_;
+    }
+
+    /// Calls done(shared<pending_free>&) for each free that is over, which is here no longer when that returns. Never
+    /// blocks. Throws cuda_error, and what `done` throws; what was not told of is still here then.
+    template <class Done>
+    void poll(Done const& done) {
+        for (std::size_t i = lines_.size(); i-- > 0;) {
+            ask(lines_[i].frees);
+            tell(lines_[i].frees, done);
+            if (!lines_[i].frees.empty())
+                continue;
+            line_of_.erase(lines_[i].stream + 1); // streams come and go
+            if (i + 1 != lines_.size()) {
+                std::swap(lines_[i], lines_.back());
+                line_of_.assign(lines_[i].stream + 1, static_cast<std::uint32_t>(i));
+            }
+            lines_.pop_back();
+        }
+    }
+
+    /// Calls visit(shared<pending_free> const&) for each.
+    template <class Visit>
+    void for_each(Visit const& visit) const {
+        for (line const& each : lines_)
+            for (shared<pending_free> const& free : each.frees)
+                visit(free);
+    }
+
+    std::size_t size() const noexcept { return size_; }
+    bool empty() const noexcept { return size_ == 0; }
+
+private:
+    // One stream's, by 'ended'.
+    struct line {
+        unsigned long long stream;
+        int ordinal;
+        growing_array<shared<pending_free>> frees;
+    };
+
+    // Learns which of one stream's events have been reached.
+    static void ask(growing_array<shared<pending_free>> const& frees) {
+        std::uint64_t reached = 0;           // what ended before that number has been
+        std::uint64_t missed = UINT64_MAX; // what began after that one has not
+        auto const look = [&](pending_free& each) {
+            if (each.over || each.began > missed)
+                return;
+            each.over = each.ended < reached || each.passed.reached();
+            if (!each.over && each.ended < missed)
+                missed = each.ended;
+            else if (each.over && each.began > reached)
+                reached = each.began;
+        };
+        look(*frees.back()); // as a rule that says all
+        for (std::size_t i = 0; i + 1 < frees.size(); ++i)
+            look(*frees[i]);
+    }
+
+    // Takes out what is over, and leaves the rest in its order, also where `done` throws.
+    template <class Done>
+    void tell(growing_array<shared<pending_free>>& frees, Done const& done) {
+        struct gap_closer {
+            growing_array<shared<pending_free>>& frees;
+            std::size_t kept = 0;
+            std::size_t next = 0;
+            void keep() noexcept { frees[kept++] = std::move(frees[next++]); }
+            ~gap_closer() {
+                while (next < frees.size())
+                    keep();
+                while (frees.size() > kept)
+                    frees.pop_back();
+            }
+        } gap{frees};
+        while (gap.next < frees.size()) {
+            if (!frees[gap.next]->over || !all_reached(frees[gap.next]->uses)) {
+                gap.keep();
+                continue;
+            }
+            done(frees[gap.next]);
+            ++gap.next;
+            --size_;
+        }
+    }
+
+    growing_array<line> lines_;
+    address_map line_of_; // a stream's id, and one since no key is 0, -> index into lines_
+    std::size_t size_ = 0;
+    std::uint64_t clock_ = 0;
+};
+
+} // namespace v0
+} // namespace weir
