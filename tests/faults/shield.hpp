@@ -62,6 +62,11 @@ inline cudaError_t entry_point(char const* name, void** found, unsigned version,
         driver<5, decltype(cuMemMap)>::cover(name, "cuMemMap", found);
         driver<6, decltype(cuMemUnmap)>::cover(name, "cuMemUnmap", found);
         driver<7, decltype(cuMemSetAccess)>::cover(name, "cuMemSetAccess", found);
+        driver<8, decltype(cuEventRecord)>::cover(name, "cuEventRecord", found);
+        driver<9, decltype(cuEventQuery)>::cover(name, "cuEventQuery", found);
+        driver<10, decltype(cuStreamWaitEvent)>::cover(name, "cuStreamWaitEvent", found);
+        driver<11, decltype(cuMemAllocFromPoolAsync)>::cover(name, "cuMemAllocFromPoolAsync", found);
+        driver<12, decltype(cuMemFreeAsync)>::cover(name, "cuMemFreeAsync", found);
     }
     return error;
 }

@@ -134,7 +134,7 @@ TEST_CASE("pending_frees: a use elsewhere keeps a free that its own stream has p
 }
 
 TEST_CASE("pending_frees: two questions, however many frees are over or none of them is") {
-    for (std::size_t const many : {1, 2, 100}) {
+    for (std::size_t const many : {1u, 2u, 100u}) {
         CAPTURE(many);
         device::world const here;
         support::scoped_stream const a;

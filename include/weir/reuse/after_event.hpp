@@ -189,10 +189,10 @@ struct after_event {
         // With the lock held: gives the placement what is free by now. Throws cuda_error, std::bad_alloc.
         void poll() {
             capture_mode_guard const relaxed;
-            pending_.poll([this](shared<pending_free>& over) {
-                placement_.give(over->block);
-                if (over->passed && waiters_ == 0)
-                    recycle(over);
+            pending_.poll([this](shared<pending_free>& free) {
+                placement_.give(free->block);
+                if (free->passed && waiters_ == 0)
+                    recycle(free);
             });
         }
 
@@ -248,11 +248,11 @@ struct after_event {
             look_at_ = 2 * pending_.size() > fewest_pending ? 2 * pending_.size() : fewest_pending;
         }
 
-        void recycle(shared<pending_free>& over) noexcept {
+        void recycle(shared<pending_free>& free) noexcept {
             if (spare_.size() < spare_events)
                 try {
-                    over->uses.clear();
-                    spare_.push_back(std::move(over));
+                    free->uses.clear();
+                    spare_.push_back(std::move(free));
                 } catch (...) { // the event is destroyed instead
                 }
         }
