@@ -10,7 +10,7 @@
 //
 // invariant: what the placement holds is in nobody's use; a pending block has at least one event.
 // order:     an allocation on any stream, or on the host, comes after every use of its bytes.
-// cost:      an event a free; two locks; a miss queries two events a stream (runtime/pending_frees.hpp).
+// cost:      an event a free; two locks; a miss asks about one free of each stream, or a few more (pending_frees.hpp).
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
