@@ -89,11 +89,14 @@ TEST_CASE("device_wait: where there is no managed memory, or no byte left on the
     }
 }
 
-TEST_CASE("device_wait: takes nothing of the device's memory") {
-    device::world const here(device::config{}, support::report_all);
-    std::uint64_t const before = device::calls("cudaMalloc");
-    wait_for_device(0);
-    CHECK(device::calls("cudaMalloc") == before);
+TEST_CASE("device_wait: takes nothing of the device's memory where it is the only one") {
+    for (int const devices : {1, 2}) {
+        CAPTURE(devices);
+        device::world const here(device::config{}.with_devices(devices), support::report_all);
+        wait_for_device(0);
+        CHECK(device::calls("cudaMalloc") == (devices == 1 ? 0 : 1));
+        CHECK(device::calls("cudaMallocManaged") == (devices == 1 ? 1 : 0));
+    }
 }
 
 TEST_CASE("device_wait: a call that fails is named, and nothing leaks") {
