@@ -17,8 +17,7 @@
 // invariant: bytes are in at most one set; a set's bytes are safe for its stream without a wait.
 // order:     whoever takes bytes from another set is ordered after that set's event: it was reached, or the
 //            taker's stream was made to wait and then recorded its own event, so that the order travels on.
-// cost:      a hit on rung 1: one table look-up, one spin lock, a few instructions, and what Identity asks.
-//            Rung 2 and up look at every stream's set.
+// cost:      a hit on rung 1: one table look-up, one spin lock, and what Identity asks; from rung 2 on, every set.
 // not for:   memory that no stream uses: see 'immediate'.
 
 #include <cstddef>
@@ -43,7 +42,6 @@
 
 namespace weir {
 inline namespace v0 {
-
 namespace reuse {
 
 template <class Identity, class Handover, class Tuning>
@@ -63,6 +61,7 @@ struct stream_ordered {
     public:
         /// `ordinal`: the device that every stream must belong to; any_device: each stream its own.
         explicit over(int ordinal) : sets_(ordinal, maker()) {}
+        ~over() { delete pot_; }
 
         /// Rungs 1 and 2. An empty range: no. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
         range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
@@ -139,25 +138,25 @@ struct stream_ordered {
         void gather(stream_ref stream) {
             capture_mode_guard const relaxed;
             lock_guard<mutex> const alone(moving_);
-            set* const pot = maker()(); // a set, so that nothing is lost where the host runs out of memory
+            if (!pot_)
+                pot_ = maker()();
             try {
                 for (set* each = sets_.first(); each; each = each->next) {
                     typename directory::locked const donor(*each);
                     donor->poll(on_host);
                     if (!donor->reached())
                         continue;
-                    pot->covered().absorb(donor->covered());
+                    pot_->covered().absorb(donor->covered());
                     donor->offer();
                 }
                 auto const own = enter(stream);
-                own->covered().absorb(pot->covered());
+                own->covered().absorb(pot_->covered());
                 own->offer();
             } catch (...) {
-                pot->offer();
-                sets_.adopt(pot);
+                pot_->offer();
+                sets_.adopt(std::exchange(pot_, nullptr));
                 throw;
             }
-            delete pot;
         }
 
         /// Rung 5: blocks until every event recorded so far has been reached; whether any had not been. Throws cuda_error.
@@ -195,7 +194,7 @@ struct stream_ordered {
             return sets_.enter(stream, verify, maker());
         }
 
-        // What 'take' does when the stream has no such block at hand. Not inlined, so that the usual path stays short.
+        // What 'take' does when the stream has no such block at hand: not inlined, so that the usual path stays short.
         [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
             if (Placement::rounded(bytes, alignment) == 0)
                 return range{}; // more than a block can have
@@ -341,6 +340,7 @@ struct stream_ordered {
         Placement root_; // holds nothing; what the sets' placements are siblings of
         directory sets_;
         mutex moving_; // held while bytes are on their way from set to set: whoever finds none then has seen all
+        set* pot_ = nullptr; // gather's: a set, so that nothing is lost where the host runs out of memory
         second_uses uses_;
     };
 };
