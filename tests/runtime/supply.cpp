@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <functional>
 #include <memory>
 #include <random>
 #include <set>
@@ -269,6 +270,35 @@ TEST_CASE("supply: a move that is refused costs no more than what it was for") {
             give(other, s, behind);
         give_all(pool, s, blocks);
     }
+#endif
+}
+
+TEST_CASE("supply: what others take while memory moves is theirs, and the rest moves on") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool(weir::pool_options{}.limit(60 * MiB));
+    std::vector<block> blocks = half_freed(pool, s, 30);
+    static std::function<void()> meanwhile;
+    block taken;
+    meanwhile = [&, before = simulated_cuda::calls("cuMemRetainAllocationHandle")] {
+        if (simulated_cuda::calls("cuMemRetainAllocationHandle") == before)
+            return;
+        simulated_cuda::at_switch_points(nullptr); // once
+        taken = take(pool, s, 2 * MiB);
+    };
+    simulated_cuda::at_switch_points([] { meanwhile(); });
+    CHECK_FALSE(take(pool, s, 30 * MiB).p); // one hole is not free any more
+    REQUIRE(taken.p);
+    touch(s, taken);
+    give(pool, s, taken);
+    drain(s);
+    block const wide = take(pool, s, 30 * MiB);
+    CHECK(wide.p);
+    CHECK(pool.reserved_bytes() == 60 * MiB);
+    touch(s, wide);
+    give(pool, s, wide);
+    give_all(pool, s, blocks);
 #endif
 }
 

@@ -85,7 +85,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
         CHECK(allocations > seeds * 100);
         CHECK(refusals > 0);
         CHECK(faults > 0);
-        CHECK(moves > seeds / 20);
+        CHECK(moves > seeds / 10);
     }
 }
 

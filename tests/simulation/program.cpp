@@ -262,8 +262,10 @@ private:
             return die.pick(usual);
         if (kind < 80)
             return 1 + die.below(256 * weir::KiB);
-        if (kind < 98)
+        if (kind < 94)
             return 1 + die.below(3 * weir::MiB);
+        if (kind < 98) // larger than the holes that the others leave
+            return 1 + die.below(10 * weir::MiB);
         static constexpr std::size_t huge[] = {0, static_cast<std::size_t>(-1), static_cast<std::size_t>(-1) / 2,
                                                200 * weir::GiB, 70 * weir::MiB};
         return die.pick(huge);
