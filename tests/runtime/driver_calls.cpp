@@ -11,8 +11,8 @@
 #include <simulated_cuda/simulated_cuda.hpp>
 #endif
 
-using weir::query_capture;
-using weir::query_id;
+using weir::detail::query_capture;
+using weir::detail::query_id;
 
 namespace {
 
@@ -99,7 +99,7 @@ TEST_CASE("driver_calls: whether a stream is captured may be asked during its ca
 
 namespace {
 
-// A stream's pool of memory, warm, that keeps what it has.
+// A pool of CUDA's.
 class memory_pool {
 public:
     memory_pool() {
@@ -136,17 +136,17 @@ TEST_CASE("driver_calls: events and blocks of a pool, on every kind of stream") 
         for (cudaStream_t stream : {cudaStream_t(one), cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
             owned_event const passed;
             void* p = nullptr;
-            REQUIRE(weir::allocate_async(&p, bytes, pool, stream) == cudaSuccess);
+            REQUIRE(weir::detail::allocate_async(&p, bytes, pool, stream) == cudaSuccess);
             CHECK(cudaMemsetAsync(p, 7, bytes, stream) == cudaSuccess);
-            CHECK(weir::record_event(passed, stream) == cudaSuccess);
-            CHECK(weir::make_stream_wait(other, passed) == cudaSuccess);
+            CHECK(weir::detail::record_event(passed, stream) == cudaSuccess);
+            CHECK(weir::detail::make_stream_wait(other, passed) == cudaSuccess);
             std::vector<unsigned char> host(bytes);
             CHECK(cudaMemcpyAsync(host.data(), p, bytes, cudaMemcpyDefault, other) == cudaSuccess);
-            CHECK(weir::record_event(passed, other) == cudaSuccess);
-            CHECK(weir::make_stream_wait(stream, passed) == cudaSuccess);
-            CHECK(weir::free_async(p, stream) == cudaSuccess);
+            CHECK(weir::detail::record_event(passed, other) == cudaSuccess);
+            CHECK(weir::detail::make_stream_wait(stream, passed) == cudaSuccess);
+            CHECK(weir::detail::free_async(p, stream) == cudaSuccess);
             CHECK(cudaEventSynchronize(passed) == cudaSuccess);
-            CHECK(weir::query_event(passed) == cudaSuccess);
+            CHECK(weir::detail::query_event(passed) == cudaSuccess);
             CHECK(host == std::vector<unsigned char>(bytes, 7));
         }
         CHECK(cudaDeviceSynchronize() == cudaSuccess);
@@ -160,12 +160,12 @@ TEST_CASE("driver_calls: an error is answered, and not on the thread's record") 
         void* p = nullptr;
         std::size_t const too_much = std::size_t{1} << 60;
         for (cudaStream_t stream : {cudaStream_t(s), cudaStream_t{}}) {
-            CHECK(weir::allocate_async(&p, too_much, pool, stream) == cudaErrorMemoryAllocation);
+            CHECK(weir::detail::allocate_async(&p, too_much, pool, stream) == cudaErrorMemoryAllocation);
             CHECK(cudaPeekAtLastError() == cudaSuccess);
         }
         CHECK(p == nullptr);
         CHECK(cudaSetDevice(-1) == cudaErrorInvalidDevice);
-        CHECK(weir::allocate_async(&p, too_much, pool, s) == cudaErrorMemoryAllocation);
+        CHECK(weir::detail::allocate_async(&p, too_much, pool, s) == cudaErrorMemoryAllocation);
         CHECK(cudaGetLastError() == cudaErrorInvalidDevice); // somebody else's stays there
     });
 }
@@ -194,12 +194,12 @@ TEST_CASE("driver_calls: where the driver wants a context the runtime is called,
         CHECK(made() == cudaSuccess);
         CHECK(simulated_cuda::calls(call) == before + 2);
     };
-    both("cudaMallocFromPoolAsync", [&] { return weir::allocate_async(&p, 1024, pool, s); });
-    both("cudaEventRecord", [&] { return weir::record_event(passed, s); });
-    both("cudaStreamWaitEvent", [&] { return weir::make_stream_wait(s, passed); });
-    both("cudaFreeAsync", [&] { return weir::free_async(p, s); });
+    both("cudaMallocFromPoolAsync", [&] { return weir::detail::allocate_async(&p, 1024, pool, s); });
+    both("cudaEventRecord", [&] { return weir::detail::record_event(passed, s); });
+    both("cudaStreamWaitEvent", [&] { return weir::detail::make_stream_wait(s, passed); });
+    both("cudaFreeAsync", [&] { return weir::detail::free_async(p, s); });
     simulated_cuda::drain();
-    both("cudaEventQuery", [&] { return weir::query_event(passed); });
+    both("cudaEventQuery", [&] { return weir::detail::query_event(passed); });
 }
 
 TEST_CASE("driver_calls: a function that the driver does not tell is none, and no error is left behind") {
@@ -216,7 +216,7 @@ TEST_CASE("driver_calls: a thread's capture mode is exchanged by the runtime whe
     simulated_cuda::world const here;
     simulated_cuda::fail_call("cudaThreadExchangeStreamCaptureMode", 1, cudaErrorDeviceUninitialized);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    CHECK(weir::exchange_capture_mode(&mode) == cudaSuccess);
+    CHECK(weir::detail::exchange_capture_mode(&mode) == cudaSuccess);
     CHECK(mode == cudaStreamCaptureModeGlobal);
     CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
     CHECK(mode == cudaStreamCaptureModeRelaxed);

@@ -22,20 +22,25 @@ namespace {
 
 using blocks = std::vector<std::size_t>;
 
-// A free of the block at `offset`, with its number, and no record yet.
-shared<pending_free> begun(pending_frees& frees, std::size_t offset) {
+// A free of the block at `offset` on `stream`, recorded and not added yet.
+shared<pending_free> recorded(pending_frees& frees, cudaStream_t stream, std::size_t offset) {
     shared<pending_free> made = shared<pending_free>::make();
     made->block = weir::range{offset, 1};
     made->passed = event(0);
     made->ordinal = 0;
-    made->began = frees.begin();
+    frees.record(*made, stream);
     return made;
 }
 
 void free_at(pending_frees& frees, cudaStream_t stream, std::size_t offset) {
-    shared<pending_free> made = begun(frees, offset);
-    made->passed.record(stream);
-    frees.add(weir::id_of(stream), std::move(made));
+    frees.add(weir::id_of(stream), recorded(frees, stream, offset));
+}
+
+blocks last_ones(pending_frees const& frees) {
+    blocks visited;
+    frees.for_each_last([&](shared<pending_free> const& each) { visited.push_back(each->block.offset); });
+    std::sort(visited.begin(), visited.end());
+    return visited;
 }
 
 // The blocks whose frees are over, in order of address.
@@ -59,9 +64,7 @@ TEST_CASE("pending_frees: each free is told of once, when its stream has passed 
         free_at(frees, a, 3);
         CHECK(frees.size() == 3);
         CHECK(frees.ordinal_of(weir::id_of(a)) == 0);
-        std::size_t seen = 0;
-        frees.for_each([&](shared<pending_free> const& each) { seen += each->block.offset; });
-        CHECK(seen == 6);
+        CHECK(last_ones(frees) == blocks{2, 3});
         weir::synchronize(a);
         weir::synchronize(b);
         CHECK(over(frees) == blocks{1, 2, 3});
@@ -79,7 +82,8 @@ TEST_CASE("pending_frees: a free of the host's waits for its other uses alone") 
         made->block = weir::range{7, 1};
         made->uses.push_back(event(0));
         made->uses.back().record(a);
-        frees.add(0, std::move(made));
+        frees.add(pending_frees::host, std::move(made));
+        CHECK(last_ones(frees) == blocks{7});
         weir::synchronize(a);
         CHECK(over(frees) == blocks{7});
     });
@@ -103,9 +107,7 @@ TEST_CASE("pending_frees: what has not been passed stays, in its order, and stre
     weir::synchronize(b);
     CHECK(over(frees) == blocks{1, 2, 4, 6, 8, 10});
     CHECK(frees.size() == 4);
-    blocks left;
-    frees.for_each([&](shared<pending_free> const& each) { left.push_back(each->block.offset); });
-    CHECK(left == blocks{3, 5, 7, 9});
+    CHECK(last_ones(frees) == blocks{9});
     CHECK(frees.ordinal_of(weir::id_of(a)) == 0);
     CHECK(frees.ordinal_of(weir::id_of(b)) == weir::any_device);
     free_at(frees, a, 11);
@@ -120,12 +122,12 @@ TEST_CASE("pending_frees: a use elsewhere keeps a free that its own stream has p
     pending_frees frees;
     device::gate held;
     CHECK(held.close(b) == cudaSuccess);
-    shared<pending_free> made = begun(frees, 1);
-    made->passed.record(a);
+    shared<pending_free> made = recorded(frees, a, 1);
     made->uses.push_back(event(0));
     made->uses.back().record(b);
     frees.add(weir::id_of(a), std::move(made));
     free_at(frees, a, 2);
+    CHECK(last_ones(frees) == blocks{1, 2});
     weir::synchronize(a);
     CHECK(over(frees) == blocks{2});
     held.open();
@@ -168,11 +170,9 @@ TEST_CASE("pending_frees: records that were made at once say nothing of each oth
         device::gate held;
         free_at(frees, a, 8);
         free_at(frees, a, 9);
-        shared<pending_free> early = begun(frees, 1);
-        shared<pending_free> late = begun(frees, 2);
-        early->passed.record(a);
+        shared<pending_free> early = recorded(frees, a, 1);
         CHECK(held.close(a) == cudaSuccess);
-        late->passed.record(a);
+        shared<pending_free> late = recorded(frees, a, 2);
         if (late_first) { // the thread of the first was slow to add it
             frees.add(id, std::move(late));
             frees.add(id, std::move(early));
@@ -180,6 +180,7 @@ TEST_CASE("pending_frees: records that were made at once say nothing of each oth
             frees.add(id, std::move(early));
             frees.add(id, std::move(late));
         }
+        CHECK(last_ones(frees) == blocks{1, 2});
         device::drain();
         CHECK(over(frees) == blocks{1, 8, 9});
         held.open();
@@ -194,8 +195,7 @@ TEST_CASE("pending_frees: one that was slow to be added does not hide that it wa
     unsigned long long const id = weir::id_of(a);
     pending_frees frees;
     device::gate held;
-    shared<pending_free> early = begun(frees, 1);
-    early->passed.record(a);
+    shared<pending_free> early = recorded(frees, a, 1);
     CHECK(held.close(a) == cudaSuccess);
     free_at(frees, a, 2);
     frees.add(id, std::move(early));
@@ -205,6 +205,39 @@ TEST_CASE("pending_frees: one that was slow to be added does not hide that it wa
     held.open();
     weir::synchronize(a);
     CHECK(over(frees) == blocks{2, 3});
+}
+
+TEST_CASE("pending_frees: another thread's record in the middle of one's own says nothing of it") {
+    for (bool const closes : {false, true}) {
+        CAPTURE(closes);
+        device::world const here;
+        static support::scoped_stream const* a;
+        static pending_frees* frees;
+        static device::gate* held;
+        static bool gate;
+        support::scoped_stream const stream;
+        pending_frees both;
+        device::gate shut;
+        a = &stream;
+        frees = &both;
+        held = &shut;
+        gate = closes;
+        free_at(both, stream, 8);
+        free_at(both, stream, 9);
+        device::at_switch_points([] { // in the record of the first, before CUDA has it
+            device::at_switch_points(nullptr);
+            free_at(*frees, *a, 2);
+            if (gate)
+                CHECK(held->close(*a) == cudaSuccess);
+        });
+        shared<pending_free> slow = recorded(both, stream, 1);
+        both.add(weir::id_of(stream), std::move(slow));
+        device::drain();
+        CHECK(over(both) == (closes ? blocks{2, 8, 9} : blocks{1, 2, 8, 9}));
+        shut.open();
+        weir::synchronize(stream);
+        CHECK(over(both).size() == (closes ? 1 : 0));
+    }
 }
 
 TEST_CASE("pending_frees: a question that fails, or a taker that does, loses no free and tells none twice") {

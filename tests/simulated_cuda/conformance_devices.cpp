@@ -313,7 +313,12 @@ PROBE("each device has a legacy stream") {
     if (!two_devices())
         return;
     gate closed(cudaStreamLegacy);
+    unsigned long long here = 0;
+    unsigned long long there = 0;
+    CUDA_OK(cudaStreamGetId(cudaStreamLegacy, &here));
     CUDA_OK(cudaSetDevice(1));
+    CUDA_OK(cudaStreamGetId(cudaStreamLegacy, &there));
+    CHECK(here != there);
     CUDA_OK(cudaStreamSynchronize(cudaStreamLegacy));
     CUDA_OK(cudaSetDevice(0));
 }

@@ -4,6 +4,9 @@
 
 #include "conformance.hpp"
 
+#include <set>
+#include <thread>
+
 using namespace conformance;
 
 PROBE("streams have handles and ids of their own") {
@@ -67,6 +70,21 @@ PROBE("the default streams have ids") {
     CUDA_OK(cudaStreamGetId(cudaStreamPerThread, &own));
     CHECK(null == legacy);
     CHECK(own != legacy);
+}
+
+PROBE("no two threads' default streams have one id, not even where the first thread is gone") {
+    std::set<unsigned long long> ids;
+    for (int i = 0; i < 4; ++i) {
+        unsigned long long id = 0;
+        cudaError_t error = cudaErrorUnknown;
+        std::thread([&] {
+            error = cudaSetDevice(0);
+            if (error == cudaSuccess)
+                error = cudaStreamGetId(cudaStreamPerThread, &id);
+        }).join();
+        CUDA_OK(error);
+        CHECK(ids.insert(id).second);
+    }
 }
 
 PROBE("flags of streams are told") {

@@ -125,7 +125,7 @@ public:
                               "waits for it; use another stream");
         capture_mode_guard const relaxed;
         void* block = nullptr;
-        if (out_of_room(allocate_async(&block, bytes + padding, pool_.get(), on), "cudaMallocFromPoolAsync"))
+        if (out_of_room(detail::allocate_async(&block, bytes + padding, pool_.get(), on), "cudaMallocFromPoolAsync"))
             return nullptr;
         void* p = nullptr;
         try {
@@ -133,7 +133,7 @@ public:
                 check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
             p = origins_.note(block, padding == 0 ? 1 : alignment, in_graph);
         } catch (...) {
-            if (!succeeded(free_async(block, on)) && !in_graph)
+            if (!succeeded(detail::free_async(block, on)) && !in_graph)
                 keep(refused_block{block, bytes + padding, {}}, on);
             throw;
         }
@@ -171,7 +171,7 @@ public:
             for (event const& each : uses)
                 if (frees)
                     each.make_wait(on);
-            if (frees && succeeded(free_async(block.begin, on))) {
+            if (frees && succeeded(detail::free_async(block.begin, on))) {
                 if (captured)
                     origins_.forget(p); // from now on each launch frees it
                 return;

@@ -10,7 +10,8 @@
 //
 // invariant: what the placement holds is in nobody's use; a pending block has at least one event.
 // order:     an allocation on any stream, or on the host, comes after every use of its bytes.
-// cost:      an event a free; two locks; a miss asks about one free of each stream, or a few more (pending_frees.hpp).
+// cost:      an event a free, and a lock three times; a miss asks about one free of each stream, or a few more
+//            (runtime/pending_frees.hpp).
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
@@ -73,7 +74,7 @@ struct after_event {
         void give(range block, stream_ref stream) noexcept {
             growing_array<event> uses = second_.take(block.offset);
             shared<pending_free> last;
-            unsigned long long id = 0;
+            unsigned long long id = pending_frees::host;
             bool captured = false;
             bool known = stream.is_host();
             try {
@@ -81,8 +82,8 @@ struct after_event {
                     captured = is_capturing(stream);
                     if (!captured) {
                         id = id_of(stream);
-                        last = begun(stream, id);
-                        last->passed.record(stream);
+                        last = with_event(stream, id);
+                        pending_.record(*last, stream);
                         known = true;
                     }
                 } else if (!uses.empty()) {
@@ -203,8 +204,7 @@ struct after_event {
             growing_array<shared<pending_free>> now;
             {
                 lock_guard<mutex> const lock(mutex_);
-                now.reserve(pending_.size());
-                pending_.for_each([&](shared<pending_free> const& each) { now.push_back(each); });
+                pending_.for_each_last([&](shared<pending_free> const& each) { now.push_back(each); });
                 ++waiters_;
             }
             try {
@@ -257,8 +257,8 @@ struct after_event {
                 }
         }
 
-        // A free on `stream`, whose id is `id`, with an event to record.
-        shared<pending_free> begun(stream_ref stream, unsigned long long id) {
+        // For a free on `stream`, whose id is `id`: with an event to record.
+        shared<pending_free> with_event(stream_ref stream, unsigned long long id) {
             shared<pending_free> free;
             int ordinal = any_device;
             {
@@ -287,13 +287,12 @@ struct after_event {
                     std::swap(spare_[i], spare_.back());
                     free = std::move(spare_.back());
                     spare_.pop_back();
-                    free->began = pending_.begin();
                     return;
                 }
         }
 
         static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
-        static constexpr std::size_t spare_events = 256; // of which events are kept for later frees; creating one takes microseconds
+        static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
         int ordinal_;
         mutable mutex mutex_;

@@ -27,7 +27,7 @@ inline bool is_capturing(stream_ref stream) {
     if (stream.is_host())
         return false;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaError_t const error = query_capture(stream.get(), &status);
+    cudaError_t const error = detail::query_capture(stream.get(), &status);
     if (error == cudaErrorStreamCaptureImplicit)
         return true;
     check(error, "cudaStreamIsCapturing");
@@ -47,13 +47,13 @@ class capture_mode_guard {
 public:
     /// Never blocks. Throws cuda_error.
     capture_mode_guard() {
-        check(exchange_capture_mode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+        check(detail::exchange_capture_mode(&mode_), "cudaThreadExchangeStreamCaptureMode");
     }
     capture_mode_guard(capture_mode_guard const&) = delete;
     capture_mode_guard& operator=(capture_mode_guard const&) = delete;
     ~capture_mode_guard() {
-        if (!succeeded(exchange_capture_mode(&mode_)))
-            static_cast<void>(succeeded(exchange_capture_mode(&mode_))); // the mode outlives this call: once more
+        if (!succeeded(detail::exchange_capture_mode(&mode_)))
+            static_cast<void>(succeeded(detail::exchange_capture_mode(&mode_))); // the mode outlives this call: once more
     }
 
 private:

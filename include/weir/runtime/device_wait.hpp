@@ -10,8 +10,8 @@
 // device in use. Only where the device has no byte left either is cudaDeviceSynchronize called.
 //
 // order:    what was enqueued on the device before the call is over after it.
-// cost:     two driver calls, and the wait: 17 to 40 us on a machine of one H200 (80 to 95 with a byte of the device's),
-//           110 on one of two (1,000 with a byte of managed memory).
+// cost:     two driver calls, and the wait: 17 to 40 us on a machine of one H200 (a byte of the device's: 80 to 95, and 5
+//           while another small block of cudaMalloc's lives), 110 on one of two (a managed byte: 1,000).
 // not for:  one stream or event: see stream.hpp and event.hpp.
 
 #include <cuda_runtime_api.h>

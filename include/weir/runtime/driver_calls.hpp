@@ -4,8 +4,8 @@
 // How are CUDA's calls of the usual path made without the runtime's share of their cost?
 //
 // Each takes 10 to 40 ns more through the runtime than through the driver's function behind it, and twice that where
-// the host is slow: 63 and 22 for cudaStreamGetId, 172 and 148 for cudaEventRecord, 147 and 112 for
-// cudaStreamWaitEvent. The driver's are looked up once, through the runtime, so there is nothing more to link. A default stream's handle means another stream in each function's variant, and a thread without
+// the host is slow: 63 in place of 22 for cudaStreamGetId, 172 of 148 for cudaEventRecord, 147 of 112
+// for cudaStreamWaitEvent. The driver's are looked up once, through the runtime, so there is nothing more to link. A default stream's handle means another stream in each function's variant, and a thread without
 // a context gets one from the runtime only: in both cases, and where the driver has no such function, the runtime is
 // called.
 //
@@ -93,7 +93,7 @@ cudaError_t call_driver(Runtime const& runtime, Function* function, Arguments...
         if (int const result = ask_driver(function, arguments...); !wants_context(result))
             return static_cast<cudaError_t>(result);
     cudaError_t const error = runtime();
-    if (error != cudaSuccess)
+    if (error != cudaSuccess && error != cudaErrorNotReady) // which is an answer, and not recorded
         static_cast<void>(cudaGetLastError());
     return error;
 }
@@ -104,63 +104,63 @@ Function* for_stream(cudaStream_t stream, Function* function) noexcept {
     return is_default_handle(stream) ? nullptr : function;
 }
 
-} // namespace detail
-
-/// cudaStreamGetId.
+// cudaStreamGetId.
 inline cudaError_t query_id(cudaStream_t stream, unsigned long long* id) noexcept {
-    return detail::call_driver([&] { return cudaStreamGetId(stream, id); },
-                               detail::for_stream(stream, detail::driver().id), stream, id);
+    return call_driver([&] { return cudaStreamGetId(stream, id); },
+                               for_stream(stream, driver().id), stream, id);
 }
 
-/// cudaStreamIsCapturing.
+// cudaStreamIsCapturing.
 inline cudaError_t query_capture(cudaStream_t stream, cudaStreamCaptureStatus* status) noexcept {
-    return detail::call_driver([&] { return cudaStreamIsCapturing(stream, status); },
-                               detail::for_stream(stream, detail::driver().is_capturing), stream, status);
+    return call_driver([&] { return cudaStreamIsCapturing(stream, status); },
+                               for_stream(stream, driver().is_capturing), stream, status);
 }
 
-/// cudaThreadExchangeStreamCaptureMode.
+// cudaThreadExchangeStreamCaptureMode.
 inline cudaError_t exchange_capture_mode(cudaStreamCaptureMode* mode) noexcept {
-    return detail::call_driver([&] { return cudaThreadExchangeStreamCaptureMode(mode); },
-                               detail::driver().exchange_mode, mode);
+    return call_driver([&] { return cudaThreadExchangeStreamCaptureMode(mode); },
+                               driver().exchange_mode, mode);
 }
 
-/// cudaEventRecord.
+// cudaEventRecord.
 inline cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) noexcept {
-    return detail::call_driver([&] { return cudaEventRecord(event, stream); },
-                               detail::for_stream(stream, detail::driver().record), event, stream);
+    return call_driver([&] { return cudaEventRecord(event, stream); },
+                               for_stream(stream, driver().record), event, stream);
 }
 
-/// cudaEventQuery.
+// cudaEventQuery.
 inline cudaError_t query_event(cudaEvent_t event) noexcept {
-    return detail::call_driver([&] { return cudaEventQuery(event); }, detail::driver().is_reached, event);
+    return call_driver([&] { return cudaEventQuery(event); }, driver().is_reached, event);
 }
 
-/// cudaStreamWaitEvent.
+// cudaStreamWaitEvent.
 inline cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event) noexcept {
-    return detail::call_driver([&] { return cudaStreamWaitEvent(stream, event, 0); },
-                               detail::for_stream(stream, detail::driver().wait), stream, event, 0u);
+    return call_driver([&] { return cudaStreamWaitEvent(stream, event, 0); },
+                               for_stream(stream, driver().wait), stream, event, 0u);
 }
 
-/// cudaMallocFromPoolAsync.
+// cudaMallocFromPoolAsync.
 inline cudaError_t allocate_async(void** block, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) noexcept {
     unsigned long long address = 0;
-    cudaError_t const error = detail::call_driver(
+    cudaError_t const error = call_driver(
         [&] {
-            cudaError_t const answer = cudaMallocFromPoolAsync(block, bytes, pool, stream);
-            address = reinterpret_cast<std::uintptr_t>(*block);
+            void* at = nullptr;
+            cudaError_t const answer = cudaMallocFromPoolAsync(&at, bytes, pool, stream);
+            address = reinterpret_cast<std::uintptr_t>(at);
             return answer;
         },
-        detail::for_stream(stream, detail::driver().allocate), &address, bytes, pool, stream);
+        for_stream(stream, driver().allocate), &address, bytes, pool, stream);
     *block = reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
     return error;
 }
 
-/// cudaFreeAsync.
+// cudaFreeAsync.
 inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
     unsigned long long const address = reinterpret_cast<std::uintptr_t>(block);
-    return detail::call_driver([&] { return cudaFreeAsync(block, stream); },
-                               detail::for_stream(stream, detail::driver().free), address, stream);
+    return call_driver([&] { return cudaFreeAsync(block, stream); },
+                               for_stream(stream, driver().free), address, stream);
 }
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

@@ -49,11 +49,11 @@ public:
 
     /// Moves the event to the present end of `stream`, which must belong to the event's device. Never blocks.
     /// Throws cuda_error; the event then stays where it was.
-    void record(stream_ref stream) { check(record_event(event_, stream.get()), "cudaEventRecord"); }
+    void record(stream_ref stream) { check(detail::record_event(event_, stream.get()), "cudaEventRecord"); }
 
     /// Whether everything before the event has run. Never blocks. Throws cuda_error.
     bool reached() const {
-        cudaError_t const answer = query_event(event_);
+        cudaError_t const answer = detail::query_event(event_);
         if (answer == cudaErrorNotReady)
             return false;
         check(answer, "cudaEventQuery");
@@ -62,7 +62,7 @@ public:
 
     /// Makes work enqueued on `stream` from now on wait for the event. Does not block the host. Throws cuda_error.
     void make_wait(stream_ref stream) const {
-        check(make_stream_wait(stream.get(), event_), "cudaStreamWaitEvent");
+        check(detail::make_stream_wait(stream.get(), event_), "cudaStreamWaitEvent");
     }
 
     /// Blocks the host until the event has been reached. Throws cuda_error.

@@ -5,24 +5,27 @@
 //
 // Each free recorded an event on its stream, and a stream runs in order: an event that has been reached says so of
 // those that were recorded there before it, and one that has not of those recorded after it. Records that two threads
-// made at once have no order that we know of, so a free takes a number before its record and another one behind it:
-// one free came before another where its second number is less than the other's first.
+// made at once have no order that we know of, so 'record' takes a number before the record and 'add' another one behind
+// it: one free came before another where its second number is less than the other's first.
 //
 // invariant: a free that is told of is over; each is told of once.
 // order:     not by time between streams.
-// cost:      one question a stream where none of its frees is over, else about twice the logarithm of their number.
-// not for:   threads without a lock: the caller has one.
+// cost:      one question a stream where none of its frees is over, else about twice the logarithm of their number; and
+//            one for each that is over but for its uses on other streams.
+// not for:   threads without a lock: the caller has one for all but 'record'.
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <weir/base/address_map.hpp>
+#include <weir/base/atomic.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -33,15 +36,22 @@ struct pending_free {
     event passed;              ///< recorded at the free; none where the host freed the block
     growing_array<event> uses; ///< on other streams
     int ordinal = any_device;  ///< the device of `passed`
-    std::uint64_t began = 0;   ///< a number from before its record; 0 where none was taken
+    std::uint64_t began = 0;   ///< a number from before its record
     std::uint64_t ended = 0;   ///< and one from behind it
     bool over = false;         ///< `passed` is known to have been reached
 };
 
 class pending_frees {
 public:
-    /// A number for pending_free::began.
-    std::uint64_t begin() noexcept { return ++clock_; }
+    /// In place of a stream's id where the host freed a block.
+    static constexpr unsigned long long host = UINT64_MAX - 1;
+
+    /// Records the free's event at the present end of `stream`. Needs no lock, and is done with before the free is added.
+    /// Never blocks. Throws cuda_error.
+    void record(pending_free& free, stream_ref stream) {
+        free.began = clock_.fetch_add(1, std::memory_order_acq_rel) + 1;
+        free.passed.record(stream);
+    }
 
     /// The device of a stream that has frees here; any_device of another one.
     int ordinal_of(unsigned long long stream) const noexcept {
@@ -49,21 +59,21 @@ public:
         return at == address_map::none ? any_device : lines_[at].ordinal;
     }
 
-    /// Adds a free whose event has been recorded on the stream of this id. Throws std::bad_alloc, with nothing changed.
+    /// Adds a free whose event has been recorded on the stream of this id. Throws std::bad_alloc, with nothing added.
     void add(unsigned long long stream, shared<pending_free> free) {
-        free->ended = ++clock_;
+        free->ended = clock_.fetch_add(1, std::memory_order_acq_rel) + 1;
         free->over = !free->passed;
         std::uint32_t at = line_of_.find(stream + 1);
         if (at == address_map::none) {
             line_of_.reserve(lines_.size() + 1);
-            line fresh{stream, free->ordinal, {}};
-            fresh.frees.push_back(std::move(free));
             at = static_cast<std::uint32_t>(lines_.size());
-            lines_.push_back(std::move(fresh));
+            lines_.push_back(line{stream, free->ordinal, 0, {}});
             line_of_.insert(stream + 1, at);
-        } else {
-            lines_[at].frees.push_back(std::move(free));
         }
+        line& own = lines_[at]; // where there is no room in it an empty line stays, until the next 'poll'
+        std::uint64_t const took = free->ended - free->began;
+        own.frees.push_back(std::move(free));
+        own.longest = took > own.longest ? took : own.longest;
         ++size_;
     }
 
@@ -72,8 +82,8 @@ public:
     template <class Done>
     void poll(Done const& done) {
         for (std::size_t i = lines_.size(); i-- > 0;) {
-            ask(lines_[i].frees);
-            tell(lines_[i].frees, done);
+            if (!lines_[i].frees.empty())
+                tell(lines_[i].frees, ask(lines_[i]), done);
             if (!lines_[i].frees.empty())
                 continue;
             line_of_.erase(lines_[i].stream + 1); // streams come and go
@@ -85,12 +95,18 @@ public:
         }
     }
 
-    /// Calls visit(shared<pending_free> const&) for each.
+    /// Calls visit(shared<pending_free> const&) for frees which, when they are over, say that all are.
     template <class Visit>
-    void for_each(Visit const& visit) const {
-        for (line const& each : lines_)
-            for (shared<pending_free> const& free : each.frees)
-                visit(free);
+    void for_each_last(Visit const& visit) const {
+        for (line const& each : lines_) {
+            std::uint64_t follows = 0; // what ended before that number comes before another that was visited
+            for (std::size_t i = each.frees.size(); i-- > 0;) {
+                pending_free const& free = *each.frees[i];
+                if (free.ended >= follows || !free.uses.empty())
+                    visit(each.frees[i]);
+                follows = free.began > follows ? free.began : follows;
+            }
+        }
     }
 
     std::size_t size() const noexcept { return size_; }
@@ -101,11 +117,13 @@ private:
     struct line {
         unsigned long long stream;
         int ordinal;
+        std::uint64_t longest; // 'ended' less 'began', of any of them
         growing_array<shared<pending_free>> frees;
     };
 
-    // Learns which of one stream's events have been reached.
-    static void ask(growing_array<shared<pending_free>> const& frees) {
+    // Learns which of one stream's events have been reached. From the answer on none has.
+    static std::size_t ask(line const& one) {
+        growing_array<shared<pending_free>> const& frees = one.frees;
         std::uint64_t reached = 0;         // what ended before that number has been
         std::uint64_t missed = UINT64_MAX; // what began after that one has not
         auto const look = [&](pending_free& each) {
@@ -127,27 +145,31 @@ private:
             at = last == frees.size() ? 2 * at + 1 : first + (last - first) / 2;
             at = at < frees.size() ? at : frees.size() - 1;
         }
-        for (std::size_t i = 0; i < frees.size(); ++i)
-            if (i != last)
-                look(*frees[i]); // asks about what was recorded at the same time, and names the rest
+        std::size_t end = 0; // asks about what was recorded at the same time, and names the rest
+        for (; end < frees.size() && (missed == UINT64_MAX || frees[end]->ended <= missed + one.longest); ++end)
+            if (end != last)
+                look(*frees[end]);
+        return end;
     }
 
-    // Takes out what is over, and leaves the rest in its order, also where `done` throws.
+    // Takes out what is over among the first `end`, and leaves the rest in its order, also where `done` throws.
     template <class Done>
-    void tell(growing_array<shared<pending_free>>& frees, Done const& done) {
+    void tell(growing_array<shared<pending_free>>& frees, std::size_t end, Done const& done) {
         struct gap_closer {
             growing_array<shared<pending_free>>& frees;
             std::size_t kept = 0;
             std::size_t next = 0;
             void keep() noexcept { frees[kept++] = std::move(frees[next++]); }
             ~gap_closer() {
+                if (kept == next)
+                    return;
                 while (next < frees.size())
                     keep();
                 while (frees.size() > kept)
                     frees.pop_back();
             }
         } gap{frees};
-        while (gap.next < frees.size()) {
+        while (gap.next < end) {
             if (!frees[gap.next]->over || !all_reached(frees[gap.next]->uses)) {
                 gap.keep();
                 continue;
@@ -161,7 +183,7 @@ private:
     growing_array<line> lines_;
     address_map line_of_; // a stream's id, and one since no key is 0, -> index into lines_
     std::size_t size_ = 0;
-    std::uint64_t clock_ = 0;
+    atomic<std::uint64_t> clock_{0};
 };
 
 } // namespace v0

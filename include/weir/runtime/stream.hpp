@@ -113,7 +113,7 @@ inline int device_of(stream_ref stream) {
 /// 22 ns, 63 of a default stream. Throws cuda_error.
 inline unsigned long long id_of(stream_ref stream) {
     unsigned long long id = 0;
-    check(query_id(stream.get(), &id), "cudaStreamGetId");
+    check(detail::query_id(stream.get(), &id), "cudaStreamGetId");
     return id;
 }
 
