@@ -7,10 +7,14 @@
 #ifdef WEIR_SIMULATED_CUDA
 
 #include <cstddef>
+#include <utility>
+#include <weir/base/mutex.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
+#include <weir/runtime/pending_frees.hpp>
 #include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream_set.hpp>
 #include <weir/runtime/stream_sets.hpp>
@@ -53,6 +57,50 @@ TEST_CASE("interleavings: second_uses: a free finds its block's events, all of t
                 require(uses.take(8192).size() == 1, "a free does not find its block's events");
             });
         require(!uses.any(), "marks are counted that nobody has");
+    });
+}
+
+// ---- pending_frees --------------------------------------------------------------------------------------------------
+
+TEST_CASE("interleavings: pending_frees: no free is over before its stream has passed it") {
+    explore_on_device([] {
+        stream const s;
+        unsigned long long const id = weir::id_of(s);
+        weir::pending_frees frees;
+        weir::mutex guard;
+        simulated_cuda::gate held;
+        auto const free_at = [&](std::size_t offset) {
+            auto made = weir::shared<weir::pending_free>::make();
+            made->block = range{offset, 1};
+            made->passed = weir::event(0);
+            made->ordinal = 0;
+            frees.record(*made, s);
+            weir::lock_guard<weir::mutex> const lock(guard);
+            frees.add(id, std::move(made));
+        };
+        std::size_t told = 0;
+        auto const poll = [&] {
+            weir::lock_guard<weir::mutex> const lock(guard);
+            frees.poll([&](weir::shared<weir::pending_free> const& each) {
+                require(each->passed.reached(), "a free is over that the stream has not passed");
+                ++told;
+            });
+        };
+        free_at(1);
+        free_at(2);
+        threads([&] { free_at(3); },
+                [&] {
+                    require(held.close(s) == cudaSuccess, "a stream cannot be held");
+                    free_at(4);
+                    poll();
+                });
+        simulated_cuda::drain();
+        poll();
+        require(told == 2 || told == 3, "a free that the stream has passed is not over");
+        held.open();
+        simulated_cuda::drain();
+        poll();
+        require(told == 4 && frees.empty(), "a free is lost");
     });
 }
 
