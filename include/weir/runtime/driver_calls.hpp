@@ -4,10 +4,10 @@
 // How are CUDA's calls of the usual path made without the runtime's share of their cost?
 //
 // Each takes 10 to 40 ns more through the runtime than through the driver's function behind it, and twice that where
-// the host is slow: 63 in place of 22 for cudaStreamGetId, 172 of 148 for cudaEventRecord, 147 of 112
-// for cudaStreamWaitEvent. The driver's are looked up once, through the runtime, so there is nothing more to link. A default stream's handle means another stream in each function's variant, and a thread without
-// a context gets one from the runtime only: in both cases, and where the driver has no such function, the runtime is
-// called.
+// the host is slow: 63 in place of 22 for cudaStreamGetId, 172 of 148 for cudaEventRecord, 147 of 112 for
+// cudaStreamWaitEvent. The driver's are looked up once, through the runtime, so there is nothing more to link.
+// A default stream's handle means another stream in each function's variant, and a thread without a context gets
+// one from the runtime only: in both cases, and where the driver has no such function, the runtime is called.
 //
 // invariant: what happens and what is answered is what the runtime's function would do and answer; but an error is not
 //            on CUDA's per-thread record, whichever was called.
