@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <doctest/doctest.h>
+#include <initializer_list>
 #include <weir/base/size.hpp>
 
 using namespace weir;
@@ -45,6 +46,14 @@ TEST_CASE("size: rounding is the nearest multiple, and 0 where that does not fit
     CHECK(align_up(SIZE_MAX - 254, 256) == 0);
     CHECK(align_up(SIZE_MAX / 2 + 1, SIZE_MAX / 2 + 1) == SIZE_MAX / 2 + 1);
     CHECK(align_up(SIZE_MAX / 2 + 2, SIZE_MAX / 2 + 1) == 0);
+}
+
+TEST_CASE("size: a choice without a branch is that with one") {
+    for (std::size_t a : {std::size_t{0}, std::size_t{1}, std::size_t{4096}, SIZE_MAX})
+        for (std::size_t b : {std::size_t{0}, std::size_t{7}, SIZE_MAX - 1, SIZE_MAX}) {
+            CHECK(choose(true, a, b) == a);
+            CHECK(choose(false, a, b) == b);
+        }
 }
 
 TEST_CASE("size: logarithms and bits agree with counting") {

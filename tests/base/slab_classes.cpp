@@ -34,6 +34,15 @@ TEST_CASE("slab_classes: a class is as aligned as the sizes that it serves") {
             CHECK(classes::block_bytes(classes::class_of(bytes)) % alignment == 0);
 }
 
+TEST_CASE("slab_classes: the grain rounds a size to its class's") {
+    using classes = weir::slab_classes<256>;
+    for (std::size_t bytes = 1; bytes <= classes::largest_block_bytes; bytes += bytes < 32768 ? 1 : 255) {
+        CHECK(weir::is_power_of_two(classes::grain(bytes)));
+        CHECK(weir::align_up(bytes, classes::grain(bytes)) == classes::block_bytes(classes::class_of(bytes)));
+    }
+    CHECK(weir::align_up(0, classes::grain(0)) == 0);
+}
+
 TEST_CASE("slab_classes: a slab is a power of two with 16 to 64 blocks and little tail") {
     using classes = weir::slab_classes<256>;
     for (unsigned in = 0; in < classes::count; ++in) {

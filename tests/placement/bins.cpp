@@ -42,7 +42,7 @@ TEST_CASE("bins: every alignment is kept by every class, in every block of a sla
         }
 }
 
-TEST_CASE("bins: a slab is used up before the next is cut, and the fullest is used first") {
+TEST_CASE("bins: a slab is used up before the next is cut, then comes the one that last had a block back") {
     bins p;
     p.add({0, 1 * MiB});
     std::vector<range> blocks;
@@ -63,10 +63,10 @@ TEST_CASE("bins: a slab is used up before the next is cut, and the fullest is us
     for (int n = 0; n < 60; ++n)
         order.push_back(slab_of(p.take(256, 1)));
     CHECK(std::vector<std::size_t>(30, slab_of(blocks[0])) == std::vector<std::size_t>(order.begin(), order.begin() + 30));
-    CHECK(std::vector<std::size_t>(10, slab_of(blocks[64])) ==
-          std::vector<std::size_t>(order.begin() + 30, order.begin() + 40));
     CHECK(std::vector<std::size_t>(20, slab_of(blocks[128])) ==
-          std::vector<std::size_t>(order.begin() + 40, order.end()));
+          std::vector<std::size_t>(order.begin() + 30, order.begin() + 50));
+    CHECK(std::vector<std::size_t>(10, slab_of(blocks[64])) ==
+          std::vector<std::size_t>(order.begin() + 50, order.end()));
 }
 
 TEST_CASE("bins: a class keeps one whole slab, and uses it after slabs in pieces") {

@@ -29,6 +29,10 @@ TEST_CASE("by_size: the route shows in the rounded size") {
         for (std::size_t bytes = 1; bytes <= 1 * MiB; bytes = bytes * 2 + 99) {
             bool const small_one = bytes <= 64 * KiB && alignment <= 64 * KiB;
             CHECK((by_size::rounded(bytes, alignment) <= 64 * KiB) == small_one);
+            if (small_one)
+                CHECK(by_size::rounded(bytes, alignment) == weir::placement::bins<>::rounded(bytes, alignment));
+            else if (bytes > 64 * KiB)
+                CHECK(by_size::rounded(bytes, alignment) == weir::placement::best_fit<>::rounded(bytes, alignment));
         }
 }
 

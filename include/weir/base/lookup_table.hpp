@@ -33,7 +33,7 @@ public:
     }
 
     /// The pointer of `key`, or null. Any thread, at any time. Never blocks.
-    Value* find(std::uint64_t key) const noexcept {
+    [[gnu::always_inline]] Value* find(std::uint64_t key) const noexcept {
         table const& now = *current_.load(std::memory_order_acquire);
         slot const& found = place_of(now, key);
         return found.key.load(std::memory_order_acquire) == key ? found.value.load(std::memory_order_acquire)

@@ -49,6 +49,11 @@ constexpr std::size_t align_down(std::size_t x, std::size_t alignment) noexcept 
     return x & ~(alignment - 1);
 }
 
+/// a where 'first' is true, else b, without a branch: for a question that is answered at random.
+constexpr std::size_t choose(bool first, std::size_t a, std::size_t b) noexcept {
+    return b ^ ((a ^ b) & (0 - std::size_t{first}));
+}
+
 /// True when x is a multiple of 'alignment' (a power of two).
 constexpr bool is_aligned(std::size_t x, std::size_t alignment) noexcept {
     return (x & (alignment - 1)) == 0;

@@ -35,6 +35,11 @@ struct slab_classes {
         return (shift << 3) + static_cast<unsigned>(below >> shift);
     }
 
+    /// The power of two of which the class that serves 'bytes' is the next multiple.
+    static constexpr std::size_t grain(std::size_t bytes) noexcept {
+        return UnitBytes << (floor_log2((bytes - 1) / UnitBytes | 8) - 3);
+    }
+
     /// Bytes of a block of class 'in'.
     static constexpr std::size_t block_bytes(unsigned in) noexcept {
         return (in < 16 ? in + std::size_t{1} : ((in & 7) + std::size_t{9}) << ((in >> 3) - 1)) * UnitBytes;

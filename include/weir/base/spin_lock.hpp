@@ -25,7 +25,7 @@ public:
     spin_lock& operator=(spin_lock const&) = delete;
 
     /// Blocks until the lock is held.
-    void lock() noexcept {
+    [[gnu::always_inline]] void lock() noexcept {
         if (held_.exchange(true, std::memory_order_acquire))
             wait();
     }

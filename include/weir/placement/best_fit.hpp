@@ -51,6 +51,9 @@ public:
         return align_up(bytes, granularity);
     }
 
+    /// The power of two of which rounded(bytes, granularity) is the next multiple.
+    static constexpr std::size_t grain(std::size_t) noexcept { return granularity; }
+
     /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds;
     /// 0 on overflow.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
@@ -186,11 +189,12 @@ private:
         if (align != granularity)
             return search_aligned(floor, size, align);
         // Any range of a higher class fits, and so does any of a class of one size.
-        bool const exact = size_lists::one_size(floor);
-        if (!exact)
+        unsigned in = free_.lists().occupied_from(floor);
+        if (in == floor && !size_lists::one_size(floor)) {
             if (index_type const found = closest(floor, size, align, candidates))
                 return found;
-        unsigned const in = free_.lists().occupied_from(exact ? floor : floor + 1);
+            in = free_.lists().occupied_from(floor + 1);
+        }
         if (in < size_lists::last)
             return free_.lists().head(in);
         return closest(in == size_lists::last ? in : floor, size, align, all);

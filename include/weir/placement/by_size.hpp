@@ -37,6 +37,7 @@ struct is_fed_by_slabs : std::false_type {};
 template <class Part>
 struct is_fed_by_slabs<
     Part, std::void_t<decltype(Part::refill(std::size_t{}, std::size_t{})),
+                      decltype(Part::grain(std::size_t{})),
                       decltype(std::declval<Part&>().prepare()),
                       decltype(std::declval<Part&>().surrender(std::declval<void (*)(range)>())),
                       decltype(std::declval<Part&>().surrender_kept(std::declval<void (*)(range)>())),
@@ -47,6 +48,7 @@ template <class Part, class = void>
 struct joins_freed_bytes : std::false_type {};
 template <class Part>
 struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(std::size_t{})),
+                                           decltype(Part::grain(std::size_t{})),
                                            decltype(std::declval<Part&>().remove(range{}))>>
     : std::true_type {};
 
@@ -63,12 +65,13 @@ class by_size {
     static_assert(
         detail::is_fed_by_slabs<Small>::value,
         "weir: by_size's Small slot needs 'static std::size_t refill(std::size_t bytes, std::size_t "
-        "alignment)', 'void prepare()', 'range take_at_hand(bytes, alignment)', 'void surrender(TakeOver)' "
-        "and 'bool surrender_kept(TakeOver)', since it lives on slabs of the Large part; use 'bins<>'");
+        "alignment)', 'static std::size_t grain(std::size_t bytes)', 'void prepare()', 'range take_at_hand(bytes, "
+        "alignment)', 'void surrender(TakeOver)' and 'bool surrender_kept(TakeOver)', since it lives on slabs of the "
+        "Large part; use 'bins<>'");
     static_assert(
         detail::joins_freed_bytes<Large>::value,
-        "weir: by_size's Large slot needs 'void fence(std::size_t offset)' and 'bool remove(range)', "
-        "since slabs and chunks return to it; use 'best_fit<>'");
+        "weir: by_size's Large slot needs 'void fence(std::size_t offset)', 'bool remove(range)' and 'static std::size_t "
+        "grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
 
     static constexpr bool is_small(std::size_t bytes, std::size_t alignment) noexcept {
         return bytes <= ThresholdBytes && alignment <= ThresholdBytes;
@@ -92,8 +95,11 @@ public:
 
     /// Bytes that take(bytes, alignment) occupies; 0 where the size is 0 or does not fit std::size_t.
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept {
-        return is_small(bytes, alignment) ? Small::rounded(bytes, alignment)
-                                          : Large::rounded(enlarged(bytes), alignment);
+        if (alignment > granularity)
+            return is_small(bytes, alignment) ? Small::rounded(bytes, alignment)
+                                              : Large::rounded(enlarged(bytes), alignment);
+        // Which part serves is as good as random, and a wrong guess costs as much as all of this.
+        return align_up(bytes, choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes)));
     }
 
     /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.

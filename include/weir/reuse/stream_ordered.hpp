@@ -190,7 +190,7 @@ struct stream_ordered {
                 return root_.sibling();
             return Placement();
         }
-        typename directory::locked enter(stream_ref stream, bool verify = true) {
+        [[gnu::always_inline]] typename directory::locked enter(stream_ref stream, bool verify = true) {
             return sets_.enter(stream, verify, maker());
         }
 

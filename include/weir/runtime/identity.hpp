@@ -51,7 +51,7 @@ inline bool is_legacy(stream_ref stream) noexcept {
 
 /// A nonzero number under which to look up what is known of `stream`: its handle, or for a default stream its id
 /// made odd. Streams that live at the same time have different keys. Throws cuda_error for a default stream.
-inline std::uint64_t key_of(stream_ref stream) {
+[[gnu::always_inline]] inline std::uint64_t key_of(stream_ref stream) {
     if (is_default_stream(stream))
         return (static_cast<std::uint64_t>(id_of(stream)) << 1) | 1;
     return reinterpret_cast<std::uintptr_t>(stream.get());

@@ -91,15 +91,10 @@ public:
     [[gnu::always_inline]] locked enter(stream_ref stream, bool verify, MakeSet const& make) {
         if (stream.is_host())
             return locked(*host_);
-        bool const is_default = is_default_stream(stream);
-        bool const asks = Identity::asks && verify && !is_default;
-        if (is_default && !(Identity::asks && verify)) // else the caller has asked already
-            require_no_capture(stream);
-        std::uint64_t const key = key_of(stream);
-        unsigned long long const id = asks ? Identity::id(stream) : 0;
-        Set* const found = table_.find(key);
-        return found && lock_if(*found, key, asks, id) ? locked(*found, locked::already_held)
-                                                       : enter_anew(found, stream, key, asks, id, make);
+        if (is_default_stream(stream))
+            return enter_by_default(stream, verify, make);
+        bool const asks = Identity::asks && verify;
+        return enter_by(key_of(stream), stream, asks, asks ? Identity::id(stream) : 0, make);
     }
 
     /// Blocks until every event that is known of now has been reached; whether any had not been. Throws cuda_error,
@@ -240,12 +235,28 @@ private:
     }
 
     // Locks the set if it is that of the key, and of the id if that was asked for.
-    static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
+    [[gnu::always_inline]] static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
         set.lock.lock();
         if (set.key.load(std::memory_order_relaxed) == key && (!asks || set.is_of(id)))
             return true;
         set.lock.unlock();
         return false;
+    }
+
+    template <class MakeSet>
+    [[gnu::always_inline]] locked enter_by(std::uint64_t key, stream_ref stream, bool asks, unsigned long long id,
+                                           MakeSet const& make) {
+        Set* const found = table_.find(key);
+        return found && lock_if(*found, key, asks, id) ? locked(*found, locked::already_held)
+                                                       : enter_anew(found, stream, key, asks, id, make);
+    }
+
+    // What 'enter' does for a default stream, whose key CUDA knows. Not inlined, as 'enter_anew'.
+    template <class MakeSet>
+    [[gnu::noinline]] locked enter_by_default(stream_ref stream, bool verify, MakeSet const& make) {
+        if (!(Identity::asks && verify)) // else the caller has asked already
+            require_no_capture(stream);
+        return enter_by(key_of(stream), stream, false, 0, make);
     }
 
     // What 'enter' does where the set at hand is not the stream's. Not inlined, so that the usual path saves no registers.
