@@ -17,7 +17,7 @@ TEST_CASE("stream_ordering: the two handovers differ in the order of two rungs")
 TEST_CASE("stream_ordering: the constants keep to their constraints, and one can be changed") {
     using usual = weir::reuse::stream_ordered_tuning;
     CHECK(usual::recent_blocks >= 1);
-    CHECK(usual::recent_blocks <= 254);
+    CHECK(usual::recent_blocks <= 64);
     CHECK(usual::recent_bytes > 0);
     CHECK(usual::gather_bytes >= usual::recent_bytes); // what is kept is not gathered
 

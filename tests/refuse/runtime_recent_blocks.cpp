@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: recent_blocks holds 1 to 254 blocks
+// expect: weir: recent_blocks holds 1 to 64 blocks
 #include <weir/base/recent_blocks.hpp>
 
 #ifdef REJECT
-constexpr unsigned capacity = 255;
+constexpr unsigned capacity = 65;
 #else
-constexpr unsigned capacity = 254;
+constexpr unsigned capacity = 64;
 #endif
 
 bool use() {

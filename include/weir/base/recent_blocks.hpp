@@ -8,12 +8,13 @@
 // few instructions and leaves the placement behind it untouched. When it is full its owner drains it there.
 //
 // invariant: at most Capacity blocks; a block is on the chain of its size's bucket, newest first.
-// cost:      put and take a few instructions; take walks one chain. Capacity * 17 + 256 bytes.
+// cost:      put and take a few instructions; take walks one chain. Capacity * 17 + 272 bytes.
 // not for:   a best fit: it answers for one exact size.
 
 #include <cstddef>
 #include <cstdint>
 #include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -21,25 +22,19 @@ inline namespace v0 {
 /// One thread at a time. Nothing here throws.
 template <unsigned Capacity>
 class recent_blocks {
-    static_assert(Capacity >= 1 && Capacity <= 254, "weir: recent_blocks holds 1 to 254 blocks");
+    static_assert(Capacity >= 1 && Capacity <= 64, "weir: recent_blocks holds 1 to 64 blocks");
 
 public:
-    recent_blocks() noexcept { forget(); }
+    recent_blocks() noexcept { keep(0); }
 
     /// Keeps a block; false when full, and nothing changed.
     bool put(range block) noexcept {
-        std::uint8_t at = spare_;
-        if (at != none)
-            spare_ = next_[at];
-        else if (opened_ < Capacity)
-            at = static_cast<std::uint8_t>(opened_++);
-        else
+        if (spare_ == 0)
             return false;
-        std::uint8_t& head = heads_[bucket_of(block.bytes)];
+        unsigned const at = lowest_bit(spare_);
+        spare_ &= spare_ - 1;
         blocks_[at] = block;
-        next_[at] = head;
-        head = at;
-        bytes_ += block.bytes;
+        link(at);
         return true;
     }
 
@@ -50,9 +45,7 @@ public:
             range const found = blocks_[at];
             if (found.bytes == bytes && (found.offset & (alignment - 1)) == 0) {
                 *link = next_[at];
-                next_[at] = spare_;
-                blocks_[at] = range{};
-                spare_ = at;
+                spare_ |= std::uint64_t{1} << at;
                 bytes_ -= bytes;
                 return found;
             }
@@ -65,38 +58,38 @@ public:
     void drain(Sink&& sink) {
         struct remainder {
             recent_blocks& store;
-            unsigned next = 0;
-            ~remainder() { store.keep_from(next); }
-        } left{*this};
+            std::uint64_t places;
+            ~remainder() { store.keep(places); }
+        } left{*this, every_place & ~spare_};
         // Along the places and not the chains, whose lengths would be a wrong guess each.
-        for (; left.next < opened_; ++left.next)
-            if (range const block = in_registers(blocks_[left.next]))
-                sink(block);
+        for (; left.places != 0; left.places &= left.places - 1)
+            sink(in_registers(blocks_[lowest_bit(left.places)]));
     }
 
     /// Sum of the blocks' bytes.
     std::size_t bytes() const noexcept { return bytes_; }
-    bool empty() const noexcept { return bytes_ == 0; }
+    bool empty() const noexcept { return spare_ == every_place; }
 
 private:
+    static constexpr std::uint64_t every_place = ~std::uint64_t{0} >> (64 - Capacity);
     static constexpr std::uint8_t none = 255;
     static constexpr unsigned buckets = 256; // many more than blocks: a size that is not here is seen at once
 
-    // Forgets all but what is at the places from `first` on.
-    void keep_from(unsigned first) noexcept {
-        unsigned const last = opened_;
-        forget();
-        for (unsigned at = first; at < last; ++at)
-            if (range const block = blocks_[at])
-                put(block); // there or before
+    void link(unsigned at) noexcept {
+        std::uint8_t& head = heads_[bucket_of(blocks_[at].bytes)];
+        next_[at] = head;
+        head = static_cast<std::uint8_t>(at);
+        bytes_ += blocks_[at].bytes;
     }
 
-    void forget() noexcept {
+    // Forgets all but the blocks at `places`.
+    void keep(std::uint64_t places) noexcept {
         for (std::uint8_t& head : heads_)
             head = none;
-        spare_ = none;
-        opened_ = 0;
+        spare_ = every_place & ~places;
         bytes_ = 0;
+        for (; places != 0; places &= places - 1)
+            link(lowest_bit(places));
     }
 
     // Sizes are multiples of some power of two with the low bits zero; the product's high bits depend on all.
@@ -106,11 +99,10 @@ private:
     static_assert(buckets == 1u << (64 - 56), "the shift selects a bucket");
 
     std::uint8_t heads_[buckets];
-    std::uint8_t spare_; // chain of places that were used and are free
-    unsigned opened_;    // places not used since the last drain start here
+    std::uint64_t spare_; // a bit for each place without a block
     std::size_t bytes_;
     std::uint8_t next_[Capacity];
-    alignas(16) range blocks_[Capacity]; // each in one cache line; no bytes: spare
+    alignas(16) range blocks_[Capacity]; // each in one cache line
 };
 
 } // namespace v0

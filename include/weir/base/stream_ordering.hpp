@@ -32,7 +32,7 @@ namespace reuse {
 
 /// The constants of stream_ordered. Derive and hide a member to change it.
 struct stream_ordered_tuning {
-    /// Blocks that a stream keeps, found by size, before it records an event; 1 to 254. More: fewer events (148 ns
+    /// Blocks that a stream keeps, found by size, before it records an event; 1 to 64. More: fewer events (148 ns
     /// each) on long runs of frees; each costs 17 bytes a stream.
     static constexpr unsigned recent_blocks = 64;
     /// Bytes that a stream keeps so. More: large pairs stay cheap; less: other streams see freed memory sooner.
