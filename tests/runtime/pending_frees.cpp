@@ -160,6 +160,55 @@ TEST_CASE("pending_frees: one question where no free is over, else few more than
         }
 }
 
+TEST_CASE("pending_frees: it stops where it has learnt of enough, and says whether it did") {
+    device::world const here;
+    support::scoped_stream const a, b;
+    pending_frees frees;
+    for (std::size_t i = 1; i <= 4; ++i) {
+        free_at(frees, a, i);
+        free_at(frees, b, 10 + i);
+    }
+    blocks told;
+    auto const note = [&](shared<pending_free>& each) { told.push_back(each->block.offset); };
+    std::uint64_t const before = device::calls("cudaEventQuery");
+    weir::synchronize(b);
+    CHECK(frees.poll(note, 1));
+    CHECK(told.size() == 1); // the oldest of one stream
+    CHECK((told[0] == 1 || told[0] == 11));
+    CHECK(device::calls("cudaEventQuery") - before <= 2);
+    CHECK(frees.size() == 7);
+    CHECK(frees.poll(note, 3)); // b's other three, or more
+    CHECK(told.size() >= 3);
+    weir::synchronize(a);
+    CHECK_FALSE(frees.poll(note, 100));
+    std::sort(told.begin(), told.end());
+    CHECK(told == blocks{1, 2, 3, 4, 11, 12, 13, 14});
+    CHECK_FALSE(frees.poll(note, 1));
+    CHECK(frees.empty());
+}
+
+TEST_CASE("pending_frees: a free whose other use is not over is not among those that are enough") {
+    device::world const here;
+    support::scoped_stream const a, b;
+    device::gate held;
+    pending_frees frees;
+    CHECK(held.close(b) == cudaSuccess);
+    shared<pending_free> const first = recorded(frees, a, 1);
+    first->uses.push_back(event(0));
+    first->uses[0].record(b);
+    frees.add(weir::id_of(a), first);
+    free_at(frees, a, 2);
+    weir::synchronize(a);
+    blocks told;
+    auto const note = [&](shared<pending_free>& each) { told.push_back(each->block.offset); };
+    CHECK(frees.poll(note, 1));
+    CHECK(told.empty());
+    CHECK(over(frees) == blocks{2});
+    held.open();
+    weir::synchronize(b);
+    CHECK(over(frees) == blocks{1});
+}
+
 TEST_CASE("pending_frees: records that were made at once say nothing of each other") {
     device::world const here;
     support::scoped_stream const a;

@@ -21,6 +21,7 @@
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
@@ -55,8 +56,12 @@ struct after_event {
             lock_guard<mutex> const lock(mutex_);
             range block = placement_.take(bytes, alignment);
             if (!block && !pending_.empty()) {
-                poll();
+                bool const more = poll(bytes < large_bytes ? SIZE_MAX : 1);
                 block = placement_.take(bytes, alignment);
+                if (!block && more) {
+                    poll();
+                    block = placement_.take(bytes, alignment);
+                }
             }
             if (block)
                 used_.took(block);
@@ -187,14 +192,17 @@ struct after_event {
             growing_array<event> uses;
         };
 
-        // With the lock held: gives the placement what is free by now. Throws cuda_error, std::bad_alloc.
-        void poll() {
+        // With the lock held: gives the placement what is free by now, as pending_frees::poll. Throws cuda_error,
+        // std::bad_alloc.
+        bool poll(std::size_t enough = SIZE_MAX) {
             capture_mode_guard const relaxed;
-            pending_.poll([this](shared<pending_free>& free) {
-                placement_.give(free->block);
-                if (free->passed && waiters_ == 0)
-                    recycle(free);
-            });
+            return pending_.poll(
+                [this](shared<pending_free>& free) {
+                    placement_.give(free->block);
+                    if (free->passed && waiters_ == 0)
+                        recycle(free);
+                },
+                enough);
         }
 
         // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,
@@ -291,6 +299,7 @@ struct after_event {
                 }
         }
 
+        static constexpr std::size_t large_bytes = 4 * MiB; // the oldest pending block may serve, for one question
         static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 

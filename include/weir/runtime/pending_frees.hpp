@@ -77,13 +77,18 @@ public:
         ++size_;
     }
 
-    /// Calls done(shared<pending_free>&) for each free that is over, which is here no longer when that returns. Never
-    /// blocks. Throws cuda_error, and what `done` throws; what was not told of is still here then.
+    /// Calls done(shared<pending_free>&) for each free that is over, which is here no longer when that returns. With
+    /// `enough` it asks no further once it has learnt of so many; whether that was so. Never blocks. Throws cuda_error,
+    /// and what `done` throws; what was not told of is still here then.
     template <class Done>
-    void poll(Done const& done) {
-        for (std::size_t i = lines_.size(); i-- > 0;) {
-            if (!lines_[i].frees.empty())
-                tell(lines_[i].frees, ask(lines_[i]), done);
+    bool poll(Done const& done, std::size_t enough = SIZE_MAX) {
+        bool stopped = false;
+        for (std::size_t i = lines_.size(); i-- > 0 && !stopped;) {
+            if (!lines_[i].frees.empty()) {
+                std::size_t const end = ask(lines_[i], enough);
+                stopped = end >= enough;
+                tell(lines_[i].frees, end, done);
+            }
             if (!lines_[i].frees.empty())
                 continue;
             line_of_.erase(lines_[i].stream + 1); // streams come and go
@@ -93,6 +98,7 @@ public:
             }
             lines_.pop_back();
         }
+        return stopped;
     }
 
     /// Calls visit(shared<pending_free> const&) for frees which, when they are over, say that all are.
@@ -121,8 +127,8 @@ private:
         growing_array<shared<pending_free>> frees;
     };
 
-    // Learns which of one stream's events have been reached. From the answer on none has.
-    static std::size_t ask(line const& one) {
+    // Learns which of one stream's events have been reached. From the answer on none has, or there are enough before it.
+    static std::size_t ask(line const& one, std::size_t enough) {
         growing_array<shared<pending_free>> const& frees = one.frees;
         std::uint64_t reached = 0;         // what ended before that number has been
         std::uint64_t missed = UINT64_MAX; // what began after that one has not
@@ -142,6 +148,8 @@ private:
                 first = at + 1;
             else
                 last = at;
+            if (first >= enough)
+                return first;
             at = last == frees.size() ? 2 * at + 1 : first + (last - first) / 2;
             at = at < frees.size() ? at : frees.size() - 1;
         }
