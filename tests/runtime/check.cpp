@@ -99,6 +99,22 @@ TEST_CASE("check: a failure that was reported is not found again by somebody els
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("check: an error that somebody else left on the record stays there") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+#endif
+    static_cast<void>(cudaGetLastError());
+    int value = 0;
+    cudaError_t const theirs = cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 12345);
+    REQUIRE(cudaPeekAtLastError() == theirs);
+    // As of a driver's function, which leaves nothing there.
+    CHECK_THROWS_AS(check(cudaErrorUnknown, "cudaThing"), cuda_error);
+    CHECK_FALSE(weir::succeeded(cudaErrorInvalidResourceHandle));
+    CHECK(weir::out_of_room(cudaErrorMemoryAllocation, "cudaMalloc"));
+    CHECK(cudaGetLastError() == theirs);
+    CHECK(cudaGetLastError() == cudaSuccess);
+}
+
 TEST_CASE("check: with no GPU, and with a driver that is too old, the first call says so") {
     {
         simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));

@@ -7,7 +7,7 @@
 // user can do something about, what to do. It also takes the error off CUDA's per-thread record, so that a
 // failure that we reported is not found again by somebody else's cudaGetLastError.
 //
-// invariant: 'check' returns only on success; no function here leaves an error on the record.
+// invariant: 'check' returns only on success; no function here leaves its error on the record, nor takes another off.
 // order:     a sticky error (a kernel that faulted) stays sticky: CUDA returns it from every later call.
 // cost:      one compare on success.
 // not for:   cudaErrorMemoryAllocation where a null is the answer: see 'out_of_room'.
@@ -46,10 +46,19 @@ inline char const* advice_for(cudaError_t error) noexcept {
     }
 }
 
+namespace detail {
+// Takes `error` off CUDA's per-thread record, where the call that failed with it may have left it. Another one stays:
+// somebody else's, since not every call of ours leaves something there (runtime/driver_calls.hpp).
+inline void take_off_record(cudaError_t error) noexcept {
+    if (cudaPeekAtLastError() == error)
+        static_cast<void>(cudaGetLastError());
+}
+} // namespace detail
+
 /// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. Any thread.
 inline void check(cudaError_t error, char const* call) {
     if (error != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
+        detail::take_off_record(error);
         throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice_for(error));
     }
 }
@@ -58,14 +67,14 @@ inline void check(cudaError_t error, char const* call) {
 /// on CUDA's per-thread record, where it would be taken for somebody else's. Any thread.
 inline bool succeeded(cudaError_t error) noexcept {
     if (error != cudaSuccess)
-        static_cast<void>(cudaGetLastError());
+        detail::take_off_record(error);
     return error == cudaSuccess;
 }
 
 /// True if the call found no memory, false if it succeeded; throws cuda_error for any other failure.
 inline bool out_of_room(cudaError_t error, char const* call) {
     if (error == cudaErrorMemoryAllocation) {
-        static_cast<void>(cudaGetLastError());
+        detail::take_off_record(error);
         return true;
     }
     check(error, call);

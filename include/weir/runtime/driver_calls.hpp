@@ -107,25 +107,25 @@ Function* for_stream(cudaStream_t stream, Function* function) noexcept {
 // cudaStreamGetId.
 inline cudaError_t query_id(cudaStream_t stream, unsigned long long* id) noexcept {
     return call_driver([&] { return cudaStreamGetId(stream, id); },
-                               for_stream(stream, driver().id), stream, id);
+                       for_stream(stream, driver().id), stream, id);
 }
 
 // cudaStreamIsCapturing.
 inline cudaError_t query_capture(cudaStream_t stream, cudaStreamCaptureStatus* status) noexcept {
     return call_driver([&] { return cudaStreamIsCapturing(stream, status); },
-                               for_stream(stream, driver().is_capturing), stream, status);
+                       for_stream(stream, driver().is_capturing), stream, status);
 }
 
 // cudaThreadExchangeStreamCaptureMode.
 inline cudaError_t exchange_capture_mode(cudaStreamCaptureMode* mode) noexcept {
     return call_driver([&] { return cudaThreadExchangeStreamCaptureMode(mode); },
-                               driver().exchange_mode, mode);
+                       driver().exchange_mode, mode);
 }
 
 // cudaEventRecord.
 inline cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) noexcept {
     return call_driver([&] { return cudaEventRecord(event, stream); },
-                               for_stream(stream, driver().record), event, stream);
+                       for_stream(stream, driver().record), event, stream);
 }
 
 // cudaEventQuery.
@@ -136,7 +136,7 @@ inline cudaError_t query_event(cudaEvent_t event) noexcept {
 // cudaStreamWaitEvent.
 inline cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event) noexcept {
     return call_driver([&] { return cudaStreamWaitEvent(stream, event, 0); },
-                               for_stream(stream, driver().wait), stream, event, 0u);
+                       for_stream(stream, driver().wait), stream, event, 0u);
 }
 
 // cudaMallocFromPoolAsync.
@@ -158,7 +158,7 @@ inline cudaError_t allocate_async(void** block, std::size_t bytes, cudaMemPool_t
 inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
     unsigned long long const address = reinterpret_cast<std::uintptr_t>(block);
     return call_driver([&] { return cudaFreeAsync(block, stream); },
-                               for_stream(stream, driver().free), address, stream);
+                       for_stream(stream, driver().free), address, stream);
 }
 
 } // namespace detail
