@@ -34,6 +34,7 @@ from programs import libraries
 from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_flags, run, turn
 
 HERE = pathlib.Path(__file__).resolve().parent
+KINDS = {"ndebug": "NDEBUG", "ptds": "CUDA_API_PER_THREAD_DEFAULT_STREAM"}  # as in tests/CMakeLists.txt
 EDIT = re.compile(r"^edit:\s*(\S+)\n<<<<\n(.*?)\n?====\n(.*?)\n?>>>>$", re.M | re.S)
 TIME_LIMIT = 120  # seconds for a test program that would end in a few
 
@@ -92,8 +93,8 @@ def judge(path):
         if not source.exists():
             return name, f"tests/{test} does not exist"
         objects.append(place / (test.replace("/", "-") + ".o"))
-        ndebug = ["-DNDEBUG"] if ".ndebug." in test else []
-        done = run([*ccache(), "g++", "-std=c++17", "-O0", "-x", "c++", *defines, *ndebug, *include_flags(place / "include", ROOT / "tests"),
+        kind = [f"-D{macro}" for mark, macro in KINDS.items() if f".{mark}." in test]
+        done = run([*ccache(), "g++", "-std=c++17", "-O0", "-x", "c++", *defines, *kind, *include_flags(place / "include", ROOT / "tests"),
                     "-c", source, "-o", objects[-1]], timeout=300)
         if done.code != 0:
             return name, f"does not compile:\n{head(done.output)}"
