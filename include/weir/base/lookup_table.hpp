@@ -74,7 +74,7 @@ private:
     };
 
     template <class Table>
-    static auto& place_of(Table& in, std::uint64_t key) noexcept {
+    [[gnu::always_inline]] static auto& place_of(Table& in, std::uint64_t key) noexcept {
         std::size_t at = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & in.mask;
         for (;; at = (at + 1) & in.mask) {
             std::uint64_t const here = in.slots[at].key.load(std::memory_order_acquire);
