@@ -147,6 +147,29 @@ TEST_CASE("after_event: events are made once and used again") {
     }
 }
 
+TEST_CASE("after_event: only frees with an event are kept for later ones") {
+    world const here(device::config{}.eager());
+    stream a;
+    staging pool;
+    for (int i = 0; i < 300; ++i) { // the host's, which wait for a second use
+        void* const p = pool.allocate(on_host, 4 * KiB);
+        pool->used_on(p, a);
+        pool.deallocate(on_host, p, 4 * KiB);
+    }
+    pool->settle();
+    for (bool first : {true, false}) {
+        std::uint64_t const before = device::calls("cudaEventCreateWithFlags");
+        void* blocks[8];
+        for (void*& each : blocks)
+            each = pool.write(a, 4 * KiB);
+        for (void* each : blocks)
+            pool.deallocate(a, each, 4 * KiB);
+        pool->settle();
+        CHECK(device::calls("cudaEventCreateWithFlags") - before == (first ? 8 : 0));
+    }
+    check_all_returns(pool);
+}
+
 TEST_CASE("after_event: long runs of frees do not pile up") {
     world const here(device::config{}.eager());
     stream a;
