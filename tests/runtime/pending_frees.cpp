@@ -187,6 +187,20 @@ TEST_CASE("pending_frees: it stops where it has learnt of enough, and says wheth
     CHECK(frees.empty());
 }
 
+TEST_CASE("pending_frees: where nothing is over, there is no more to ask for") {
+    device::world const here;
+    support::scoped_stream const a;
+    device::gate held;
+    pending_frees frees;
+    CHECK(held.close(a) == cudaSuccess);
+    for (std::size_t i = 1; i <= 3; ++i)
+        free_at(frees, a, i);
+    std::uint64_t const before = device::calls("cudaEventQuery");
+    CHECK_FALSE(frees.poll([](shared<pending_free>&) {}, 1));
+    CHECK(device::calls("cudaEventQuery") - before == 1);
+    held.open();
+}
+
 TEST_CASE("pending_frees: a free whose other use is not over is not among those that are enough") {
     device::world const here;
     support::scoped_stream const a, b;

@@ -86,7 +86,7 @@ public:
         for (std::size_t i = lines_.size(); i-- > 0 && !stopped;) {
             if (!lines_[i].frees.empty()) {
                 std::size_t const end = ask(lines_[i], enough);
-                stopped = end >= enough;
+                stopped = end >= enough && lines_[i].frees[enough - 1]->over;
                 tell(lines_[i].frees, end, done);
             }
             if (!lines_[i].frees.empty())
