@@ -78,7 +78,7 @@ def main():
                 continue
             source = text[number - 1] if number <= len(text) else ""
             for entry in entries:
-                if entry[0] == header and (entry[1] == "*" or entry[1] in source):
+                if entry[0] in (header, "any") and (entry[1] == "*" or entry[1] in source):
                     entry[3] += 1
                     excluded += 1
                     break
