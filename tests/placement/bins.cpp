@@ -42,7 +42,7 @@ TEST_CASE("bins: every alignment is kept by every class, in every block of a sla
         }
 }
 
-TEST_CASE("bins: a slab is used up before the next is cut, then comes the one that last had a block back") {
+TEST_CASE("bins: a slab is used up before the next is cut, then comes the one whose first block came back last") {
     bins p;
     p.add({0, 1 * MiB});
     std::vector<range> blocks;
@@ -55,10 +55,12 @@ TEST_CASE("bins: a slab is used up before the next is cut, then comes the one th
     // 30 free in the first, 10 in the second, 20 in the third; one more empties none.
     for (std::size_t n = 0; n < 30; ++n)
         p.give(blocks[n]);
-    for (std::size_t n = 0; n < 10; ++n)
+    for (std::size_t n = 0; n < 9; ++n)
         p.give(blocks[64 + n]);
-    for (std::size_t n = 0; n < 20; ++n)
+    for (std::size_t n = 0; n < 19; ++n)
         p.give(blocks[128 + n]);
+    p.give(blocks[64 + 9]);
+    p.give(blocks[128 + 19]);
     std::vector<std::size_t> order;
     for (int n = 0; n < 60; ++n)
         order.push_back(slab_of(p.take(256, 1)));
@@ -67,6 +69,33 @@ TEST_CASE("bins: a slab is used up before the next is cut, then comes the one th
           std::vector<std::size_t>(order.begin() + 30, order.begin() + 50));
     CHECK(std::vector<std::size_t>(10, slab_of(blocks[64])) ==
           std::vector<std::size_t>(order.begin() + 50, order.end()));
+}
+
+TEST_CASE("bins: a whole slab is behind one in pieces, whichever comes to be first") {
+    for (bool const became_whole : {true, false}) {
+        CAPTURE(became_whole);
+        bins p;
+        p.add({0, 1 * MiB});
+        std::vector<range> blocks;
+        for (int n = 0; n < 192; ++n)
+            blocks.push_back(p.take(256, 1)); // three slabs of 64, used up
+        auto const give = [&](std::size_t first, std::size_t last) {
+            for (; first != last; ++first)
+                p.give(blocks[first]);
+        };
+        if (became_whole) { // the first one does, while another has a free block
+            give(0, 1);
+            give(64, 65);
+            give(1, 64);
+            CHECK(p.take(256, 1) == blocks[64]);
+        } else { // one does that comes to be first when the one before it is used up
+            give(0, 1);
+            give(128, 129);
+            give(64, 128);
+            CHECK(p.take(256, 1) == blocks[0]);
+            CHECK(p.take(256, 1) == blocks[128]);
+        }
+    }
 }
 
 TEST_CASE("bins: a class keeps one whole slab, and uses it after slabs in pieces") {

@@ -21,6 +21,8 @@ static_assert(by_size::granularity == 256);
 static_assert(by_size::rounded(1, 1) == 256 && by_size::rounded(64 * KiB, 64 * KiB) == 64 * KiB);
 static_assert(by_size::rounded(64 * KiB + 1, 1) == 64 * KiB + 512 && by_size::rounded(1, 128 * KiB) == 64 * KiB + 512);
 static_assert(by_size::rounded(0, 1) == 0 && by_size::rounded(0, 128 * KiB) == 0 && by_size::rounded(SIZE_MAX, 1) == 0);
+using uneven = weir::placement::by_size<1 * KiB, weir::placement::bins<16>, weir::placement::best_fit<4096>>;
+static_assert(uneven::granularity == 16 && uneven::rounded(1 * KiB, 1) == 1 * KiB && uneven::rounded(1 * KiB + 1, 1) == 4096);
 static_assert(by_size::needs(1, 1, 2 * MiB) == 16 * KiB && by_size::needs(64 * KiB, 1, 2 * MiB) == 1 * MiB);
 static_assert(by_size::needs(1 * MiB, 256, 2 * MiB) == 1 * MiB && by_size::needs(1, 1, 512) == 32 * KiB - 512);
 
@@ -34,6 +36,22 @@ TEST_CASE("by_size: the route shows in the rounded size") {
             else if (bytes > 64 * KiB)
                 CHECK(by_size::rounded(bytes, alignment) == weir::placement::best_fit<>::rounded(bytes, alignment));
         }
+}
+
+TEST_CASE("by_size: stands in the large slot of another") {
+    weir::placement::by_size<4 * KiB, weir::placement::bins<16>,
+                             weir::placement::by_size<64 * KiB, weir::placement::bins<4096>, weir::placement::best_fit<4096>>>
+        p;
+    p.add({0, 1 * MiB});
+    std::vector<range> blocks;
+    for (std::size_t const bytes : {std::size_t{16}, 4 * KiB, 4 * KiB + 1, 64 * KiB, 64 * KiB + 1}) {
+        CHECK(p.rounded(bytes, 1) == (bytes <= 4 * KiB ? bytes : weir::align_up(bytes, 4096)));
+        blocks.push_back(p.take(bytes, 1));
+        CHECK(blocks.back().bytes == p.rounded(bytes, 1));
+    }
+    for (range const& each : blocks)
+        p.give(each);
+    CHECK(p.remove({0, 1 * MiB}));
 }
 
 TEST_CASE("by_size: small blocks share a slab, large ones are split off") {

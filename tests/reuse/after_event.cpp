@@ -205,6 +205,29 @@ TEST_CASE("after_event: work that is slow is not asked about again and again") {
     check_all_returns(pool);
 }
 
+TEST_CASE("after_event: from 4 MiB on a block takes one question where the oldest free serves it") {
+    for (std::size_t const bytes : {4 * MiB, 4 * MiB - 4 * KiB}) {
+        world const here(device::config{}.eager());
+        stream a;
+        on_device pool;
+        pool.deallocate(a, pool.write(a, 32 * MiB), 32 * MiB); // one chunk
+        pool->settle();
+        void* blocks[8];
+        for (void*& each : blocks)
+            each = pool.write(a, bytes);
+        for (void* each : blocks)
+            pool.deallocate(a, each, bytes);
+        void* const rest = pool.try_allocate(a, 32 * MiB - 8 * bytes);
+        tally const calls;
+        void* const one = pool.allocate(a, bytes);
+        CHECK((calls.queries() == 1) == (bytes == 4 * MiB));
+        pool.deallocate(a, one, bytes);
+        if (rest)
+            pool.deallocate(a, rest, 32 * MiB - 8 * bytes);
+        check_all_returns(pool);
+    }
+}
+
 TEST_CASE("after_event: a large block that the oldest free serves takes one question, another as many as it needs") {
     world const here(device::config{}.eager());
     stream a, b;

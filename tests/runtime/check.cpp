@@ -98,7 +98,6 @@ TEST_CASE("check: a failure that was reported is not found again by somebody els
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
-#ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("check: an error that somebody else left on the record stays there") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
@@ -115,6 +114,7 @@ TEST_CASE("check: an error that somebody else left on the record stays there") {
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 
+#ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("check: with no GPU, and with a driver that is too old, the first call says so") {
     {
         simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));

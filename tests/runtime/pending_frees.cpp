@@ -160,7 +160,7 @@ TEST_CASE("pending_frees: one question where no free is over, else few more than
         }
 }
 
-TEST_CASE("pending_frees: it stops where it has learnt of enough, and says whether it did") {
+TEST_CASE("pending_frees: asked for one it stops at the oldest of a stream that has passed it, and says so") {
     device::world const here;
     support::scoped_stream const a, b;
     pending_frees frees;
@@ -170,38 +170,47 @@ TEST_CASE("pending_frees: it stops where it has learnt of enough, and says wheth
     }
     blocks told;
     auto const note = [&](shared<pending_free>& each) { told.push_back(each->block.offset); };
-    std::uint64_t const before = device::calls("cudaEventQuery");
-    weir::synchronize(b);
-    CHECK(frees.poll(note, 1));
-    CHECK(told.size() == 1); // the oldest of one stream
-    CHECK((told[0] == 1 || told[0] == 11));
-    CHECK(device::calls("cudaEventQuery") - before <= 2);
-    CHECK(frees.size() == 7);
-    CHECK(frees.poll(note, 3)); // b's other three, or more
-    CHECK(told.size() >= 3);
-    weir::synchronize(a);
-    CHECK_FALSE(frees.poll(note, 100));
-    std::sort(told.begin(), told.end());
-    CHECK(told == blocks{1, 2, 3, 4, 11, 12, 13, 14});
-    CHECK_FALSE(frees.poll(note, 1));
+    for (std::size_t oldest : {11u, 1u}) { // the newest stream's, then the other's
+        weir::synchronize(oldest == 11 ? b : a);
+        for (std::size_t i = 0; i < 4; ++i) {
+            told.clear();
+            std::uint64_t const before = device::calls("cudaEventQuery");
+            CHECK(frees.poll(note, true));
+            CHECK(told == blocks{oldest + i});
+            CHECK(device::calls("cudaEventQuery") - before == 1);
+        }
+    }
+    CHECK_FALSE(frees.poll(note, true));
     CHECK(frees.empty());
 }
 
-TEST_CASE("pending_frees: where nothing is over, there is no more to ask for") {
+TEST_CASE("pending_frees: asked for one, another stream's is found where the newest has passed none") {
     device::world const here;
-    support::scoped_stream const a;
+    support::scoped_stream const a, b;
     device::gate held;
     pending_frees frees;
-    CHECK(held.close(a) == cudaSuccess);
-    for (std::size_t i = 1; i <= 3; ++i)
-        free_at(frees, a, i);
+    free_at(frees, a, 1);
+    free_at(frees, a, 2);
+    CHECK(held.close(b) == cudaSuccess);
+    for (std::size_t i = 11; i <= 13; ++i)
+        free_at(frees, b, i);
+    weir::synchronize(a);
+    blocks told;
+    auto const note = [&](shared<pending_free>& each) { told.push_back(each->block.offset); };
     std::uint64_t const before = device::calls("cudaEventQuery");
-    CHECK_FALSE(frees.poll([](shared<pending_free>&) {}, 1));
-    CHECK(device::calls("cudaEventQuery") - before == 1);
+    CHECK(frees.poll(note, true));
+    CHECK(told == blocks{1});
+    CHECK(device::calls("cudaEventQuery") - before == 2);
+    CHECK(frees.poll(note, true));
+    CHECK_FALSE(frees.poll(note, true)); // one question says that of b
+    CHECK(told == blocks{1, 2});
+    CHECK(device::calls("cudaEventQuery") - before == 5);
     held.open();
+    weir::synchronize(b);
+    CHECK(over(frees) == blocks{11, 12, 13});
 }
 
-TEST_CASE("pending_frees: a free whose other use is not over is not among those that are enough") {
+TEST_CASE("pending_frees: the oldest whose other use is not over is learnt of and not told of") {
     device::world const here;
     support::scoped_stream const a, b;
     device::gate held;
@@ -215,7 +224,7 @@ TEST_CASE("pending_frees: a free whose other use is not over is not among those 
     weir::synchronize(a);
     blocks told;
     auto const note = [&](shared<pending_free>& each) { told.push_back(each->block.offset); };
-    CHECK(frees.poll(note, 1));
+    CHECK(frees.poll(note, true)); // so there may be more
     CHECK(told.empty());
     CHECK(over(frees) == blocks{2});
     held.open();

@@ -11,8 +11,8 @@
 // back in one place, the slab is whole again: a class keeps one such slab, others become raw bytes that any
 // class may cut or that 'surrender' hands to whoever feeds this part.
 //
-// Blocks come from one slab until it is used up, then from the one that last had a block back. To look for the fullest
-// would cost a fifth of a call and leave no more slabs in use, on traces and where live blocks shrink to a tenth.
+// Blocks come from one slab until it is used up, then from the one that was used up itself and had its first block back
+// last. Looking for the fullest would leave as many slabs in use, on traces and where live blocks shrink to a tenth.
 //
 // invariant: a record has a bit for each block that is free here and nothing else. Records with bits are in their
 //            class's list, those without sleep. A class has at most one whole slab.

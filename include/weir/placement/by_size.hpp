@@ -98,8 +98,13 @@ public:
         if (alignment > granularity)
             return is_small(bytes, alignment) ? Small::rounded(bytes, alignment)
                                               : Large::rounded(enlarged(bytes), alignment);
+        return align_up(bytes, grain(bytes));
+    }
+
+    /// The power of two of which rounded(bytes, granularity) is the next multiple.
+    static constexpr std::size_t grain(std::size_t bytes) noexcept {
         // Which part serves is as good as random, and a wrong guess costs as much as all of this.
-        return align_up(bytes, choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes)));
+        return choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes));
     }
 
     /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.

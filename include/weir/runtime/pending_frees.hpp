@@ -78,15 +78,15 @@ public:
     }
 
     /// Calls done(shared<pending_free>&) for each free that is over, which is here no longer when that returns. With
-    /// `enough` it asks no further once it has learnt of so many; whether that was so. Never blocks. Throws cuda_error,
-    /// and what `done` throws; what was not told of is still here then.
+    /// `one` it asks no further once a stream has passed its oldest; whether it stopped for that. Never blocks. Throws
+    /// cuda_error, and what `done` throws; what was not told of is still here then.
     template <class Done>
-    bool poll(Done const& done, std::size_t enough = SIZE_MAX) {
+    bool poll(Done const& done, bool one = false) {
         bool stopped = false;
         for (std::size_t i = lines_.size(); i-- > 0 && !stopped;) {
             if (!lines_[i].frees.empty()) {
-                std::size_t const end = ask(lines_[i], enough);
-                stopped = end >= enough && lines_[i].frees[enough - 1]->over;
+                std::size_t const end = ask(lines_[i], one);
+                stopped = one && lines_[i].frees[0]->over;
                 tell(lines_[i].frees, end, done);
             }
             if (!lines_[i].frees.empty())
@@ -127,9 +127,10 @@ private:
         growing_array<shared<pending_free>> frees;
     };
 
-    // Learns which of one stream's events have been reached. From the answer on none has, or there are enough before it.
-    static std::size_t ask(line const& one, std::size_t enough) {
-        growing_array<shared<pending_free>> const& frees = one.frees;
+    // Learns which of one stream's events have been reached, or where that is enough whether the oldest has. From the answer
+    // on none has, or nothing is known.
+    static std::size_t ask(line const& own, bool oldest_is_enough) {
+        growing_array<shared<pending_free>> const& frees = own.frees;
         std::uint64_t reached = 0;         // what ended before that number has been
         std::uint64_t missed = UINT64_MAX; // what began after that one has not
         auto const look = [&](pending_free& each) {
@@ -148,13 +149,13 @@ private:
                 first = at + 1;
             else
                 last = at;
-            if (first >= enough)
+            if (oldest_is_enough && first != 0)
                 return first;
             at = last == frees.size() ? 2 * at + 1 : first + (last - first) / 2;
             at = at < frees.size() ? at : frees.size() - 1;
         }
         std::size_t end = 0; // asks about what was recorded at the same time, and names the rest
-        for (; end < frees.size() && (missed == UINT64_MAX || frees[end]->ended <= missed + one.longest); ++end)
+        for (; end < frees.size() && (missed == UINT64_MAX || frees[end]->ended <= missed + own.longest); ++end)
             if (end != last)
                 look(*frees[end]);
         return end;
