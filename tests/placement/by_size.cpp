@@ -38,22 +38,6 @@ TEST_CASE("by_size: the route shows in the rounded size") {
         }
 }
 
-TEST_CASE("by_size: stands in the large slot of another") {
-    weir::placement::by_size<4 * KiB, weir::placement::bins<16>,
-                             weir::placement::by_size<64 * KiB, weir::placement::bins<4096>, weir::placement::best_fit<4096>>>
-        p;
-    p.add({0, 16 * MiB});
-    std::vector<range> blocks;
-    for (std::size_t const bytes : {std::size_t{16}, 4 * KiB, 4 * KiB + 1, 64 * KiB, 64 * KiB + 1}) {
-        CHECK(p.rounded(bytes, 1) == (bytes <= 4 * KiB ? bytes : weir::align_up(bytes, 4096)));
-        blocks.push_back(p.take(bytes, 1));
-        REQUIRE(blocks.back().bytes == p.rounded(bytes, 1));
-    }
-    for (range const& each : blocks)
-        p.give(each);
-    CHECK(p.remove({0, 16 * MiB}));
-}
-
 TEST_CASE("by_size: small blocks share a slab, large ones are split off") {
     by_size p;
     p.add({0, 4 * MiB});

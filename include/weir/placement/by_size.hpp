@@ -15,7 +15,7 @@
 //            the large part, so fences and joins are its business alone.
 // order: none; an object belongs to one lock.
 // cost: one comparison, then the part's own.
-// not for: a small part that is not fed by slabs.
+// not for: a small part that is not fed by slabs; a large one that is a by_size, since slabs come back in pieces.
 
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
@@ -98,13 +98,8 @@ public:
         if (alignment > granularity)
             return is_small(bytes, alignment) ? Small::rounded(bytes, alignment)
                                               : Large::rounded(enlarged(bytes), alignment);
-        return align_up(bytes, grain(bytes));
-    }
-
-    /// The power of two of which rounded(bytes, granularity) is the next multiple.
-    static constexpr std::size_t grain(std::size_t bytes) noexcept {
         // Which part serves is as good as random, and a wrong guess costs as much as all of this.
-        return choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes));
+        return align_up(bytes, choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes)));
     }
 
     /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
