@@ -276,7 +276,8 @@ void note_fruitless_query(world_state& world) {
 
 bool wait_until(world_state& world, stream_record& stream, std::uint64_t number, char const* who) {
     thread_state& thread = this_thread(world);
-    while (stream.done < number) {
+    // As for a mutex (turnstile.cpp): all may seem to wait where one has been let go since it looked.
+    for (unsigned in_vain = 0; stream.done < number;) {
         stream_record* next = nullptr;
         if (world.settings.mode == schedule::random || world.settings.mode == schedule::exhaustive) {
             auto const all = ready_streams(world);
@@ -295,7 +296,7 @@ bool wait_until(world_state& world, stream_record& stream, std::uint64_t number,
         bool const stepped = step_aside(stuck);
         lock->lock();
         thread.lock = lock;
-        if ((stepped && !stuck) || stream.done >= number) // another thread may have run it just now
+        if ((stepped && (!stuck || ++in_vain < 1000)) || stream.done >= number) // another thread may have run it just now
             continue;
         if (!stepped) {
             std::uint64_t const seen = stream.done;
