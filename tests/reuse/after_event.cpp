@@ -205,52 +205,6 @@ TEST_CASE("after_event: work that is slow is not asked about again and again") {
     check_all_returns(pool);
 }
 
-TEST_CASE("after_event: from 4 MiB on a block takes one question where the oldest free serves it") {
-    for (std::size_t const bytes : {4 * MiB, 4 * MiB - 4 * KiB}) {
-        world const here(device::config{}.eager());
-        stream a;
-        on_device pool;
-        pool.deallocate(a, pool.write(a, 32 * MiB), 32 * MiB); // one chunk
-        pool->settle();
-        void* blocks[8];
-        for (void*& each : blocks)
-            each = pool.write(a, bytes);
-        for (void* each : blocks)
-            pool.deallocate(a, each, bytes);
-        void* const rest = pool.try_allocate(a, 32 * MiB - 8 * bytes);
-        tally const calls;
-        void* const one = pool.allocate(a, bytes);
-        CHECK((calls.queries() == 1) == (bytes == 4 * MiB));
-        pool.deallocate(a, one, bytes);
-        if (rest)
-            pool.deallocate(a, rest, 32 * MiB - 8 * bytes);
-        check_all_returns(pool);
-    }
-}
-
-TEST_CASE("after_event: a large block that the oldest free serves takes one question, another as many as it needs") {
-    world const here(device::config{}.eager());
-    stream a, b;
-    on_device pool;
-    pool.deallocate(a, pool.write(a, 64 * MiB), 64 * MiB); // one chunk
-    pool->settle();
-    void* blocks[8];
-    for (void*& each : blocks)
-        each = pool.write(a, 8 * MiB);
-    REQUIRE(pool->reserved_bytes() == 64 * MiB);
-    for (void* each : blocks)
-        pool.deallocate(a, each, 8 * MiB);
-    tally const calls;
-    void* const one = pool.allocate(b, 8 * MiB);
-    CHECK(calls.queries() == 1);
-    void* const rest = pool.allocate(b, 56 * MiB); // all the others, joined
-    CHECK(calls.queries() <= 8);
-    CHECK(pool->reserved_bytes() == 64 * MiB);
-    pool.deallocate(b, one, 8 * MiB);
-    pool.deallocate(b, rest, 56 * MiB);
-    check_all_returns(pool);
-}
-
 TEST_CASE("after_event: what the host frees is kept from everybody while a stream uses it") {
     for (long failing = -1; failing < 4; ++failing) { // allocations of the host that work, before one that does not
         CAPTURE(failing);

@@ -11,7 +11,7 @@
 // invariant: what the placement holds is in nobody's use; a pending block has at least one event.
 // order:     an allocation on any stream, or on the host, comes after every use of its bytes.
 // cost:      an event a free, and a lock three times; a miss asks about one free of each stream, or a few more
-//            (runtime/pending_frees.hpp), that of a large block about the oldest free of one stream first.
+//            (runtime/pending_frees.hpp).
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
@@ -21,7 +21,6 @@
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
-#include <weir/base/size.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
@@ -56,12 +55,8 @@ struct after_event {
             lock_guard<mutex> const lock(mutex_);
             range block = placement_.take(bytes, alignment);
             if (!block && !pending_.empty()) {
-                bool const more = poll(bytes >= large_bytes);
+                poll();
                 block = placement_.take(bytes, alignment);
-                if (!block && more) {
-                    poll();
-                    block = placement_.take(bytes, alignment);
-                }
             }
             if (block)
                 used_.took(block);
@@ -192,17 +187,14 @@ struct after_event {
             growing_array<event> uses;
         };
 
-        // With the lock held: gives the placement what is free by now, as pending_frees::poll. Throws cuda_error,
-        // std::bad_alloc.
-        bool poll(bool one = false) {
+        // With the lock held: gives the placement what is free by now. Throws cuda_error, std::bad_alloc.
+        void poll() {
             capture_mode_guard const relaxed;
-            return pending_.poll(
-                [this](shared<pending_free>& free) {
-                    placement_.give(free->block);
-                    if (free->passed && waiters_ == 0)
-                        recycle(free);
-                },
-                one);
+            pending_.poll([this](shared<pending_free>& free) {
+                placement_.give(free->block);
+                if (free->passed && waiters_ == 0)
+                    recycle(free);
+            });
         }
 
         // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,
@@ -299,7 +291,6 @@ struct after_event {
                 }
         }
 
-        static constexpr std::size_t large_bytes = 4 * MiB; // the oldest pending block may serve, for one question
         static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 

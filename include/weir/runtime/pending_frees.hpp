@@ -77,18 +77,13 @@ public:
         ++size_;
     }
 
-    /// Calls done(shared<pending_free>&) for each free that is over, which is here no longer when that returns. With
-    /// `one` it asks no further once a stream has passed its oldest; whether it stopped for that. Never blocks. Throws
-    /// cuda_error, and what `done` throws; what was not told of is still here then.
+    /// Calls done(shared<pending_free>&) for each free that is over, which is here no longer when that returns. Never
+    /// blocks. Throws cuda_error, and what `done` throws; what was not told of is still here then.
     template <class Done>
-    bool poll(Done const& done, bool one = false) {
-        bool stopped = false;
-        for (std::size_t i = lines_.size(); i-- > 0 && !stopped;) {
-            if (!lines_[i].frees.empty()) {
-                std::size_t const end = ask(lines_[i], one);
-                stopped = one && lines_[i].frees[0]->over;
-                tell(lines_[i].frees, end, done);
-            }
+    void poll(Done const& done) {
+        for (std::size_t i = lines_.size(); i-- > 0;) {
+            if (!lines_[i].frees.empty())
+                tell(lines_[i].frees, ask(lines_[i]), done);
             if (!lines_[i].frees.empty())
                 continue;
             line_of_.erase(lines_[i].stream + 1); // streams come and go
@@ -98,7 +93,6 @@ public:
             }
             lines_.pop_back();
         }
-        return stopped;
     }
 
     /// Calls visit(shared<pending_free> const&) for frees which, when they are over, say that all are.
@@ -127,10 +121,9 @@ private:
         growing_array<shared<pending_free>> frees;
     };
 
-    // Learns which of one stream's events have been reached, or where that is enough whether the oldest has. From the answer
-    // on none has, or nothing is known.
-    static std::size_t ask(line const& own, bool oldest_is_enough) {
-        growing_array<shared<pending_free>> const& frees = own.frees;
+    // Learns which of one stream's events have been reached. From the answer on none has.
+    static std::size_t ask(line const& one) {
+        growing_array<shared<pending_free>> const& frees = one.frees;
         std::uint64_t reached = 0;         // what ended before that number has been
         std::uint64_t missed = UINT64_MAX; // what began after that one has not
         auto const look = [&](pending_free& each) {
@@ -149,13 +142,11 @@ private:
                 first = at + 1;
             else
                 last = at;
-            if (oldest_is_enough && first != 0)
-                return first;
             at = last == frees.size() ? 2 * at + 1 : first + (last - first) / 2;
             at = at < frees.size() ? at : frees.size() - 1;
         }
         std::size_t end = 0; // asks about what was recorded at the same time, and names the rest
-        for (; end < frees.size() && (missed == UINT64_MAX || frees[end]->ended <= missed + own.longest); ++end)
+        for (; end < frees.size() && (missed == UINT64_MAX || frees[end]->ended <= missed + one.longest); ++end)
             if (end != last)
                 look(*frees[end]);
         return end;
