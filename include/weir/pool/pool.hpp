@@ -93,11 +93,11 @@ public:
     }
 
     /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and when there is
-    /// no room. For work enqueued on `stream` from now on. Makes no driver call unless the pool must grow. Blocks on the
-    /// device only where it grows and a chunk goes back for it to an upstream that waits (cudaFree does, mapped memory
-    /// does not); at the limit; and where streams that are gone left too much behind (stream_ordered_tuning). Throws usage_error (alignment; a stream of another device
-    /// or, where identity is checked, one that is being captured), cuda_error, and std::bad_alloc when the host has no
-    /// memory for the bookkeeping; the pool is then as it was.
+    /// no room. For work enqueued on `stream` from now on. Asks the driver for memory only where the pool must grow. Blocks on
+    /// the device only where it grows and a chunk goes back for it to an upstream that waits (cudaFree does, mapped memory
+    /// does not); at the limit; and where streams that are gone left too much behind (stream_ordered_tuning). Throws
+    /// usage_error (alignment; a stream of another device or, where identity is checked, one that is being captured),
+    /// cuda_error, and std::bad_alloc when the host has no memory for the bookkeeping; the pool is then as it was.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
