@@ -17,6 +17,12 @@
 namespace weir {
 inline namespace v0 {
 
+using std::memory_order;
+using std::memory_order_acq_rel;
+using std::memory_order_acquire;
+using std::memory_order_relaxed;
+using std::memory_order_release;
+
 template <class T>
 class atomic {
 public:
@@ -25,32 +31,28 @@ public:
     atomic& operator=(atomic const&) = delete;
     ~atomic() { life_ = dead; }
 
-    T load(std::memory_order) const noexcept {
+    T load(memory_order) const noexcept {
         before("load");
         interleavings::inside::saw(this, bits(value_));
         return value_;
     }
-    void store(T value, std::memory_order) noexcept {
+    void store(T value, memory_order) noexcept {
         before("store");
         change(value);
     }
-    T exchange(T value, std::memory_order) noexcept {
+    T exchange(T value, memory_order) noexcept {
         before("exchange");
         return change(value);
     }
-    T fetch_add(T value, std::memory_order) noexcept {
+    T fetch_add(T value, memory_order) noexcept {
         before("add");
         return change(static_cast<T>(value_ + value));
     }
-    T fetch_sub(T value, std::memory_order) noexcept {
+    T fetch_sub(T value, memory_order) noexcept {
         before("subtract");
         return change(static_cast<T>(value_ - value));
     }
-    bool compare_exchange_strong(T& expected, T desired, std::memory_order) noexcept {
-        before("compare and exchange");
-        return compare(expected, desired);
-    }
-    bool compare_exchange_weak(T& expected, T desired, std::memory_order) noexcept {
+    bool compare_exchange_weak(T& expected, T desired, memory_order) noexcept {
         before("compare and exchange");
         return !interleavings::inside::fails_spuriously() && compare(expected, desired);
     }

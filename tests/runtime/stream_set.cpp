@@ -88,7 +88,7 @@ TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
     CHECK(fresh.live_bytes() == 0);
     CHECK(fresh.live_blocks() == 0);
     CHECK(fresh.ordinal() == weir::any_device);
-    CHECK(fresh.key.load() == 0);
+    CHECK(fresh.key.load(weir::memory_order_acquire) == 0);
 }
 
 TEST_CASE("stream_set: knows the stream that it was named for") {
@@ -97,7 +97,7 @@ TEST_CASE("stream_set: knows the stream that it was named for") {
         CHECK(here.own.is_of(weir::id_of(here.s)));
         CHECK_FALSE(here.own.is_of(weir::id_of(here.other)));
         CHECK(here.own.ordinal() == 0);
-        CHECK(here.own.key.load() == weir::key_of(here.s));
+        CHECK(here.own.key.load(weir::memory_order_acquire) == weir::key_of(here.s));
         CHECK(here.own.offered_bytes() == 1 * MiB);
         CHECK(here.own.reached());
     });

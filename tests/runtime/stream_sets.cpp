@@ -115,7 +115,7 @@ TEST_CASE("stream_sets: a handle that bears another stream gets another set, and
             checked::set* const fresh = here.at(second);
             CHECK(fresh != old);
             CHECK(here.at(second, false) == fresh);
-            CHECK(old->key.load() == 0); // retired
+            CHECK(old->key.load(weir::memory_order_acquire) == 0); // retired
             CHECK(old->offered_bytes() == 1 * MiB);
         }
         check(cudaStreamDestroy(second), "cudaStreamDestroy");

@@ -7,17 +7,20 @@
 // here and from base/mutex.hpp, so that a test can stand in the system's place and say at each meeting which thread
 // goes on: tests/interleavings names a header of its own as WEIR_ATOMIC_HEADER, and tries every order.
 //
-// invariant: without that macro 'atomic' is std::atomic, and nothing stands between.
-// order:     std::atomic's.
-// cost:      none.
+// 'atomic' has those members of std::atomic that weir needs, over the compiler's builtins, as libstdc++'s and libc++'s
+// are. <atomic> itself is an eighth of what all of weir costs a file that includes it, compiled by nvcc.
+//
+// invariant: an atomic is as large as its value and lock-free. Without the macro nothing stands between.
+// order:     std::atomic's; each call names its own.
+// cost:      std::atomic's.
 // not for:   users: a program defines the macro in all of its files alike, or in none.
 
 #ifdef WEIR_ATOMIC_HEADER
-#include WEIR_ATOMIC_HEADER // defines weir::atomic, weir::mutex and weir::spin
+#include WEIR_ATOMIC_HEADER // defines weir::atomic, weir::memory_order, weir::mutex and weir::spin
 #else
 
-#include <atomic>
 #ifdef _WIN32
+#include <atomic>
 #include <thread>
 #else
 #include <sched.h> // a tenth of the compile time of <thread>
@@ -26,8 +29,48 @@
 namespace weir {
 inline namespace v0 {
 
+#ifdef _WIN32
 template <class T>
 using atomic = std::atomic<T>;
+using memory_order;
+using memory_order_acq_rel;
+using memory_order_acquire;
+using memory_order_relaxed;
+using memory_order_release;
+#else
+enum memory_order : int {
+    memory_order_relaxed = __ATOMIC_RELAXED,
+    memory_order_acquire = __ATOMIC_ACQUIRE,
+    memory_order_release = __ATOMIC_RELEASE,
+    memory_order_acq_rel = __ATOMIC_ACQ_REL
+};
+
+/// A value of `T`, a whole number, bool or pointer, which threads may read and write at once.
+template <class T>
+class atomic {
+    static_assert(__atomic_always_lock_free(sizeof(T), nullptr), "weir: an atomic is at most as large as a pointer");
+
+public:
+    constexpr atomic(T value) noexcept : value_(value) {}
+    atomic(atomic const&) = delete;
+    atomic& operator=(atomic const&) = delete;
+
+    T load(memory_order order) const noexcept { return __atomic_load_n(&value_, order); }
+    void store(T value, memory_order order) noexcept { __atomic_store_n(&value_, value, order); }
+    // These return the value before.
+    T exchange(T value, memory_order order) noexcept { return __atomic_exchange_n(&value_, value, order); }
+    T fetch_add(T value, memory_order order) noexcept { return __atomic_fetch_add(&value_, value, order); }
+    T fetch_sub(T value, memory_order order) noexcept { return __atomic_fetch_sub(&value_, value, order); }
+    /// Writes `desired` where the value is `expected`, else reads it into that; may fail for no reason. A failure orders
+    /// nothing.
+    bool compare_exchange_weak(T& expected, T desired, memory_order order) noexcept {
+        return __atomic_compare_exchange_n(&value_, &expected, desired, true, order, memory_order_relaxed);
+    }
+
+private:
+    T value_;
+};
+#endif
 
 /// One turn of a loop that reads an atomic until another thread has written it; `turns`: those before this one. Lets
 /// another thread run on this core once there were many, so that a holder that lost its core gets one back.

@@ -38,7 +38,7 @@ public:
     void* note(void* begin, std::size_t alignment, bool of_graph) {
         auto const from = reinterpret_cast<std::uintptr_t>(begin);
         std::uintptr_t const at = align_up(from, alignment);
-        if (at == from && !of_graph && count_.load(std::memory_order_relaxed) == 0)
+        if (at == from && !of_graph && count_.load(memory_order_relaxed) == 0)
             return begin;
         auto const value = static_cast<std::uint32_t>((at - from) / unit_bytes) | (of_graph ? graphs : 0);
         lock_guard<mutex> const lock(mutex_);
@@ -49,14 +49,14 @@ public:
                 erase(at);
         } else if (value != 0) {
             blocks_.insert(at, value);
-            count_.fetch_add(1, std::memory_order_relaxed);
+            count_.fetch_add(1, memory_order_relaxed);
         }
         return reinterpret_cast<void*>(at);
     }
 
     /// The origin of what 'note' answered. Never blocks on a device.
     origin find(void* p) const noexcept {
-        if (count_.load(std::memory_order_relaxed) == 0)
+        if (count_.load(memory_order_relaxed) == 0)
             return {p, false};
         lock_guard<mutex> const lock(mutex_);
         return of(p, blocks_.find(reinterpret_cast<std::uintptr_t>(p)));
@@ -86,7 +86,7 @@ private:
     }
     void erase(std::uintptr_t at) noexcept {
         if (blocks_.erase(at) != address_map::none)
-            count_.fetch_sub(1, std::memory_order_relaxed);
+            count_.fetch_sub(1, memory_order_relaxed);
     }
 
     mutable mutex mutex_;

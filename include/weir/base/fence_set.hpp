@@ -35,8 +35,8 @@ public:
         if (fences_.contains(key_of(offset)))
             return;
         fences_.insert(key_of(offset), 0);
-        std::size_t const common = natural_alignment(coarse_.load(std::memory_order_relaxed) | offset);
-        coarse_.store(common, std::memory_order_relaxed);
+        std::size_t const common = natural_alignment(coarse_.load(memory_order_relaxed) | offset);
+        coarse_.store(common, memory_order_relaxed);
     }
 
     /// Ranges may join across 'offset' again. Nothing happens where there is no fence.
@@ -44,12 +44,12 @@ public:
         lock_guard<spin_lock> const held(lock_);
         fences_.erase(key_of(offset));
         if (fences_.empty())
-            coarse_.store(0, std::memory_order_relaxed);
+            coarse_.store(0, memory_order_relaxed);
     }
 
     /// True when 'offset' is a fence.
     bool contains(std::size_t offset) const noexcept {
-        std::size_t const coarse = coarse_.load(std::memory_order_relaxed);
+        std::size_t const coarse = coarse_.load(memory_order_relaxed);
         if (coarse == 0 ? offset != 0 : (offset & (coarse - 1)) != 0)
             return false;
         lock_guard<spin_lock> const held(lock_);

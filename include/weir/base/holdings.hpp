@@ -175,7 +175,7 @@ public:
         return sum;
     }
     /// Bytes of all.
-    std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+    std::size_t bytes() const noexcept { return bytes_.load(memory_order_relaxed); }
     /// The most bytes to hold.
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
     /// Whether `address` lies in a chunk that the pool can use.
@@ -203,7 +203,7 @@ private:
         lock_guard<Lock> const lock(lock_);
         for (std::size_t at = 0; at < bytes; at += piece_bytes)
             chunks_.add(range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
-        bytes_.fetch_add(bytes, std::memory_order_relaxed);
+        bytes_.fetch_add(bytes, memory_order_relaxed);
         return all;
     }
 
@@ -215,20 +215,20 @@ private:
         } else {
             upstream_.release(memory, chunk.bytes);
         }
-        bytes_.fetch_sub(chunk.bytes, std::memory_order_relaxed);
+        bytes_.fetch_sub(chunk.bytes, memory_order_relaxed);
         return true;
     }
 
     bool taken_away(range chunk) noexcept {
         if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
-        bytes_.fetch_sub(chunk.bytes, std::memory_order_relaxed);
+        bytes_.fetch_sub(chunk.bytes, memory_order_relaxed);
         return true;
     }
     bool restored(range chunk) {
         if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
-        bytes_.fetch_add(chunk.bytes, std::memory_order_relaxed);
+        bytes_.fetch_add(chunk.bytes, memory_order_relaxed);
         return true;
     }
     // Those from `first` on have memory again.

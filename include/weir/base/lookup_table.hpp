@@ -34,9 +34,9 @@ public:
 
     /// The pointer of `key`, or null. Any thread, at any time. Never blocks.
     [[gnu::always_inline]] Value* find(std::uint64_t key) const noexcept {
-        table const& now = *current_.load(std::memory_order_acquire);
+        table const& now = *current_.load(memory_order_acquire);
         slot const& found = place_of(now, key);
-        return found.key.load(std::memory_order_acquire) == key ? found.value.load(std::memory_order_acquire)
+        return found.key.load(memory_order_acquire) == key ? found.value.load(memory_order_acquire)
                                                                 : nullptr;
     }
 
@@ -51,9 +51,9 @@ public:
     void assign(std::uint64_t key, Value* value) {
         reserve_one();
         slot& place = place_of(*newest_, key);
-        place.value.store(value, std::memory_order_release);
-        if (place.key.load(std::memory_order_relaxed) == 0) {
-            place.key.store(key, std::memory_order_release);
+        place.value.store(value, memory_order_release);
+        if (place.key.load(memory_order_relaxed) == 0) {
+            place.key.store(key, memory_order_release);
             ++used_;
         }
     }
@@ -77,7 +77,7 @@ private:
     [[gnu::always_inline]] static auto& place_of(Table& in, std::uint64_t key) noexcept {
         std::size_t at = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & in.mask;
         for (;; at = (at + 1) & in.mask) {
-            std::uint64_t const here = in.slots[at].key.load(std::memory_order_acquire);
+            std::uint64_t const here = in.slots[at].key.load(memory_order_acquire);
             if (here == key || here == 0)
                 return in.slots[at];
         }
@@ -89,18 +89,18 @@ private:
         if (newest_) {
             for (std::size_t at = 0; at <= newest_->mask; ++at) {
                 slot const& old = newest_->slots[at];
-                Value* const value = old.value.load(std::memory_order_relaxed);
+                Value* const value = old.value.load(memory_order_relaxed);
                 if (value) { // a key without a pointer is left behind
-                    slot& place = place_of(*next, old.key.load(std::memory_order_relaxed));
-                    place.key.store(old.key.load(std::memory_order_relaxed), std::memory_order_relaxed);
-                    place.value.store(value, std::memory_order_relaxed);
+                    slot& place = place_of(*next, old.key.load(memory_order_relaxed));
+                    place.key.store(old.key.load(memory_order_relaxed), memory_order_relaxed);
+                    place.value.store(value, memory_order_relaxed);
                     ++used;
                 }
             }
         }
         used_ = used;
         newest_ = next;
-        current_.store(next, std::memory_order_release);
+        current_.store(next, memory_order_release);
     }
 
     atomic<table const*> current_{nullptr};

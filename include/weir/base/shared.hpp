@@ -27,7 +27,7 @@ public:
     shared() noexcept = default;
     shared(shared const& other) noexcept : held_(other.held_) {
         if (held_)
-            held_->owners.fetch_add(1, std::memory_order_relaxed);
+            held_->owners.fetch_add(1, memory_order_relaxed);
     }
     shared(shared&& other) noexcept : held_(other.held_) { other.held_ = nullptr; }
     shared& operator=(shared other) noexcept {
@@ -37,7 +37,7 @@ public:
         return *this;
     }
     ~shared() {
-        if (held_ && held_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        if (held_ && held_->owners.fetch_sub(1, memory_order_acq_rel) == 1)
             delete held_;
     }
 

@@ -26,24 +26,24 @@ public:
 
     /// Blocks until the lock is held.
     [[gnu::always_inline]] void lock() noexcept {
-        if (held_.exchange(true, std::memory_order_acquire))
+        if (held_.exchange(true, memory_order_acquire))
             wait();
     }
 
     /// Takes the lock if it is free; never blocks.
     [[nodiscard]] bool try_lock() noexcept {
-        return !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
+        return !held_.load(memory_order_relaxed) && !held_.exchange(true, memory_order_acquire);
     }
 
-    void unlock() noexcept { held_.store(false, std::memory_order_release); }
+    void unlock() noexcept { held_.store(false, memory_order_release); }
 
 private:
     // Not inlined, so that taking a lock that is free stays short.
     [[gnu::noinline]] void wait() noexcept {
         do {
-            for (int turns = 0; held_.load(std::memory_order_relaxed); ++turns)
+            for (int turns = 0; held_.load(memory_order_relaxed); ++turns)
                 spin(turns);
-        } while (held_.exchange(true, std::memory_order_acquire));
+        } while (held_.exchange(true, memory_order_acquire));
     }
 
     atomic<bool> held_{false};

@@ -39,11 +39,11 @@ public:
     /// As the wrapped pool's; null also where the limit would be exceeded, and the wrapped pool is not asked then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = base::default_alignment) {
-        std::size_t before = current_bytes_.load(std::memory_order_relaxed);
+        std::size_t before = current_bytes_.load(memory_order_relaxed);
         do {
             if (bytes > limit_bytes_ - before)
                 return nullptr;
-        } while (!current_bytes_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+        } while (!current_bytes_.compare_exchange_weak(before, before + bytes, memory_order_relaxed));
         returned held{*this, bytes};
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block)
@@ -56,11 +56,11 @@ public:
                     std::size_t alignment = base::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
         if (p)
-            current_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+            current_bytes_.fetch_sub(bytes, memory_order_relaxed);
     }
 
     /// Bytes live through this layer.
-    std::size_t current_bytes() const noexcept { return current_bytes_.load(std::memory_order_relaxed); }
+    std::size_t current_bytes() const noexcept { return current_bytes_.load(memory_order_relaxed); }
     /// The limit, in bytes.
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
 
@@ -86,7 +86,7 @@ private:
     struct returned {
         limit& owner;
         std::size_t bytes;
-        ~returned() { owner.current_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+        ~returned() { owner.current_bytes_.fetch_sub(bytes, memory_order_relaxed); }
     };
 
     std::size_t limit_bytes_;

@@ -47,14 +47,14 @@ public:
                                      std::size_t alignment = base::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block) {
-            raise(peak_bytes_, current_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
-            raise(peak_blocks_, current_blocks_.fetch_add(1, std::memory_order_relaxed) + 1);
-            total_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-            total_blocks_.fetch_add(1, std::memory_order_relaxed);
+            raise(peak_bytes_, current_bytes_.fetch_add(bytes, memory_order_relaxed) + bytes);
+            raise(peak_blocks_, current_blocks_.fetch_add(1, memory_order_relaxed) + 1);
+            total_bytes_.fetch_add(bytes, memory_order_relaxed);
+            total_blocks_.fetch_add(1, memory_order_relaxed);
             if (bytes >= least_listed_bytes)
                 large_.enter(block, bytes);
         } else if (bytes != 0) {
-            failures_.fetch_add(1, std::memory_order_relaxed);
+            failures_.fetch_add(1, memory_order_relaxed);
         }
         return block;
     }
@@ -63,8 +63,8 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
         if (p) {
-            current_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-            current_blocks_.fetch_sub(1, std::memory_order_relaxed);
+            current_bytes_.fetch_sub(bytes, memory_order_relaxed);
+            current_blocks_.fetch_sub(1, memory_order_relaxed);
             if (bytes >= least_listed_bytes)
                 large_.leave(p);
         }
@@ -72,21 +72,21 @@ public:
     }
 
     /// Bytes and blocks that are live.
-    std::uint64_t current_bytes() const noexcept { return current_bytes_.load(std::memory_order_relaxed); }
-    std::uint64_t current_blocks() const noexcept { return current_blocks_.load(std::memory_order_relaxed); }
+    std::uint64_t current_bytes() const noexcept { return current_bytes_.load(memory_order_relaxed); }
+    std::uint64_t current_blocks() const noexcept { return current_blocks_.load(memory_order_relaxed); }
     /// The most that were live since the last reset_peaks.
-    std::uint64_t peak_bytes() const noexcept { return peak_bytes_.load(std::memory_order_relaxed); }
-    std::uint64_t peak_blocks() const noexcept { return peak_blocks_.load(std::memory_order_relaxed); }
+    std::uint64_t peak_bytes() const noexcept { return peak_bytes_.load(memory_order_relaxed); }
+    std::uint64_t peak_blocks() const noexcept { return peak_blocks_.load(memory_order_relaxed); }
     /// All that was ever handed out.
-    std::uint64_t total_bytes() const noexcept { return total_bytes_.load(std::memory_order_relaxed); }
-    std::uint64_t total_blocks() const noexcept { return total_blocks_.load(std::memory_order_relaxed); }
+    std::uint64_t total_bytes() const noexcept { return total_bytes_.load(memory_order_relaxed); }
+    std::uint64_t total_blocks() const noexcept { return total_blocks_.load(memory_order_relaxed); }
     /// Allocations that the pool refused.
-    std::uint64_t failures() const noexcept { return failures_.load(std::memory_order_relaxed); }
+    std::uint64_t failures() const noexcept { return failures_.load(memory_order_relaxed); }
 
     /// The peaks become what is live now. Call it while no other call is under way, or a peak may be missed.
     void reset_peaks() noexcept {
-        peak_bytes_.store(current_bytes(), std::memory_order_relaxed);
-        peak_blocks_.store(current_blocks(), std::memory_order_relaxed);
+        peak_bytes_.store(current_bytes(), memory_order_relaxed);
+        peak_blocks_.store(current_blocks(), memory_order_relaxed);
     }
 
     /// Adds the largest live blocks of those that are listed. See 'examined'.
@@ -97,8 +97,8 @@ public:
 
 private:
     static void raise(atomic<std::uint64_t>& peak, std::uint64_t now) noexcept {
-        std::uint64_t seen = peak.load(std::memory_order_relaxed);
-        while (seen < now && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+        std::uint64_t seen = peak.load(memory_order_relaxed);
+        while (seen < now && !peak.compare_exchange_weak(seen, now, memory_order_relaxed)) {
         }
     }
 

@@ -74,8 +74,8 @@ public:
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block) {
             std::size_t const more = counted(bytes);
-            raise(peak_bytes_, current_bytes_.fetch_add(more, std::memory_order_relaxed) + more);
-            if ((allocations_.fetch_add(1, std::memory_order_relaxed) + 1) % Tuning::allocations_between_looks == 0)
+            raise(peak_bytes_, current_bytes_.fetch_add(more, memory_order_relaxed) + more);
+            if ((allocations_.fetch_add(1, memory_order_relaxed) + 1) % Tuning::allocations_between_looks == 0)
                 look();
         }
         return block;
@@ -85,15 +85,15 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
         if (p)
-            current_bytes_.fetch_sub(counted(bytes), std::memory_order_relaxed);
+            current_bytes_.fetch_sub(counted(bytes), memory_order_relaxed);
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
     /// The most bytes in use through this layer, each block rounded up to the pool's default alignment, over the
     /// last whole window; 0 before the first half of one has ended.
-    std::size_t mark_bytes() const noexcept { return mark_bytes_.load(std::memory_order_relaxed); }
+    std::size_t mark_bytes() const noexcept { return mark_bytes_.load(memory_order_relaxed); }
     /// All bytes that this layer gave back.
-    std::uint64_t given_back_bytes() const noexcept { return given_back_bytes_.load(std::memory_order_relaxed); }
+    std::uint64_t given_back_bytes() const noexcept { return given_back_bytes_.load(memory_order_relaxed); }
 
 private:
     static constexpr unsigned longest_pause = 16; // looks between two trims, after several in vain
@@ -107,8 +107,8 @@ private:
     }
 
     static void raise(atomic<std::size_t>& peak, std::size_t now) noexcept {
-        std::size_t seen = peak.load(std::memory_order_relaxed);
-        while (seen < now && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+        std::size_t seen = peak.load(memory_order_relaxed);
+        while (seen < now && !peak.compare_exchange_weak(seen, now, memory_order_relaxed)) {
         }
     }
 
@@ -128,10 +128,10 @@ private:
 
     void begin_half_window() noexcept {
         // What is live raises the next half's again with its first allocation.
-        std::size_t const peak = peak_bytes_.exchange(0, std::memory_order_relaxed);
+        std::size_t const peak = peak_bytes_.exchange(0, memory_order_relaxed);
         std::size_t const mark = peak > former_peak_ ? peak : former_peak_;
         former_peak_ = peak;
-        mark_bytes_.store(mark, std::memory_order_relaxed);
+        mark_bytes_.store(mark, memory_order_relaxed);
         bool const fell = with_slack(mark) < most_;
         if (fell) {
             excess_ = true;
@@ -150,7 +150,7 @@ private:
             return;
         left_ = 1; // should 'trim' throw
         std::size_t const given_back = this->pool_.trim(kept);
-        given_back_bytes_.fetch_add(given_back, std::memory_order_relaxed);
+        given_back_bytes_.fetch_add(given_back, memory_order_relaxed);
         held_ = this->pool_.reserved_bytes();
         pause_ = given_back != 0 ? 1 : pause_ < longest_pause ? 2 * pause_ : longest_pause;
         left_ = pause_;

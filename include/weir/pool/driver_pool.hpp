@@ -94,7 +94,7 @@ public:
     /// Blocks that are still out are reported on stderr (driver_pool_options::on_leak); do not use or free them any more.
     /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
     ~driver_pool_of() {
-        tell_leaks(options_.name.c_str(), options_.on_leak, live_blocks_.load(std::memory_order_relaxed), 0);
+        tell_leaks(options_.name.c_str(), options_.on_leak, live_blocks_.load(memory_order_relaxed), 0);
         for (refused_blocks* each : {&refused_, &lost_}) {
             for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
                 try {
@@ -138,7 +138,7 @@ public:
             throw;
         }
         if (!in_graph)
-            live_blocks_.fetch_add(1, std::memory_order_relaxed);
+            live_blocks_.fetch_add(1, memory_order_relaxed);
         return p;
     }
 
@@ -255,7 +255,7 @@ public:
     /// lost_bytes: what captured streams freed and CUDA refused, which CUDA counts as in use.
     memory_report facts() const {
         return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0,
-                live_blocks_.load(std::memory_order_relaxed), 0, lost_.bytes()};
+                live_blocks_.load(memory_order_relaxed), 0, lost_.bytes()};
     }
     /// Adds the bytes free on the device, as CUDA says. See 'examined'.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
@@ -267,7 +267,7 @@ public:
         memory_pool_statistics const now = statistics();
         std::size_t const lost = lost_.bytes();
         return "pool '" + options_.name + "' (" + name_of(Space) + ", the driver's pool): " + bytes_text(now.in_use_bytes) +
-               " in use in " + count_text(live_blocks_.load(std::memory_order_relaxed), " block") + ", " +
+               " in use in " + count_text(live_blocks_.load(memory_order_relaxed), " block") + ", " +
                bytes_text(now.reserved_bytes) + " reserved, at most " + bytes_text(now.peak_in_use_bytes) + " and " +
                bytes_text(now.peak_reserved_bytes) + ", limit " +
                (options_.maximum_bytes == 0 ? text("none") : bytes_text(options_.maximum_bytes)) +
@@ -295,8 +295,8 @@ private:
 
     // Foreign frees do not take the count below zero.
     void forget_one() noexcept {
-        std::size_t live = live_blocks_.load(std::memory_order_relaxed);
-        while (live != 0 && !live_blocks_.compare_exchange_weak(live, live - 1, std::memory_order_relaxed)) {
+        std::size_t live = live_blocks_.load(memory_order_relaxed);
+        while (live != 0 && !live_blocks_.compare_exchange_weak(live, live - 1, memory_order_relaxed)) {
         }
     }
 

@@ -49,7 +49,7 @@ public:
     /// Records the free's event at the present end of `stream`. Needs no lock, and is done with before the free is added.
     /// Never blocks. Throws cuda_error.
     void record(pending_free& free, stream_ref stream) {
-        free.began = clock_.fetch_add(1, std::memory_order_acq_rel) + 1;
+        free.began = clock_.fetch_add(1, memory_order_acq_rel) + 1;
         free.passed.record(stream);
     }
 
@@ -61,7 +61,7 @@ public:
 
     /// Adds a free whose event has been recorded on the stream of this id. Throws std::bad_alloc, with nothing added.
     void add(unsigned long long stream, shared<pending_free> free) {
-        free->ended = clock_.fetch_add(1, std::memory_order_acq_rel) + 1;
+        free->ended = clock_.fetch_add(1, memory_order_acq_rel) + 1;
         free->over = !free->passed;
         std::uint32_t at = line_of_.find(stream + 1);
         if (at == address_map::none) {

@@ -55,14 +55,14 @@ public:
                 throw;
             }
             spare_.pop_back();
-            count_.fetch_add(1, std::memory_order_relaxed);
+            count_.fetch_add(1, memory_order_relaxed);
         } else {
             events_[at].push_back(std::move(passed));
         }
     }
 
     /// Whether any block has second uses. Reading it costs a free nothing.
-    bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
+    bool any() const noexcept { return count_.load(memory_order_relaxed) != 0; }
 
     /// Takes out the events of the block at `offset`; empty where it has none. Never blocks.
     growing_array<event> take(std::size_t offset) noexcept {
@@ -75,7 +75,7 @@ public:
             found.swap(events_[at]);
             blocks_.erase(offset);
             spare_.push_back(at);
-            count_.fetch_sub(1, std::memory_order_relaxed);
+            count_.fetch_sub(1, memory_order_relaxed);
         }
         return found;
     }

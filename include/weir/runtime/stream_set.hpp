@@ -62,7 +62,7 @@ public:
         bool const may_keep = !is_per_thread(stream);
         young_frees_ = may_keep ? Tuning::young_frees : 0;
         recent_limit_bytes_ = may_keep && young_frees_ == 0 ? Tuning::recent_bytes : 0;
-        key.store(as, std::memory_order_release);
+        key.store(as, memory_order_release);
     }
 
     /// Whether this is still the set of `stream`, whose id the caller has just asked for.
@@ -225,11 +225,11 @@ public:
     /// The event; null until the first 'close'. Shared, so that one can wait for it without the lock.
     shared<event> const& passed() const noexcept { return passed_; }
     void offer() noexcept {
-        offered_bytes_.store(covered_.free_bytes() + closed_bytes_, std::memory_order_relaxed);
+        offered_bytes_.store(covered_.free_bytes() + closed_bytes_, memory_order_relaxed);
     }
 
     /// About how many bytes are covered, or deferred and closed; any thread, without the lock.
-    std::size_t offered_bytes() const noexcept { return offered_bytes_.load(std::memory_order_relaxed); }
+    std::size_t offered_bytes() const noexcept { return offered_bytes_.load(memory_order_relaxed); }
     /// Whether so many bytes may be among them: what a placement counts as free may lack the tails of its slabs, up to
     /// an eighth. Any thread, without the lock.
     bool may_offer(std::size_t bytes) const noexcept { return offered_bytes() >= bytes - bytes / 8; }

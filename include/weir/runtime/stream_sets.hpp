@@ -80,7 +80,7 @@ public:
     }
 
     /// The newest set; the rest follow by 'next', the host's is the last.
-    Set* first() const noexcept { return first_.load(std::memory_order_acquire); }
+    Set* first() const noexcept { return first_.load(memory_order_acquire); }
 
     /// The set of the host: bytes there are in nobody's use.
     locked settled() noexcept { return locked(*host_); }
@@ -155,7 +155,7 @@ public:
     std::size_t stranded_bytes() noexcept {
         std::size_t sum = 0;
         for (Set* each = first(); each; each = each->next)
-            if (each != host_ && each->key.load(std::memory_order_relaxed) == 0)
+            if (each != host_ && each->key.load(memory_order_relaxed) == 0)
                 if (std::size_t const left = locked(*each)->open_bytes())
                     sum += left < MiB ? MiB : left;
         return sum;
@@ -237,7 +237,7 @@ private:
     // Locks the set if it is that of the key, and of the id if that was asked for.
     [[gnu::always_inline]] static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
         set.lock.lock();
-        if (set.key.load(std::memory_order_relaxed) == key && (!asks || set.is_of(id)))
+        if (set.key.load(memory_order_relaxed) == key && (!asks || set.is_of(id)))
             return true;
         set.lock.unlock();
         return false;
@@ -277,9 +277,9 @@ private:
         if (at_hand) {
             unsigned long long const id = Identity::id(stream);
             locked const other(*at_hand);
-            if (Identity::asks && !is_default_stream(stream) && other->key.load(std::memory_order_relaxed) == key &&
+            if (Identity::asks && !is_default_stream(stream) && other->key.load(memory_order_relaxed) == key &&
                 !other->is_of(id))
-                other->key.store(0, std::memory_order_relaxed);
+                other->key.store(0, memory_order_relaxed);
         }
         return create(stream, key, make);
     }
@@ -288,7 +288,7 @@ private:
     Set& create(stream_ref stream, std::uint64_t key, MakeSet const& make) {
         lock_guard<mutex> const lock(mutex_);
         Set* const present = table_.find(key);
-        if (present && present->key.load(std::memory_order_relaxed) == key)
+        if (present && present->key.load(memory_order_relaxed) == key)
             return *present; // another thread was here first
         int const ordinal = device_of(stream);
         if (ordinal_ != any_device && ordinal != ordinal_)
@@ -301,7 +301,7 @@ private:
                 locked other(*each);
                 if (each == host_ || !is_spare(*each))
                     continue;
-                if (std::uint64_t const former = each->key.load(std::memory_order_relaxed); former != 0)
+                if (std::uint64_t const former = each->key.load(memory_order_relaxed); former != 0)
                     table_.assign(former, nullptr); // a thread's default stream: its key never comes again
                 table_.assign(key, each);
                 each->name(stream, key, id, ordinal);
@@ -318,15 +318,15 @@ private:
 
     // A set whose stream is gone, or a default stream's (its thread may be gone; if not, it makes itself another).
     static bool is_spare(Set const& set) noexcept {
-        std::uint64_t const key = set.key.load(std::memory_order_relaxed);
+        std::uint64_t const key = set.key.load(memory_order_relaxed);
         return (key == 0 || (key & 1) != 0) && set.is_empty();
     }
 
     Set& publish(Set* set) noexcept {
-        set->next = first_.load(std::memory_order_relaxed);
+        set->next = first_.load(memory_order_relaxed);
         if (!set->next)
             host_ = set;
-        first_.store(set, std::memory_order_release);
+        first_.store(set, memory_order_release);
         ++count_;
         return *set;
     }

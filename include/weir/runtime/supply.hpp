@@ -138,8 +138,8 @@ public:
     bool restore() { return held_.restore(); }
 
     /// Whether nothing is to be handed out, and nothing got, until the memory is back. Any thread.
-    bool suspended() const noexcept { return can_suspend && suspended_.load(std::memory_order_acquire); }
-    void suspended(bool now) noexcept { suspended_.store(now, std::memory_order_release); }
+    bool suspended() const noexcept { return can_suspend && suspended_.load(memory_order_acquire); }
+    void suspended(bool now) noexcept { suspended_.store(now, memory_order_release); }
 
     /// The device whose work may use the memory; any_device: others' may as well.
     int ordinal_of_users() const noexcept {
