@@ -16,6 +16,7 @@ using weir::range;
 using best_fit = weir::placement::best_fit<512>;
 
 static_assert(best_fit::rounded(1, 1) == 512 && best_fit::rounded(512, 4096) == 512 && best_fit::rounded(0, 1) == 0);
+static_assert(best_fit::grain(1) == 512 && best_fit::grain(SIZE_MAX) == 512); // what by_size reckons with
 static_assert(best_fit::rounded(SIZE_MAX, 1) == 0 && best_fit::rounded(SIZE_MAX - 511, 1) == SIZE_MAX - 511);
 static_assert(best_fit::needs(1, 1, 512) == 512 && best_fit::needs(1, 1, 256) == 768 && best_fit::needs(1, 4096, 512) == 4096);
 static_assert(best_fit::needs(SIZE_MAX - 511, 4096, 512) == 0 && best_fit::needs(0, 1, 512) == 0);

@@ -23,6 +23,7 @@ TEST_CASE("bins: at most an eighth is wasted from eight units on") {
         std::size_t const rounded = bins::rounded(bytes, 1);
         CHECK(rounded >= bytes);
         CHECK(rounded % 256 == 0);
+        CHECK(rounded == weir::align_up(bytes, bins::grain(bytes))); // what by_size reckons with
         if (bytes >= 8 * 256)
             CHECK((rounded - bytes) * 8 <= rounded);
         else
