@@ -623,6 +623,33 @@ TEST_CASE("pool: one that ends waits for the work that uses its memory") {
     });
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE_TEMPLATE("pool: one that ends waits for nobody else's work", Reuse, reuse::stream_ordered<>, reuse::after_event) {
+    for (bool const synchronised : {true, false}) {
+        CAPTURE(synchronised);
+        simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+        support::scoped_stream const s, stranger;
+        simulated_cuda::gate gate;
+        check(gate.close(stranger), "gate");
+        {
+            weir::pool<upstream::virtual_memory<>, mixed, Reuse> pool;
+            std::vector<void*> blocks(1000);
+            for (void*& p : blocks) {
+                p = support::take(pool, s, 1000);
+                check(cudaMemsetAsync(p, 1, 1000, s), "cudaMemsetAsync");
+            }
+            for (void* p : blocks)
+                support::give(pool, s, p, 1000);
+            if (synchronised)
+                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        }
+        CHECK(cudaStreamQuery(s) == cudaSuccess);
+        CHECK(cudaStreamQuery(stranger) == cudaErrorNotReady);
+        gate.open();
+    }
+}
+#endif
+
 // ---- streams ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE("pool: the default streams are streams like others", Pool, device_pool, event_pool) {

@@ -993,6 +993,20 @@ TEST_CASE("stream_ordered: memory of no device is waited for on every device") {
         CHECK(device::pending() == 1);
     } // the end waits too
     CHECK(device::pending() == 0);
+    {
+        watched<pool_of<usual<>, fitted, weir::upstream::managed>> pool;
+        stream near;
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        stream far;
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        for (unsigned frees = 0; frees <= weir::reuse::stream_ordered_tuning::young_frees; ++frees)
+            for (cudaStream_t each : {cudaStream_t(near), cudaStream_t(far)})
+                pool.deallocate(each, pool.write(each, 64 * KiB), 64 * KiB);
+        CHECK(pool->facts().live_blocks == 0);
+        CHECK(device::pending() != 0); // and no event tells of the last two
+        pool->settle();
+        CHECK(device::pending() == 0);
+    }
 }
 
 TEST_CASE("stream_ordered: a stream that has lived for a while keeps what it frees, with no event") {
@@ -1208,18 +1222,18 @@ TEST_CASE("stream_ordered: 'settle' vouches for nothing that came while it waite
     }
 }
 
-TEST_CASE("stream_ordered: 'settle' vouches for no slab that moved between its last two waits") {
-    // It has waited for this device when the slab comes into use there, and waits for a second use on another device
-    // when the slab moves, in flight, to a stream that had nothing.
+TEST_CASE("stream_ordered: 'settle' vouches for no slab that moved while it waited") {
+    // It waits for a second use, on another device, of what 'b' and 'd' freed, when a slab moves, in flight, to 'b'.
     world const here(device::config{}.late().with_devices(2));
     stream a, b, c, d;
     REQUIRE(cudaSetDevice(1) == cudaSuccess);
     stream far;
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     slabs_compact pool(limit(4 * MiB));
-    CHECK(pool.try_allocate(b, 8 * MiB) == nullptr); // 'b' is known, and has nothing
     void* const used = pool.allocate(d, 2 * MiB);
-    void* const rest = pool.allocate(a, 2 * MiB - 16 * KiB);
+    void* const small = pool.allocate(b, 512);
+    void* const live = pool.allocate(b, 512); // so that 'b' has no other use for their slab
+    void* const rest = pool.allocate(a, 2 * MiB - 32 * KiB);
     std::vector<void*> slab;
     while (void* const p = pool.try_allocate(a, 1 * KiB))
         slab.push_back(p);
@@ -1227,14 +1241,18 @@ TEST_CASE("stream_ordered: 'settle' vouches for no slab that moved between its l
     device::gate gate;
     CHECK(gate.close(far) == cudaSuccess);
     pool->used_on(used, far);
+    pool->used_on(small, far);
     pool.deallocate(d, used, 2 * MiB);
+    pool.deallocate(b, small, 512);
+    for (cudaStream_t each : {cudaStream_t(b), cudaStream_t(d)})
+        CHECK(cudaStreamSynchronize(each) == cudaSuccess); // so that the second use is all there is to wait for
     void* moved = nullptr;
     tally const waiting;
     device::run_threads({[&] { pool->settle(); },
                          [&] {
                              while (waiting.of("cudaEventSynchronize") == 0)
                                  device::yield();
-                             CHECK(waiting.device_waits() == 1);
+                             CHECK(waiting.device_waits() == 0); // events tell of everything
                              for (void* each : slab) {
                                  CHECK(device::launch(a, {}, {{each, 1 * KiB}}) == cudaSuccess);
                                  pool.deallocate(a, each, 1 * KiB);
@@ -1249,7 +1267,8 @@ TEST_CASE("stream_ordered: 'settle' vouches for no slab that moved between its l
     pool.deallocate(c, third, 1 * KiB);
     pool.deallocate(b, moved, 1 * KiB);
     pool.deallocate(d, used, 2 * MiB);
-    pool.deallocate(a, rest, 2 * MiB - 16 * KiB);
+    pool.deallocate(b, live, 512);
+    pool.deallocate(a, rest, 2 * MiB - 32 * KiB);
     check_all_returns(pool);
 }
 

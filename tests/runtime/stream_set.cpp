@@ -46,15 +46,10 @@ struct stage {
     range take(std::size_t bytes) {
         range const block = own.take(bytes, 256, s);
         CHECK(block.bytes == weir::align_up(bytes, 512));
-        own.count(block, 1);
+        own.used().took(block);
         return block;
     }
-    bool give(range block) {
-        if (!own.put_recent(block) && !own.put(block, s))
-            return false;
-        own.count(block, -1);
-        return true;
-    }
+    bool give(range block) { return own.give(block, s); }
     weir::growing_array<event> uses_on(cudaStream_t user) {
         weir::growing_array<event> list;
         list.push_back(event(0));
@@ -78,15 +73,16 @@ struct busy {
 } // namespace
 
 TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
-    set const fresh{weir::placement::best_fit<512>()};
+    set fresh{weir::placement::best_fit<512>()};
     CHECK(fresh.is_empty());
+    CHECK(fresh.is_at_rest());
     CHECK_FALSE(fresh.is_open());
     CHECK(fresh.open_bytes() == 0);
     CHECK(fresh.offered_bytes() == 0);
     CHECK(fresh.arrivals() == 0);
-    CHECK(fresh.lost_bytes() == 0);
-    CHECK(fresh.live_bytes() == 0);
-    CHECK(fresh.live_blocks() == 0);
+    CHECK(fresh.used().lost_bytes == 0);
+    CHECK(fresh.used().bytes == 0);
+    CHECK(fresh.used().blocks == 0);
     CHECK(fresh.ordinal() == weir::any_device);
     CHECK(fresh.key.load(weir::memory_order_acquire) == 0);
 }
@@ -107,8 +103,8 @@ TEST_CASE("stream_set: what was freed lately comes back by size, with no CUDA ca
     support::every_schedule([] {
         stage here;
         range const a = here.take(1000), b = here.take(1000), c = here.take(5000);
-        CHECK(here.own.live_blocks() == 3);
-        CHECK(here.own.live_bytes() == 1024 + 1024 + 5120);
+        CHECK(here.own.used().blocks == 3);
+        CHECK(here.own.used().bytes == 1024 + 1024 + 5120);
 #ifdef WEIR_SIMULATED_CUDA
         auto const before = simulated_cuda::calls();
 #endif
@@ -126,7 +122,7 @@ TEST_CASE("stream_set: what was freed lately comes back by size, with no CUDA ca
 #ifdef WEIR_SIMULATED_CUDA
         CHECK(simulated_cuda::calls() == before);
 #endif
-        CHECK(here.own.live_blocks() == 0);
+        CHECK(here.own.used().blocks == 0);
     });
 }
 
@@ -139,11 +135,13 @@ TEST_CASE("stream_set: what is too much to keep open is covered by an event") {
         CHECK(here.own.passed());
         CHECK(here.own.offered_bytes() == 1 * MiB);
         std::vector<range> blocks;
+        range const live = here.take(1000);
         for (int i = 0; i < 6; ++i)
             blocks.push_back(here.take(1000));
         for (range const& each : blocks)
             here.give(each); // the fifth does not fit: all that is open is covered with it
         CHECK(here.own.open_bytes() == 1024);
+        here.own.put_recent(live);
         range const all = here.own.take(1 * MiB, 256, here.s); // closes the rest, and everything joins
         CHECK(all == range{base, 1 * MiB});
         here.own.put_back(all, false);
@@ -173,6 +171,72 @@ TEST_CASE("stream_set: closing records the event, and reached tells when anyone 
 #endif
     });
 }
+
+TEST_CASE("stream_set: when the last of many blocks comes back, an event tells of all") {
+    support::every_schedule([] {
+        stage here;
+        std::vector<range> blocks;
+        for (int i = 0; i < 6; ++i)
+            blocks.push_back(here.take(1000));
+        for (range const& each : blocks) {
+            CHECK((&each == &blocks.front() || here.own.is_open() || &each == &blocks[5]));
+            here.give(each);
+        }
+        CHECK_FALSE(here.own.is_open());
+        here.own.passed()->synchronize();
+        CHECK(here.own.is_at_rest());
+#ifdef WEIR_SIMULATED_CUDA
+        std::uint64_t const before = simulated_cuda::calls("cudaEventRecord");
+        range block = here.take(1000);
+        for (int i = 0; i < 20; ++i) { // what comes and goes pays for none
+            here.give(block);
+            CHECK(here.own.take_recent(1000, 256) == block);
+            here.own.used().took(block);
+        }
+        here.give(block);
+        CHECK(simulated_cuda::calls("cudaEventRecord") == before);
+        CHECK(here.own.is_open());
+        here.give(here.take(100 * KiB)); // records one as it is
+        CHECK(simulated_cuda::calls("cudaEventRecord") == before + 1);
+        here.give(here.take(1000));
+        CHECK(simulated_cuda::calls("cudaEventRecord") == before + 1);
+#endif
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("stream_set: is at rest when no work can use a byte of it") {
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    stage here;
+    support::scoped_stream const user;
+    CHECK(here.own.is_at_rest());
+    range const block = here.take(1000);
+    range const large = here.take(100 * KiB);
+    CHECK(here.own.is_at_rest()); // what is live is the pool's to know
+    here.give(block);
+    CHECK_FALSE(here.own.is_at_rest()); // open
+    {
+        busy held(here.s);
+        here.give(large);
+        CHECK_FALSE(here.own.is_open());
+        CHECK_FALSE(here.own.is_at_rest()); // in flight
+        held.gate.open();
+        here.own.passed()->synchronize();
+        CHECK(here.own.is_at_rest());
+    }
+    range const used = here.take(1000);
+    busy held(user);
+    here.own.defer(used, here.uses_on(user), here.s);
+    here.own.used().gave(used);
+    here.own.passed()->synchronize();
+    CHECK(here.own.reached());
+    CHECK_FALSE(here.own.is_at_rest()); // in use on another stream
+    held.gate.open();
+    check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+    here.own.poll(here.s);
+    CHECK(here.own.is_at_rest());
+}
+#endif
 
 TEST_CASE("stream_set: cannot close while the stream is captured, and breaks no capture") {
     support::every_schedule([] {
@@ -208,7 +272,7 @@ TEST_CASE("stream_set: a block with uses on other streams is nobody's before the
         range const block = here.take(100 * KiB);
 #ifdef WEIR_SIMULATED_CUDA
         busy held(here.other);
-        here.own.count(block, -1);
+        here.own.used().gave(block);
         here.own.defer(block, here.uses_on(here.other), here.s);
         CHECK_FALSE(here.own.poll(here.s));
         CHECK_FALSE(here.own.is_empty());
@@ -218,7 +282,7 @@ TEST_CASE("stream_set: a block with uses on other streams is nobody's before the
         CHECK(here.own.poll(here.s));
         CHECK_FALSE(here.own.poll(here.s));
 #else
-        here.own.count(block, -1);
+        here.own.used().gave(block);
         here.own.defer(block, here.uses_on(here.other), here.s);
         check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
 #endif
@@ -230,7 +294,7 @@ TEST_CASE("stream_set: or its own stream is made to wait for them") {
     support::every_schedule([] {
         stage here;
         range const block = here.take(100 * KiB);
-        here.own.count(block, -1);
+        here.own.used().gave(block);
 #ifdef WEIR_SIMULATED_CUDA
         busy held(here.other);
 #endif
@@ -337,7 +401,7 @@ TEST_CASE("stream_set: receives bytes that another set lent, and what is lost st
         CHECK(here.own.arrivals() == 1);
         range const block = here.take(1000);
         here.own.lose(block);
-        CHECK(here.own.lost_bytes() == 1024);
+        CHECK(here.own.used().lost_bytes == 1024);
         here.own.settle();
         CHECK(here.own.offered_bytes() == 3 * MiB - 1024);
     });

@@ -13,6 +13,7 @@
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 #include <weir/base/size.hpp>
@@ -238,6 +239,61 @@ TEST_CASE("stream_sets: waiting waits for every event, settling for everything")
     });
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("stream_sets: settling waits for no more than it must") {
+    using simulated_cuda::calls;
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    support::scoped_stream const a, b, stranger;
+    checked here;
+    simulated_cuda::gate strange;
+    check(strange.close(stranger), "gate"); // whoever waits for the device now never returns
+    here.sets.settle();                     // no stream is known
+    range of_a, of_b;
+    for (auto const& [s, block, begin] : {std::tuple(&a, &of_a, 1 * MiB), std::tuple(&b, &of_b, 4 * MiB)}) {
+        auto const own = here.sets.enter(*s, true, &checked::make);
+        own->covered().add(range{begin, 2 * MiB});
+        *block = own->take(2 * MiB, 256, *s);
+        own->used().took(*block);
+    }
+    here.sets.settle(); // nothing was freed
+    CHECK(calls("cudaEventSynchronize") == 0);
+
+    CHECK(here.sets.enter(a, true, &checked::make)->give(of_a, a)); // too large to stay open
+    check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+    here.sets.settle(); // it is over
+    CHECK(calls("cudaEventSynchronize") == 0);
+    CHECK(here.sets.unsettled_bytes() == 0);
+
+    simulated_cuda::gate gate;
+    check(gate.close(b), "gate");
+    CHECK(here.sets.enter(b, true, &checked::make)->give(of_b, b));
+    bool opened = false;
+    simulated_cuda::run_threads({[&] {
+                                     here.sets.settle();
+                                     CHECK(opened);
+                                 },
+                                 [&] {
+                                     while (calls("cudaEventSynchronize") == 0)
+                                         simulated_cuda::yield();
+                                     opened = true;
+                                     gate.open();
+                                 }});
+    CHECK(calls("cudaEventSynchronize") == 1);
+    CHECK(calls("cudaFree") == 0);
+
+    {
+        auto const own = here.sets.enter(a, true, &checked::make);
+        of_a = own->take(100 * KiB, 256, a);
+        CHECK(own->put_recent(of_a)); // no event tells of it
+    }
+    strange.open();
+    here.sets.settle();
+    CHECK(calls("cudaFree") == 1); // which is how one waits for a device
+    CHECK(cudaStreamQuery(stranger) == cudaSuccess);
+    CHECK(here.sets.unsettled_bytes() == 0);
+}
+#endif
+
 TEST_CASE("stream_sets: adopts a set of no stream, so that what is in it is found") {
     support::every_schedule([] {
         checked here;
@@ -267,13 +323,14 @@ TEST_CASE_TEMPLATE("stream_sets: threads find their sets while others make their
             for (int i = 0; i < 200; ++i) {
                 if (here.at(own) != mine || here.at(shared) != of_shared)
                     wrong.fetch_add(1);
-                here.sets.enter(shared, false, &Directory::make)->count(range{0, 512}, i % 2 == 0 ? 1 : -1);
+                auto const common = here.sets.enter(shared, false, &Directory::make);
+                i % 2 == 0 ? common->used().took(range{0, 512}) : common->used().gave(range{0, 512});
             }
         });
     for (std::thread& each : crew)
         each.join();
     CHECK(wrong.load() == 0);
-    CHECK(of_shared->live_blocks() == 0);
+    CHECK(of_shared->used().blocks == 0);
 }
 
 TEST_CASE_TEMPLATE("stream_sets: every call may fail, and names itself; the directory is as it was", Directory, checked,

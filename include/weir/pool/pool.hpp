@@ -81,8 +81,8 @@ public:
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
-    /// Gives all memory back to the upstream, after the work that uses it. Blocks still handed out are reported
-    /// on stderr (pool_options::on_leak) and are gone. May block on the device.
+    /// Gives all memory back to the upstream, after the work that uses it, as 'settle' waits for it. Blocks still handed out
+    /// are reported on stderr (pool_options::on_leak) and are gone; the pool then waits for all work on the device.
     ~pool() {
         usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
@@ -193,8 +193,9 @@ public:
     /// Whether 'suspend' was called, and 'resume' not since. Any thread.
     bool suspended() const noexcept { return supply_.suspended(); }
 
-    /// Blocks until all enqueued work is done; then every freed byte may go to any stream. Breaks no capture, but where
-    /// the device has not a byte left (runtime/device_wait.hpp). Throws cuda_error.
+    /// Blocks until no enqueued work uses freed bytes; then every one may go to any stream. Where no event tells of some, that
+    /// is until all work on the device is done. Breaks no capture, but where the device has not a byte left
+    /// (runtime/device_wait.hpp). Throws cuda_error.
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds. The caller knows that nothing uses

@@ -72,7 +72,7 @@ struct stream_ordered {
                 if (!block && !gathers_for(bytes, own.get()))
                     block = own->take_covered(bytes, alignment);
                 if (block) {
-                    own->count(block, 1);
+                    own->used().took(block);
                     return block;
                 }
             }
@@ -95,11 +95,8 @@ struct stream_ordered {
         void give(range block, stream_ref stream) noexcept {
             try {
                 Identity::require_no_capture(stream);
-                if (!uses_.any()) {
-                    auto const own = enter(stream, false);
-                    if (own->put_recent(block) || own->put(block, stream))
-                        return own->count(block, -1);
-                }
+                if (!uses_.any() && enter(stream, false)->give(block, stream))
+                    return;
             } catch (...) { // the pool cannot use a set of the stream's
             }
             give_slowly(block, stream);
@@ -108,7 +105,7 @@ struct stream_ordered {
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
         void strand(range block) noexcept {
             auto const settled = sets_.settled();
-            settled->count(block, -1);
+            settled->used().gave(block);
             settled->strand(block, uses_.take(block.offset));
         }
 
@@ -204,7 +201,7 @@ struct stream_ordered {
             {
                 auto const own = enter(stream);
                 if (range const block = own->take(bytes, alignment, stream)) {
-                    own->count(block, 1);
+                    own->used().took(block);
                     return block;
                 }
             }
@@ -242,7 +239,7 @@ struct stream_ordered {
                             wait_for(*each, found, stock, stream);
                         donor->offer();
                         if (found && found.bytes == needed) {
-                            donor->count(found, 1);
+                            donor->used().took(found);
                             return found;
                         }
                         names = donor->names();
@@ -276,7 +273,8 @@ struct stream_ordered {
                     kept = true;
                     range const block = own->covered().take(bytes, alignment);
                     own->offer();
-                    own->count(block, block ? 1 : 0);
+                    if (block)
+                        own->used().took(block);
                     return block;
                 }
             } catch (...) {
@@ -305,7 +303,7 @@ struct stream_ordered {
                 Identity::require_no_capture(stream);
                 auto const own = enter(stream);
                 if (uses.empty() ? own->put(block, stream) : own->defer(block, std::move(uses), stream))
-                    return own->count(block, -1);
+                    return own->used().gave(block);
             } catch (...) {
             }
             give_unplaced(block, std::move(uses), stream);
@@ -328,7 +326,7 @@ struct stream_ordered {
             } catch (...) { // nothing is known of its last use
             }
             auto const settled = sets_.settled();
-            settled->count(block, -1);
+            settled->used().gave(block);
             if (captured && !is_legacy(stream)) // the legacy stream is never captured itself, only in the way
                 settled->lose(block);
             else if (placed)

@@ -14,14 +14,15 @@
 //
 // 'close' records the event and turns open bytes into covered ones. Recording costs as much as ten frees, so it
 // is done once for many, and only inside a call that names the stream: then its handle is alive, while at any
-// other moment it may have been destroyed, or belong to another stream by now.
+// other moment it may have been destroyed, or belong to another stream by now. Once more it is done when the last
+// of many blocks comes back, so that a pool which ends then has events to ask and need not wait for the device.
 //
 // invariant: every covered byte's last use comes before 'passed' in its stream's order, also where the bytes
 //            came from another stream: the taker waited for the donor's event before it recorded its own.
 //            'settle' knows no order: bytes that came after the moment that it speaks of raise 'arrivals'.
 // order:     all members need 'lock', 'offered_bytes' and 'may_offer' excepted.
 // cost:      put and take of a size freed lately: a few instructions. 2 KiB a stream.
-// not for:   deciding whose bytes to take: that is the reuse rule's ladder.
+// not for:   deciding whose bytes to take: see the reuse rule's ladder.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,7 @@
 #include <weir/base/recent_blocks.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/spin_lock.hpp>
+#include <weir/base/usage.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
@@ -71,6 +73,19 @@ public:
     std::uint64_t names() const noexcept { return names_; }
     int ordinal() const noexcept { return ordinal_; }
 
+    /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' could.
+    [[gnu::always_inline]] bool give(range block, stream_ref stream) noexcept {
+        bool const recent = put_recent(block);
+        if (!recent && !put(block, stream))
+            return false;
+        used_.gave(block);
+        if (used_.blocks == 0 && closed_) {
+            static_cast<void>(recent && close(stream));
+            closed_ = false;
+        }
+        return true;
+    }
+
     /// Takes back a block whose last use is in this stream's order, if it may stay open.
     bool put_recent(range block) noexcept {
         if (block.bytes > recent_limit_bytes_ || recent_.bytes() > recent_limit_bytes_ - block.bytes ||
@@ -106,9 +121,9 @@ public:
     }
 
     /// Takes back a block that must not be handed out again.
-    void lose(range block) noexcept { lost_bytes_ += block.bytes; }
+    void lose(range block) noexcept { used_.lost_bytes += block.bytes; }
 
-    /// Returns bytes that were just lent, or taken, from the covered ones.
+    /// Returns what was just lent, or taken, from the covered bytes.
     void put_back(range bytes, bool stock) noexcept { cover(bytes, stock); }
 
     /// Adds bytes that another set lent; `waited`: after the stream waited for that one's event, and recorded its own.
@@ -143,7 +158,7 @@ public:
 
     /// Records the event and turns open bytes into covered ones. False, and nothing changed, where the event
     /// cannot be recorded: the stream is captured, the handle bears another stream by now, or CUDA failed.
-    bool close(stream_ref stream) noexcept {
+    [[gnu::noinline]] bool close(stream_ref stream) noexcept {
         try {
             if (is_capturing(stream)) // first: the id of a captured stream may not be asked for
                 return false;
@@ -156,6 +171,7 @@ public:
             return false;
         }
         reached_ = false;
+        closed_ = true;
         cover_open();
         return true;
     }
@@ -203,10 +219,7 @@ public:
             deferred const& each = deferred_[i];
             if (each.uses && !all_reached(*each.uses))
                 continue;
-            if (each.stock)
-                covered_.add(each.block);
-            else
-                covered_.give(each.block);
+            each.stock ? covered_.add(each.block) : covered_.give(each.block);
             forget(i);
         }
         cover_open();
@@ -224,22 +237,18 @@ public:
     Placement& covered() noexcept { return covered_; }
     /// The event; null until the first 'close'. Shared, so that one can wait for it without the lock.
     shared<event> const& passed() const noexcept { return passed_; }
-    void offer() noexcept {
-        offered_bytes_.store(covered_.free_bytes() + closed_bytes_, memory_order_relaxed);
-    }
+    void offer() noexcept { offered_bytes_.store(covered_.free_bytes() + closed_bytes_, memory_order_relaxed); }
 
-    /// About how many bytes are covered, or deferred and closed; any thread, without the lock.
+    /// About how many bytes are covered, or deferred and closed. This and the next: any thread, without the lock.
     std::size_t offered_bytes() const noexcept { return offered_bytes_.load(memory_order_relaxed); }
-    /// Whether so many bytes may be among them: what a placement counts as free may lack the tails of its slabs, up to
-    /// an eighth. Any thread, without the lock.
+    /// Whether so many may be among them: what a placement counts as free may lack its slabs' tails, up to an eighth.
     bool may_offer(std::size_t bytes) const noexcept { return offered_bytes() >= bytes - bytes / 8; }
 
     /// The largest range among the covered ones; 0 where the placement does not tell.
     std::size_t largest_bytes() const noexcept {
         if constexpr (contracts::has_largest<Placement>)
             return covered_.largest();
-        else
-            return 0;
+        return 0;
     }
 
     bool is_open() const noexcept { return !recent_.empty() || !held_.empty(); }
@@ -252,21 +261,14 @@ public:
             sum += each.closed ? 0 : each.block.bytes;
         return sum;
     }
+    /// Whether no work uses a byte of these. Never blocks. Throws cuda_error.
+    bool is_at_rest() { return !is_open() && deferred_.empty() && reached(); }
     bool is_empty() const noexcept { return !is_open() && deferred_.empty() && covered_.free_bytes() == 0; }
 
     /// How often bytes came here that were in use until then.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
-    /// Bytes that are not handed out again: the host had no memory for the bookkeeping, or a graph may use them.
-    std::size_t lost_bytes() const noexcept { return lost_bytes_; }
-
-    /// Counts a block that was handed out (1) or came back (-1).
-    void count(range block, int sign) noexcept {
-        live_bytes_ += sign * static_cast<std::int64_t>(block.bytes);
-        live_blocks_ += sign;
-    }
-    /// What was handed out less what came back here; the sum over a pool's sets is what is live.
-    std::int64_t live_bytes() const noexcept { return live_bytes_; }
-    std::int64_t live_blocks() const noexcept { return live_blocks_; }
+    /// What was handed out less what came back here, perhaps below zero (the sum over a pool's sets is live), and lost.
+    usage& used() noexcept { return used_; }
 
 private:
     struct deferred {
@@ -332,16 +334,15 @@ private:
     Placement covered_;
     shared<event> passed_;
     bool reached_ = true; // passed_ is known to have been reached, or nothing was covered by it yet
+    bool closed_ = false; // since the last block came back: where all comes and goes without an event, so does that
     std::size_t recent_limit_bytes_ = 0; // none while the stream is young
     unsigned young_frees_ = 0;           // to come
     int ordinal_ = any_device;
     unsigned long long id_ = 0;
-    alignas(16) std::int64_t live_bytes_ = 0; // both in one cache line
-    std::int64_t live_blocks_ = 0;
+    alignas(16) usage used_; // bytes and blocks in one cache line
     std::uint64_t names_ = 0;
     std::uint64_t arrivals_ = 0;
     std::size_t closed_bytes_ = 0; // deferred ones
-    std::size_t lost_bytes_ = 0;
     atomic<std::size_t> offered_bytes_{0};
 };
 

@@ -116,33 +116,37 @@ public:
         return any;
     }
 
-    /// Blocks until all work on the devices of the sets is done, and settles those sets to which nothing came
-    /// meanwhile. Throws cuda_error, std::bad_alloc.
+    /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile. Waits for events; but
+    /// where bytes are open, for all work on the device. Throws cuda_error, std::bad_alloc.
     void settle() {
         struct moment {
             Set* which;
             std::uint64_t arrivals;
-            int ordinal;
+            shared<event> passed;
         };
+        capture_mode_guard const relaxed;
         growing_array<moment> moments;
+        growing_array<int> places; // where bytes are open; any_device: nobody knows where
         use_lists uses;
         for (Set* each = first(); each; each = each->next) {
             locked const own(*each);
+            if (own->is_at_rest())
+                continue;
+            moments.push_back(moment{each, own->arrivals(), own->passed()});
             own->list_uses(uses);
-            moments.push_back(moment{each, own->arrivals(), own->ordinal() == any_device ? ordinal_ : own->ordinal()});
+            int const place = own->ordinal() == any_device ? ordinal_ : own->ordinal();
+            bool fresh = own->open_bytes() != 0;
+            for (int other : places)
+                fresh &= other != place;
+            if (fresh)
+                places.push_back(place);
         }
-        if (ordinal_ == any_device && settled()->open_bytes() != 0) {
-            wait_for_device(any_device); // nobody knows where these bytes were in use
-        } else {
-            for (std::size_t i = 0; i < moments.size(); ++i) {
-                bool done = moments[i].ordinal == any_device; // the host's
-                for (std::size_t j = 0; j < i && !done; ++j)
-                    done = moments[j].ordinal == moments[i].ordinal;
-                if (!done)
-                    wait_for_device(moments[i].ordinal);
-            }
-        }
-        wait_for(uses); // on streams of other devices
+        for (int place : places)
+            wait_for_device(place);
+        for (moment const& then : moments)
+            if (then.passed)
+                wait_for(*then.passed);
+        wait_for(uses);
         for (moment const& then : moments) {
             locked const own(*then.which);
             if (own->arrivals() == then.arrivals)
@@ -190,20 +194,18 @@ public:
 
     /// What is handed out, and the largest free range of any set.
     usage used() noexcept {
-        std::int64_t bytes = 0;
-        std::int64_t blocks = 0;
         usage sum;
         for (Set* each = first(); each; each = each->next) {
             locked const own(*each);
-            bytes += own->live_bytes();
-            blocks += own->live_blocks();
-            sum.lost_bytes += own->lost_bytes();
+            sum.bytes += own->used().bytes;
+            sum.blocks += own->used().blocks;
+            sum.lost_bytes += own->used().lost_bytes;
             if (sum.largest_free_bytes < own->largest_bytes())
                 sum.largest_free_bytes = own->largest_bytes();
         }
-        // Not one moment: what other threads moved between sets meanwhile may be missing from the sum.
-        sum.bytes = static_cast<std::size_t>(bytes < 0 ? 0 : bytes);
-        sum.blocks = static_cast<std::size_t>(blocks < 0 ? 0 : blocks);
+        // Not one moment: what other threads moved between sets meanwhile may be missing, so the sum may be below zero.
+        for (std::size_t* each : {&sum.bytes, &sum.blocks})
+            *each = *each > SIZE_MAX / 2 ? 0 : *each;
         return sum;
     }
 
