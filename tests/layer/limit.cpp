@@ -61,6 +61,26 @@ TEST_CASE("limit: zero bytes are no bytes, and null takes nothing off") {
     pool.deallocate(on_host, p, 10);
 }
 
+TEST_CASE("limit: frees that were none, or of another size, make no room beyond the limit") {
+    struct heedless : support::counting_pool<> { // it takes what it is given
+        void* try_allocate(weir::stream_ref, std::size_t, std::size_t = default_alignment) { return this; }
+        void deallocate(weir::stream_ref, void*, std::size_t, std::size_t = default_alignment) noexcept {}
+    };
+    weir::layer::limit<heedless> pool(100);
+    void* const p = pool.try_allocate(on_host, 60);
+    pool.deallocate(on_host, p, 60);
+    pool.deallocate(on_host, p, 60);
+    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.try_allocate(on_host, 101) == nullptr);
+    void* const q = pool.try_allocate(on_host, 60);
+    pool.deallocate(on_host, q, 100);
+    CHECK(pool.current_bytes() == 0);
+    void* const r = pool.try_allocate(on_host, 100);
+    CHECK(r != nullptr);
+    CHECK(pool.try_allocate(on_host, 1) == nullptr);
+    pool.deallocate(on_host, r, 100);
+}
+
 TEST_CASE("limit: sizes near the end of the number line do not wrap") {
     limited pool(1000);
     void* const p = pool.try_allocate(on_host, 999);

@@ -74,6 +74,24 @@ TEST_CASE("statistics: zero bytes and null count for nothing") {
     CHECK(pool.failures() == 0);
 }
 
+TEST_CASE("statistics: more frees than allocations count nothing below zero") {
+    struct heedless : support::counting_pool<> { // it takes what it is given
+        void* try_allocate(weir::stream_ref, std::size_t, std::size_t = default_alignment) { return this; }
+        void deallocate(weir::stream_ref, void*, std::size_t, std::size_t = default_alignment) noexcept {}
+    };
+    weir::layer::statistics<heedless> pool;
+    void* const p = pool.allocate(on_host, 60);
+    pool.deallocate(on_host, p, 60);
+    pool.deallocate(on_host, p, 60);
+    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.current_blocks() == 0);
+    void* const q = pool.allocate(on_host, 10);
+    CHECK(pool.current_bytes() == 10);
+    CHECK(pool.peak_bytes() == 60);
+    CHECK(pool.peak_blocks() == 1);
+    pool.deallocate(on_host, q, 10);
+}
+
 TEST_CASE("statistics: what the pool refuses is a failure, what it throws is none of its numbers") {
     counted pool(std::size_t{100});
     CHECK(pool.try_allocate(on_host, 101) == nullptr);

@@ -255,6 +255,22 @@ TEST_CASE("graph_memory: other streams and other captures are refused, and say w
     });
 }
 
+TEST_CASE("graph_memory: sizes that rise leave no chunk behind each") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        recording graph(s);
+        for (std::size_t bytes = 1 * MiB; bytes <= 25 * MiB; bytes += 1 * MiB)
+            memory.deallocate(s, memory.allocate(s, bytes), bytes);
+        CHECK(memory.facts().chunks < 9);
+        CHECK(memory.reserved_bytes() < 4 * 25 * MiB); // with a chunk for each it would be 13 times
+        graph.end();
+        memory.release(s);
+        drain(s);
+    });
+}
+
 TEST_CASE("graph_memory: a pool without room refuses, and the capture goes on") {
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -265,12 +281,15 @@ TEST_CASE("graph_memory: a pool without room refuses, and the capture goes on") 
         CHECK(memory.try_allocate(s, SIZE_MAX - 5) == nullptr);
         CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 9 * MiB)), doctest::Contains("its pool refuses"),
                              weir::out_of_memory);
-        void* const p = memory.try_allocate(s, 4 * MiB);
+        void* const p = memory.try_allocate(s, 6 * MiB);
         CHECK(p != nullptr);
+        void* const q = memory.try_allocate(s, 1 * MiB); // there is no room for more than that
+        CHECK(q != nullptr);
+        memory.deallocate(s, q, 1 * MiB);
         CHECK(graph.unbroken());
         CHECK_THROWS_WITH_AS(memory.release(s), doctest::Contains("while a block of it is handed out"), weir::usage_error);
         CHECK(memory.owns(p));
-        memory.deallocate(s, p, 4 * MiB);
+        memory.deallocate(s, p, 6 * MiB);
         memory.release(s);
         CHECK(memory.reserved_bytes() == 0);
         drain(s);

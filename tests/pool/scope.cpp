@@ -42,6 +42,26 @@ TEST_CASE("scope: ends every block that was allocated in it, and none from befor
     pool.clear();
 }
 
+TEST_CASE("scope: a block from before that is freed in it stays freed, and more frees than blocks count nothing") {
+    upstream_ledger ledger;
+    frame_pool pool{recorded_upstream<>(ledger)};
+    void* const before = pool.allocate_sync(1000);
+    {
+        weir::scope const frame(pool);
+        pool.deallocate_sync(before, 1000);
+    }
+    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.in_use_bytes() == 0);
+    void* late = nullptr;
+    {
+        weir::scope const frame(pool);
+        late = pool.allocate_sync(500);
+    }
+    pool.deallocate_sync(late, 500); // a mistake: it ended with the frame
+    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.in_use_bytes() == 0);
+}
+
 TEST_CASE("scope: the same addresses come again in every frame") {
     upstream_ledger ledger;
     frame_pool pool{recorded_upstream<>(ledger)};

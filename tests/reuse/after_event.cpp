@@ -247,6 +247,21 @@ TEST_CASE("after_event: several pending frees on a stream of another device have
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
 }
 
+TEST_CASE("after_event: a captured stream is refused, and its capture goes on") {
+    world const here;
+    stream a, b;
+    on_device pool;
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK_THROWS_WITH_AS(static_cast<void>(pool.allocate(a, 1 * MiB)), doctest::Contains("do it before the capture begins"),
+                         usage_error);
+    void* const p = pool.allocate(b, 1 * MiB);
+    pool.deallocate(b, p, 1 * MiB);
+    CHECK(cudaStreamEndCapture(a, &graph) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    pool->settle();
+}
+
 TEST_CASE("after_event: what a captured stream frees is not handed out while the graph lives") {
     world const here;
     stream a, b;

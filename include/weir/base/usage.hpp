@@ -29,10 +29,15 @@ struct usage {
         bytes += block.bytes;
         ++blocks;
     }
-    /// Counts a block that was given back.
+    /// Counts a block that was given back. A part of a sum may get below zero, modulo 2^64.
     void gave(range block) noexcept {
         bytes -= block.bytes;
         --blocks;
+    }
+    /// What is below zero becomes zero: more was given back than taken.
+    void not_below_zero() noexcept {
+        bytes = bytes > SIZE_MAX / 2 ? 0 : bytes;
+        blocks = blocks > SIZE_MAX / 2 ? 0 : blocks;
     }
 };
 

@@ -100,8 +100,8 @@ private:
     chain_of<Rest...> rest_;
 };
 
-/// Gives back what a pool holds freely, with its 'trim' and once for an allocation; yes where that was anything. See
-/// 'trim'.
+/// Gives back what a pool holds freely, with its 'trim', for an allocation once as it is and once after its 'settle'; yes
+/// where that was anything. See 'trim'.
 template <class Pool>
 class trim_of {
     static_assert(contracts::holds<contracts::trims, Pool>,
@@ -113,7 +113,16 @@ public:
     /// `pool` outlives the handler.
     explicit trim_of(Pool& pool) noexcept : pool_(&pool) {}
 
-    bool operator()(failed_allocation const& failed) { return failed.attempt == 0 && pool_->trim() != 0; }
+    bool operator()(failed_allocation const& failed) {
+        if (failed.attempt == 0 && pool_->trim() != 0)
+            return true;
+        if constexpr (contracts::holds<contracts::settles, Pool>)
+            if (failed.attempt < 2) {
+                pool_->settle();
+                return pool_->trim() != 0;
+            }
+        return false;
+    }
 
 private:
     Pool* pool_;
@@ -125,9 +134,9 @@ chain_of<Handlers...> chain(Handlers... handlers) {
     return chain_of<Handlers...>(std::move(handlers)...);
 }
 
-/// Asks other pools on the device to give back what they hold freely: each once for an allocation, and the next only if
-/// that did not do. What enqueued work may still use stays; a handler of yours that calls 'settle' first waits for it.
-/// Throws as the pools' 'trim' does.
+/// Asks other pools on the device to give back what they hold freely: each at once, then after waiting for the work that
+/// uses what was freed ('settle', where the pool has it), and the next only if that did not do. Throws as the pools' 'trim'
+/// and 'settle' do.
 template <class... Pools>
 chain_of<trim_of<Pools>...> trim(Pools&... pools) {
     return chain_of<trim_of<Pools>...>(trim_of<Pools>(pools)...);

@@ -55,8 +55,11 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
-        if (p)
-            current_bytes_.fetch_sub(bytes, memory_order_relaxed);
+        if (!p)
+            return;
+        std::size_t const before = current_bytes_.fetch_sub(bytes, memory_order_relaxed);
+        if (before < bytes) // a free that the wrapped pool refused, or of another size: no room comes of it
+            current_bytes_.fetch_add(bytes - before, memory_order_relaxed);
     }
 
     /// Bytes live through this layer.

@@ -63,8 +63,8 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
         if (p) {
-            current_bytes_.fetch_sub(bytes, memory_order_relaxed);
-            current_blocks_.fetch_sub(1, memory_order_relaxed);
+            lower(current_bytes_, bytes);
+            lower(current_blocks_, 1);
             if (bytes >= least_listed_bytes)
                 large_.leave(p);
         }
@@ -100,6 +100,13 @@ private:
         std::uint64_t seen = peak.load(memory_order_relaxed);
         while (seen < now && !peak.compare_exchange_weak(seen, now, memory_order_relaxed)) {
         }
+    }
+
+    // Not below zero, which a doubled or foreign free would bring.
+    static void lower(atomic<std::uint64_t>& current, std::uint64_t by) noexcept {
+        std::uint64_t const before = current.fetch_sub(by, memory_order_relaxed);
+        if (before < by)
+            current.fetch_add(by - before, memory_order_relaxed);
     }
 
     atomic<std::uint64_t> current_bytes_{0};

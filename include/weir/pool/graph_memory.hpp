@@ -233,14 +233,18 @@ private:
         return *frees_.back().free;
     }
 
-    // A block that needs more than a usual chunk has one that fits.
+    // Chunks grow with what is held, so that sizes that rise from block to block do not each leave a chunk behind.
     bool grow(Placement& free, std::size_t bytes, std::size_t alignment) {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
         if (needed == 0)
             return false;
-        std::size_t const wanted = needed > usual_chunk_bytes / 2 ? needed : usual_chunk_bytes;
+        std::size_t const half = held_bytes() / 2;
+        std::size_t const usual = half > usual_chunk_bytes ? half : usual_chunk_bytes;
+        std::size_t wanted = needed > usual ? needed : usual;
         chunks_.reserve(chunks_.size() + 1);
-        void* const p = pool_->try_allocate(on_host, wanted, default_alignment);
+        void* p = pool_->try_allocate(on_host, wanted, default_alignment);
+        if (!p && needed < wanted)
+            p = pool_->try_allocate(on_host, wanted = needed, default_alignment);
         if (!p)
             return false;
         try {

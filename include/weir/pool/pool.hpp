@@ -214,7 +214,9 @@ public:
     template <class Mark, class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
     void rewind(Mark const& point) {
         rule_.placement().rewind(point.first);
-        rule_.counts() = point.second;
+        usage& now = rule_.counts(); // blocks from before the mark may have been freed since
+        now.bytes = now.bytes < point.second.bytes ? now.bytes : point.second.bytes;
+        now.blocks = now.blocks < point.second.blocks ? now.blocks : point.second.blocks;
     }
 
     /// Bytes held from the upstream. Any thread.
@@ -313,7 +315,7 @@ private:
 
     void wait_without_memory() noexcept {
         try {
-            wait_for_device(device());
+            wait_for_device(supply_.ordinal_of_users());
         } catch (...) { // the device is lost: nothing runs any more
         }
     }

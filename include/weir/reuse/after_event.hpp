@@ -50,8 +50,10 @@ struct after_event {
         over(over const&) = delete;
         over& operator=(over const&) = delete;
 
-        /// A block that nobody uses any more, or an empty range. Never blocks on a device. Throws cuda_error.
-        range take(std::size_t bytes, std::size_t alignment, stream_ref) {
+        /// A block that nobody uses any more, or an empty range. Never blocks on a device. Throws usage_error while `stream`
+        /// is captured, cuda_error.
+        range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+            require_no_capture(stream);
             lock_guard<mutex> const lock(mutex_);
             range block = placement_.take(bytes, alignment);
             if (!block && !pending_.empty()) {
@@ -94,6 +96,7 @@ struct after_event {
             }
             lock_guard<mutex> const lock(mutex_);
             used_.gave(block);
+            used_.not_below_zero();
             try {
                 if (captured && !is_legacy(stream)) { // the legacy stream is never captured itself, only in the way
                     used_.lost_bytes += block.bytes;
@@ -118,6 +121,7 @@ struct after_event {
             stranded last{block, second_.take(block.offset)};
             lock_guard<mutex> const lock(mutex_);
             used_.gave(block);
+            used_.not_below_zero();
             keep(std::move(last));
         }
 

@@ -47,6 +47,7 @@ struct immediate {
         /// Takes a block back; it may be handed out by the next call.
         void give(range block, stream_ref) noexcept {
             used_.gave(block);
+            used_.not_below_zero();
             try {
                 placement_.give(block);
             } catch (...) {

@@ -204,8 +204,7 @@ public:
                 sum.largest_free_bytes = own->largest_bytes();
         }
         // Not one moment: what other threads moved between sets meanwhile may be missing, so the sum may be below zero.
-        for (std::size_t* each : {&sum.bytes, &sum.blocks})
-            *each = *each > SIZE_MAX / 2 ? 0 : *each;
+        sum.not_below_zero();
         return sum;
     }
 
