@@ -91,6 +91,7 @@ TEST_CASE("text: the empty one has no characters and a zero behind them") {
     CHECK(none == text(std::string_view())); // whose address is null
     CHECK(none + none == none);
     CHECK(std::string(none).empty());
+    CHECK(text(static_cast<char const*>(nullptr)) == "");
 }
 
 TEST_CASE("text: has the characters that it was made of, and a zero behind them") {

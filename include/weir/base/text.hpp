@@ -32,7 +32,7 @@ class text {
 
     // Characters that another holds: what is compared or joined need not be copied first.
     struct piece {
-        piece(char const* zero_ended) noexcept : first(zero_ended), size(std::strlen(zero_ended)) {}
+        piece(char const* zero_ended) noexcept : first(zero_ended), size(zero_ended ? std::strlen(zero_ended) : 0) {}
         template <class String, class = if_string<String>>
         piece(String const& string) noexcept : first(string.data()), size(static_cast<std::size_t>(string.size())) {}
         char const* first; // may be null where there are none
@@ -42,7 +42,7 @@ class text {
 public:
     /// Empty.
     text() noexcept = default;
-    /// A copy of the characters before the zero; `zero_ended` is not null.
+    /// A copy of the characters before the zero; none for null.
     text(char const* zero_ended) : text(zero_ended, piece("")) {}
     /// A copy of a string of any class that has 'data' and 'size', zeros among the characters included.
     template <class String, class = if_string<String>>

@@ -8,7 +8,7 @@
 // the reuse rule's ladder when the first try fails (see reuse/stream_ordered.hpp). Bookkeeping is on the host,
 // and no header stands in front of a block, so the size and the alignment come back at 'deallocate'.
 //
-// invariant: reserved_bytes() <= limit_bytes(); every block lies in memory that is held; a failed call changes nothing.
+// invariant: reserved_bytes() <= limit_bytes(); every block lies in memory that is held; a failed call changes no block.
 // order:     a block is for work enqueued on its stream after the allocation; its free is ordered after work
 //            enqueued on its stream before the free.
 // cost:      a try that succeeds is the reuse rule's 'take'; growth is driver calls (runtime/supply.hpp), and wholly free
@@ -114,7 +114,8 @@ public:
 
     /// Takes a block back, ordered on `stream` (a default stream: the pool's device's and the current device's); `bytes`
     /// and `alignment` are those of the allocation. Null does nothing. What a captured stream frees is not handed out
-    /// again, since its graph may use it at each launch. Never blocks on a device.
+    /// again, since its graph may use it at each launch; but with identity::promised and reuse::immediate nobody asks whether it
+    /// is captured. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = default_alignment) noexcept {
         if (!p)
@@ -134,8 +135,8 @@ public:
             rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
 
-    /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns
-    /// the bytes given back. Bytes still in use by enqueued work stay: call 'settle' first to wait for them. A chunk
+    /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
+    /// or none is left; returns the bytes given back. Bytes still in use by enqueued work stay: call 'settle' first to wait for them. A chunk
     /// that CUDA refuses to take is kept for the next call. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         lock_guard<growth_lock> const lock(growth_lock_);
@@ -175,7 +176,7 @@ public:
         if (!suspended())
             return;
         if (!supply_.restore())
-            throw out_of_memory(supply_.held().withdrawn_bytes(), facts(),
+            throw out_of_memory(supply_.held().withdrawn_bytes(), this->examined(),
                                 "the device has no room for what the pool held before 'suspend'; free something elsewhere");
         if (saved_) {
             try {

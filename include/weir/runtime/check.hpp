@@ -33,7 +33,7 @@ inline char const* advice_for(cudaError_t error) noexcept {
     case cudaErrorInvalidDevice:
         return "there is no device of that ordinal; cudaGetDeviceCount says how many there are";
     case cudaErrorInvalidResourceHandle:
-        return "the stream or event was destroyed, or belongs to another device";
+        return "the stream or event was destroyed, or belongs to another device; use one that lives, of the memory's device";
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
     case cudaErrorStreamCaptureImplicit:
