@@ -6,7 +6,7 @@
 // An upstream is anything with 'acquire', 'release', 'alignment' and 'space'. 'counted' is one that passes on
 // what another answers and enters it in a ledger. 'count_upstream' takes a finished pool type apart and puts
 // it together again over a counted upstream: what is measured is the recipe as it ships, with all its other
-// parts.
+// parts. What it holds is counted here; how often it calls the driver, where it does (counted_driver.hpp).
 
 #include "ledger.hpp"
 #include <type_traits>
@@ -23,12 +23,13 @@ public:
 
     void* acquire(std::size_t bytes) {
         void* const chunk = Upstream::acquire(bytes);
-        book_->asked(bytes, chunk != nullptr);
+        if (chunk)
+            book_->got(bytes);
         return chunk;
     }
 
     auto release(void* chunk, std::size_t bytes) noexcept {
-        book_->gave_back(bytes);
+        book_->lost(bytes);
         return Upstream::release(chunk, bytes);
     }
 
@@ -36,7 +37,7 @@ protected:
     ledger* book_;
 };
 
-/// The same of an upstream that grows in place: a chunk is made, mapped, let go and opened, four calls of the driver's.
+/// The same of an upstream that grows in place, where memory comes in pieces.
 template <class Upstream>
 class counted_in_place : public counted<Upstream> {
 public:
@@ -45,23 +46,21 @@ public:
 
     void* acquire(std::size_t bytes, std::size_t piece_bytes) {
         void* const chunks = Upstream::acquire(bytes, piece_bytes);
-        count(bytes, piece_bytes, chunks != nullptr);
+        if (chunks)
+            got(bytes, piece_bytes);
         return chunks;
     }
     bool extend(void* end, std::size_t bytes, std::size_t piece_bytes) {
         bool const extended = Upstream::extend(end, bytes, piece_bytes);
-        count(bytes, piece_bytes, extended);
+        if (extended)
+            got(bytes, piece_bytes);
         return extended;
-    }
-    bool move(void* chunk, std::size_t bytes, void* to) noexcept {
-        this->book_->moved(5);
-        return Upstream::move(chunk, bytes, to);
     }
 
 private:
-    void count(std::size_t bytes, std::size_t piece_bytes, bool got_them) noexcept {
+    void got(std::size_t bytes, std::size_t piece_bytes) noexcept {
         for (std::size_t at = 0; at < bytes; at += piece_bytes)
-            this->book_->asked(bytes - at < piece_bytes ? bytes - at : piece_bytes, got_them, 4);
+            this->book_->got(bytes - at < piece_bytes ? bytes - at : piece_bytes);
     }
 };
 

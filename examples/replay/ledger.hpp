@@ -3,7 +3,7 @@
 
 // What does a pool hold of the driver, and how often did it ask?
 //
-// Every pool that lives on cudaMalloc is measured in the same place, at its calls of cudaMalloc and cudaFree,
+// Every pool but CUDA's is measured in the same place, where it asks the driver for memory or gives it back,
 // and by the same rule. The driver maps device memory in pages of 2 MiB: a request of 2 MiB or more has pages
 // of its own, smaller ones share pages in steps of 512 bytes (seen on an H200 with cudaMemGetInfo). We count
 // the shared pages as if they were packed without a hole, so nobody is charged more than the device lost.
@@ -40,21 +40,23 @@ public:
         return fits;
     }
 
-    /// The driver was asked for `bytes` in so many calls, and gave them or not.
-    void asked(std::size_t bytes, bool got_them, std::uint64_t calls = 1) noexcept {
-        calls_ += calls;
+    /// The driver was asked for `bytes` and gave them or not: a call.
+    void asked(std::size_t bytes, bool got_them) noexcept {
+        called();
         if (got_them)
-            count_for(bytes) += taken_by(bytes);
+            got(bytes);
     }
 
-    /// `bytes` that the driver had given went back.
+    /// `bytes` that the driver had given went back: a call.
     void gave_back(std::size_t bytes) noexcept {
-        ++calls_;
-        count_for(bytes) -= taken_by(bytes);
+        called();
+        lost(bytes);
     }
 
-    /// Memory was moved, in so many calls.
-    void moved(std::uint64_t calls) noexcept { calls_ += calls; }
+    /// The same apart, where calls and bytes are seen in two places.
+    void called() noexcept { ++calls_; }
+    void got(std::size_t bytes) noexcept { count_for(bytes) += taken_by(bytes); }
+    void lost(std::size_t bytes) noexcept { count_for(bytes) -= taken_by(bytes); }
 
     /// Bytes held from the driver now, in whole pages.
     std::size_t reserved_bytes() const noexcept {

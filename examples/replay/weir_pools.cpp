@@ -1,11 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 // weir's own pools: the recipe, the one composed next door, and CUDA's pool behind weir's interface.
+//
+// Their calls about memory are turned to counted ones by the preprocessor. So that no other file's weir is mixed
+// up with this one, its inline namespace has another name here.
 
-#include "composed_pool.hpp"
 #include "contender.hpp"
+#include "counted_driver.hpp"
+
+#define v0 replay_counted
+#define cudaMalloc(...) ::replay::counted_call(cudaMalloc(__VA_ARGS__))
+#define cudaMallocManaged(...) ::replay::counted_call(cudaMallocManaged(__VA_ARGS__))
+#define cudaFree(...) ::replay::counted_call(cudaFree(__VA_ARGS__))
+#define cudaGetDriverEntryPointByVersion(name, function, version, flags, result) \
+    ::replay::counted_entry_point(name, function, version, flags, result)
+#include "composed_pool.hpp"
 #include "counted_upstream.hpp"
 #include <weir/weir.hpp>
+#undef v0
+#undef cudaMalloc
+#undef cudaMallocManaged
+#undef cudaFree
+#undef cudaGetDriverEntryPointByVersion
 
 namespace replay {
 namespace {
@@ -28,30 +44,28 @@ public:
 
 private:
     ledger book_; // outlives the pool, which gives its chunks back through it
+    counted_driver driver_{book_};
     counted_pool<Pool> pool_;
 };
 
-/// cudaMallocFromPoolAsync: each call of ours is one of the driver's, and CUDA says what its pool holds.
+/// cudaMallocFromPoolAsync, where CUDA says what its pool holds.
 class driver_pool final : public session_of<driver_pool> {
 public:
     explicit driver_pool(weir::driver_pool_options const& options) : pool_(options) {}
 
-    void* allocate(cudaStream_t stream, std::size_t bytes) {
-        ++calls_;
-        return pool_.try_allocate(stream, bytes);
-    }
+    void* allocate(cudaStream_t stream, std::size_t bytes) { return pool_.try_allocate(stream, bytes); }
     void deallocate(cudaStream_t stream, void* p, std::size_t bytes) noexcept {
-        ++calls_;
         pool_.deallocate(stream, p, bytes);
     }
 
     std::size_t handed_out_bytes() const override { return pool_.in_use_bytes(); }
     std::size_t reserved_bytes() const override { return pool_.reserved_bytes(); }
-    std::uint64_t driver_calls() const override { return calls_; }
+    std::uint64_t driver_calls() const override { return book_.calls(); }
 
 private:
+    ledger book_; // of calls alone
+    counted_driver driver_{book_};
     weir::driver_pool pool_;
-    std::uint64_t calls_ = 0;
 };
 
 } // namespace

@@ -530,6 +530,7 @@ TEST_CASE("replay: driver calls are the calls that the device saw") {
                 REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
             auto const calls = [] {
                 return simulated_cuda::calls("cudaMalloc") + simulated_cuda::calls("cudaFree") +
+                       simulated_cuda::calls("cudaMallocManaged") +
                        simulated_cuda::calls("cudaMallocFromPoolAsync") +
                        simulated_cuda::calls("cudaFreeAsync") + simulated_cuda::calls("cuMemCreate") +
                        simulated_cuda::calls("cuMemMap") + simulated_cuda::calls("cuMemRelease") +
@@ -539,6 +540,12 @@ TEST_CASE("replay: driver calls are the calls that the device saw") {
             std::uint64_t const before = calls();
             replay::block_table blocks(t.blocks, nullptr);
             CHECK(session->run(t.events, streams, blocks) == t.events.size());
+            CHECK(session->watched_allocate(streams[0], 1024 * weir::GiB) == nullptr); // more than there is
+            simulated_cuda::fail_call("cuMemCreate", 3, cudaErrorMemoryAllocation); // what was mapped before goes back
+            for (std::size_t const bytes : {0 * weir::MiB, 512 * weir::MiB})
+                if (void* const block = session->watched_allocate(streams[0], bytes))
+                    session->watched_deallocate(streams[0], block, bytes);
+            simulated_cuda::clear_faults();
             counted = session->driver_calls();
             seen = calls() - before;
             for (replay::event const& e : t.events)
