@@ -75,7 +75,7 @@ arguments parsed(int argc, char** argv) {
     app.add_option("--pool", names, "Only this pool (again for more); --list names them")
         ->type_name("NAME")
         ->allow_extra_args(false);
-    app.add_option("--limit", limit, "The most that a pool may hold from the driver: 512M, 8G, ...")
+    CLI::Option const* const limited = app.add_option("--limit", limit, "The most that a pool may hold from the driver: 512M, 8G, ...")
         ->type_name("BYTES");
     app.add_option("--passes", out.run.timed_passes,
                    "Timed passes, at most; by default 5, and none begins after a second")
@@ -103,7 +103,7 @@ arguments parsed(int argc, char** argv) {
     if (names.empty())
         for (contender const& each : contenders())
             out.pools.push_back(&each);
-    if (!limit.empty())
+    if (limited->count() != 0)
         out.run.limit_bytes = bytes_from(limit);
     if (out.html.empty() || out.html.front() == '-')
         throw bad_input("--html needs the name of a file, and '" + out.html + "' looks like none");

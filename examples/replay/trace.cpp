@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "trace.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <unordered_map>
@@ -16,6 +19,7 @@ namespace replay {
 namespace {
 
 constexpr std::string_view header = "op,id,bytes,stream,t_us";
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf"; // U+FEFF
 constexpr std::size_t most_streams = 256;
 enum column { op, id, bytes, stream, t_us, columns };
 
@@ -33,6 +37,8 @@ public:
     reader(std::string_view text, std::string const& path) : rest_(text), path_(path) {}
 
     trace read() {
+        if (rest_.substr(0, byte_order_mark.size()) == byte_order_mark)
+            rest_.remove_prefix(byte_order_mark.size()); // which some editors and spreadsheets write
         if (rest_.empty())
             throw bad_input(path_ + ": the file is empty; give a trace that begins with the line '" +
                             std::string(header) + "'");
@@ -204,36 +210,75 @@ std::string name_of(std::string const& path) {
     return name;
 }
 
-/// The bytes of a file, unpacked if it is packed (zlib looks at the content, not at the name).
-std::string text_of(std::string const& path) {
+/// The bytes of a file as they are.
+std::string bytes_of(std::string const& path) {
     struct close {
-        void operator()(gzFile file) const { gzclose(file); }
+        void operator()(std::FILE* file) const { std::fclose(file); }
     };
+    if (path.empty())
+        throw bad_input("a trace has an empty name; give the path of a .csv or .csv.gz trace");
     errno = 0;
-    std::unique_ptr<gzFile_s, close> const file(gzopen(path.c_str(), "rb"));
+    std::unique_ptr<std::FILE, close> const file(std::fopen(path.c_str(), "rb"));
     if (!file)
         throw bad_input(path + ": cannot open it (" + std::strerror(errno) +
                         "); give the path of a .csv or .csv.gz trace");
-    std::string text;
+    std::string bytes;
     std::array<char, 1 << 16> buffer;
-    int count = 0;
-    while ((count = gzread(file.get(), buffer.data(), buffer.size())) > 0)
-        text.append(buffer.data(), static_cast<std::size_t>(count));
-
-    int error = Z_OK;
-    char const* const words = gzerror(file.get(), &error);
-    if (error == Z_OK)
-        return text;
-    std::size_t lines = 1;
-    for (char const c : text)
-        lines += c == '\n';
-    std::string const where = path + ", line " + std::to_string(lines) + ": ";
-    if (error == Z_BUF_ERROR)
-        throw bad_input(where + "the gzip'd file ends too early, so it was cut; copy it again");
-    if (error == Z_ERRNO)
+    while (std::size_t const count = std::fread(buffer.data(), 1, buffer.size(), file.get()))
+        bytes.append(buffer.data(), count);
+    if (std::ferror(file.get()))
         throw bad_input(path + ": cannot read it (" + std::strerror(errno) +
                         "); give the path of a .csv or .csv.gz trace");
-    throw bad_input(where + "the gzip'd file is damaged (" + words + "); copy it again");
+    return bytes;
+}
+
+/// The text of a file, unpacked if it is packed, which its first bytes say and not its name. Several packed parts one
+/// behind the other are one text; gzread would pass over anything else that stands behind the last.
+std::string text_of(std::string const& path) {
+    constexpr std::string_view magic = "\x1f\x8b";
+    constexpr int gzip = 16; // the frame that zlib is to expect
+    struct end {
+        void operator()(z_stream* stream) const { inflateEnd(stream); }
+    };
+    std::string bytes = bytes_of(path);
+    std::string_view rest = bytes;
+    if (rest.substr(0, magic.size()) != magic)
+        return bytes;
+
+    z_stream stream{};
+    if (inflateInit2(&stream, MAX_WBITS + gzip) != Z_OK)
+        throw std::bad_alloc();
+    std::unique_ptr<z_stream, end> const ended(&stream);
+    std::string text;
+    std::array<char, 1 << 16> buffer;
+    auto const refuse = [&](std::string const& sentence) {
+        auto const lines = std::count(text.begin(), text.end(), '\n') + 1;
+        throw bad_input(path + ", line " + std::to_string(lines) + ": " + sentence + "; copy it again");
+    };
+    while (!rest.empty()) {
+        if (rest.substr(0, magic.size()) != magic)
+            refuse("behind the end of the gzip'd trace are " + std::to_string(rest.size()) +
+                   " bytes that are no part of it");
+        inflateReset(&stream);
+        int state = Z_OK;
+        while (state == Z_OK) {
+            std::size_t const fed = std::min(rest.size(), buffer.size());
+            stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(rest.data()));
+            stream.avail_in = static_cast<uInt>(fed);
+            stream.next_out = reinterpret_cast<Bytef*>(buffer.data());
+            stream.avail_out = static_cast<uInt>(buffer.size());
+            state = inflate(&stream, Z_NO_FLUSH);
+            rest.remove_prefix(fed - stream.avail_in);
+            text.append(buffer.data(), buffer.size() - stream.avail_out);
+        }
+        if (state == Z_BUF_ERROR) // nothing is left to go on with
+            refuse("the gzip'd file ends too early, so it was cut");
+        if (state == Z_MEM_ERROR)
+            throw std::bad_alloc();
+        if (state != Z_STREAM_END)
+            refuse(std::string("the gzip'd file is damaged (") + (stream.msg ? stream.msg : "no reason given") + ")");
+    }
+    return text;
 }
 
 } // namespace

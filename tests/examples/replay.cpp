@@ -183,6 +183,7 @@ TEST_CASE("replay: what a trace may have") {
     CHECK(complaint("# one\n# two\n" + header + "a,0,8,0,0\n") == ""); // more facts
     CHECK(complaint("# no facts at all\n" + header + "a,0,8,0,0\n") == "");
     CHECK(complaint("op,id,bytes,stream,t_us\r\na,0,8,0,0\r\n") == ""); // another system's line ends
+    CHECK(complaint("\xef\xbb\xbf" + header + "a,0,8,0,0\n") == ""); // a byte order mark
     CHECK(complaint(header + "a,18446744073709551615,18446744073709551615,0,18446744073709551615\n") == "");
 }
 
@@ -233,6 +234,8 @@ TEST_CASE("replay: every refused line says where it is and what to do") {
 
 TEST_CASE("replay: headers and facts that are refused") {
     CHECK(contains(complaint(""), "in.csv: the file is empty"));
+    CHECK(contains(complaint("\xef\xbb\xbf"), "in.csv: the file is empty"));
+    CHECK(contains(complaint("\xef\xbb\xbf\xef\xbb\xbf" + header), "expected the header")); // one is enough
     CHECK(contains(complaint("op,id,bytes\na,0,8\n"), "in.csv, line 1: expected the header"));
     CHECK(contains(complaint("a,0,8,0,0\n"), "found 'a,0,8,0,0'"));
     CHECK(contains(complaint("# events=1\n"), "expected the header"));
@@ -267,6 +270,7 @@ TEST_CASE("replay: files, packed or not") {
           "odd.name"); // the content says that it is packed
 
     CHECK(contains(complaint_of_file(here.path() + "/none.csv"), "/none.csv: cannot open it (No such file"));
+    CHECK(contains(complaint_of_file(""), "an empty name; give the path"));
     CHECK(contains(complaint_of_file(here.path()), "cannot read it (Is a directory)"));
     CHECK(contains(complaint_of_file(here.file("empty.csv", "")), "/empty.csv: the file is empty"));
     CHECK(contains(complaint_of_file(here.file("empty.csv.gz", "")), "/empty.csv.gz: the file is empty"));
@@ -303,6 +307,25 @@ TEST_CASE("replay: a packed file that was damaged anywhere is refused") {
         damaged[at] = static_cast<char>(damaged[at] ^ 0x20);
         CHECK(complaint_of_file(here.file("damaged.csv.gz", damaged)) != "");
     }
+}
+
+TEST_CASE("replay: what stands behind a packed trace's end is refused, unless it is packed as well") {
+    folder const here;
+    std::string const text = random_trace(2, 400, 2);
+    std::string const whole = bytes_of(here.packed("whole.csv.gz", text));
+    for (std::string const& garbage : {std::string("x"), std::string("a,0,8,0,0\n"), std::string(1, '\0'),
+                                       std::string("\x1f"), std::string(100000, 'x')}) {
+        CAPTURE(garbage.size());
+        std::string const said = complaint_of_file(here.file("more.csv.gz", whole + garbage));
+        CAPTURE(said);
+        CHECK(contains(said, "/more.csv.gz, line 403: behind the end of the gzip'd trace are " +
+                                 std::to_string(garbage.size()) + " bytes that are no part of it; copy it again"));
+    }
+    std::size_t const middle = text.find('\n', text.size() / 2) + 1;
+    std::string const first = bytes_of(here.packed("first.csv.gz", text.substr(0, middle)));
+    std::string const second = bytes_of(here.packed("second.csv.gz", text.substr(middle)));
+    CHECK(replay::read_trace(here.file("both.csv.gz", first + second)).events.size() == 400);
+    CHECK(contains(complaint_of_file(here.file("both.csv.gz", first + second.substr(0, 2))), "so it was cut"));
 }
 
 // ---- numbers and text
