@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cuda_runtime_api.h>
+#include <exception>
 #include <vector>
 #include <weir/weir.hpp>
 
@@ -14,25 +15,32 @@ struct model {
         : pool(weir::pool_options{}.name(name)), weights(pool, stream, std::vector<int>(64 << 20, value)) {}
 };
 
+void take_turns(cudaStream_t stream) {
+    weir::pinned_pool keep;
+    model first("first", stream, 1);
+    int const* const address = first.weights.data();
+    first.pool.suspend(keep); // waits for the device; all 256 MiB are free for others now
+    std::puts(first.pool.report().c_str());
+
+    model second("second", stream, 2);
+    second.pool.suspend(keep);
+    first.pool.resume(); // pointers and captured graphs are good again
+    std::puts(first.pool.report().c_str());
+    std::puts(second.pool.report().c_str());
+
+    bool const same = first.weights.data() == address && first.weights.element_sync(12345678) == 1;
+    std::printf("the first model's weights are %s\n", same ? "where and what they were" : "lost");
+    second.pool.resume();
+}
+
 int main() {
-    cudaStream_t stream = nullptr;
-    weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
-    {
-        weir::pinned_pool keep;
-        model first("first", stream, 1);
-        int const* const address = first.weights.data();
-        first.pool.suspend(keep); // waits for the device; all 256 MiB are free for others now
-        std::puts(first.pool.report().c_str());
-
-        model second("second", stream, 2);
-        second.pool.suspend(keep);
-        first.pool.resume(); // pointers and captured graphs are good again
-        std::puts(first.pool.report().c_str());
-        std::puts(second.pool.report().c_str());
-
-        bool const same = first.weights.data() == address && first.weights.element_sync(12345678) == 1;
-        std::printf("the first model's weights are %s\n", same ? "where and what they were" : "lost");
-        second.pool.resume();
+    try {
+        cudaStream_t stream = nullptr;
+        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        take_turns(stream);
+        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    } catch (std::exception const& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
     }
-    weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }

@@ -3,36 +3,44 @@
 
 #include <cstdio>
 #include <cuda_runtime_api.h>
+#include <exception>
 #include <weir/weir.hpp>
 
-int main() {
-    cudaStream_t stream = nullptr;
-    weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+void frames(cudaStream_t stream) {
+    weir::device_pool pool(weir::pool_options{}.name("frames"));
+    weir::device_vector<unsigned char> result(pool, stream, 1 << 20);
+
+    weir::graph_memory memory(pool);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t frame = nullptr;
+    weir::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
     {
-        weir::device_pool pool(weir::pool_options{}.name("frames"));
-        weir::device_vector<unsigned char> result(pool, stream, 1 << 20);
-
-        weir::graph_memory memory(pool);
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t frame = nullptr;
-        weir::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-        {
-            weir::device_vector<unsigned char> temporary(memory, stream, 1 << 20); // any container, in the graph's memory
-            weir::check(cudaMemsetAsync(temporary.data(), 7, temporary.size(), stream), "cudaMemsetAsync");
-            temporary.copy_to_async(result.data());
-        }
-        weir::check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-        weir::check(cudaGraphInstantiate(&frame, graph, 0), "cudaGraphInstantiate");
-
-        for (int i = 0; i < 3; ++i)
-            weir::check(cudaGraphLaunch(frame, stream), "cudaGraphLaunch");
-        std::printf("after three launches the result is %d; the graph holds %zu MiB\n", result.element_sync(0),
-                    memory.reserved_bytes() >> 20);
-
-        weir::check(cudaGraphExecDestroy(frame), "cudaGraphExecDestroy");
-        weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-        memory.release(stream); // the stream of the last launch
-        std::puts(pool.report().c_str());
+        weir::device_vector<unsigned char> temporary(memory, stream, 1 << 20); // any container, in the graph's memory
+        weir::check(cudaMemsetAsync(temporary.data(), 7, temporary.size(), stream), "cudaMemsetAsync");
+        temporary.copy_to_async(result.data());
     }
-    weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    weir::check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    weir::check(cudaGraphInstantiate(&frame, graph, 0), "cudaGraphInstantiate");
+
+    for (int i = 0; i < 3; ++i)
+        weir::check(cudaGraphLaunch(frame, stream), "cudaGraphLaunch");
+    std::printf("after three launches the result is %d; the graph holds %zu MiB\n", result.element_sync(0),
+                memory.reserved_bytes() >> 20);
+
+    weir::check(cudaGraphExecDestroy(frame), "cudaGraphExecDestroy");
+    weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    memory.release(stream); // the stream of the last launch
+    std::puts(pool.report().c_str());
+}
+
+int main() {
+    try {
+        cudaStream_t stream = nullptr;
+        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        frames(stream);
+        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    } catch (std::exception const& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
 }
