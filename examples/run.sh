@@ -4,6 +4,7 @@
 # missing. With no arguments: replays a real trace through weir's pools and CUDA's.
 #
 # usage: sh examples/run.sh [NAME [ARGUMENT...]]
+#   WEIR_DEVICE=simulated (or =gpu) before it: runs there, whatever nvidia-smi says
 #   NAME: 'replay' or a name below, with or without its number; ARGUMENTs go to the example ('replay --help')
 weir_from=$PWD
 cd "$(dirname "$0")/.." || exit 1
@@ -30,7 +31,7 @@ weir_about() {
 
 case ${1:-} in
 -h | --help)
-    sed -n '3,7s/^# \{0,1\}//p' examples/run.sh
+    sed -n '3,8s/^# \{0,1\}//p' examples/run.sh
     weir_names | while read -r weir_name; do printf '  %-24s %s\n' "$weir_name" "$(weir_about "$weir_name")"; done
     exit 0
     ;;
@@ -52,18 +53,31 @@ if [ -z "$weir_name" ]; then
     exit 2
 fi
 
+weir_device=${WEIR_DEVICE:-}
+case $weir_device in
+'' | simulated | gpu) ;;
+*)
+    echo "weir: WEIR_DEVICE is '$weir_device'; it must be 'simulated' or 'gpu', or not be set" >&2
+    exit 2
+    ;;
+esac
+
 . cmake/setup.sh
 weir_packages 'g++:g++' 'cmake:cmake' 'ninja:ninja-build' || exit 1
 weir_packages 'header zlib.h:zlib1g-dev' 'header CLI/CLI.hpp:libcli11-dev' || exit 1
 weir_cuda || exit 1
 
 weir_build=${WEIR_BUILD_DIR:-build}/release
-if nvidia-smi -L 2>/dev/null | grep -q '^GPU 0'; then
+weir_why=
+if [ -z "$weir_device" ]; then
+    weir_device=gpu
+    nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' || { weir_device=simulated && weir_why='no GPU here: '; }
+fi
+if [ "$weir_device" = gpu ]; then
     weir_device=real
     weir_where='the GPU'
 else
-    weir_device=simulated
-    weir_where='the simulated device (no GPU here: its times mean nothing)'
+    weir_where="the simulated device (${weir_why}its times mean nothing)"
 fi
 weir_log=$(mktemp)
 weir_say "building '$weir_name' for ${weir_where%% (*}"

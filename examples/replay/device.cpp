@@ -19,12 +19,13 @@ device_facts open_device() {
     if (error == cudaErrorInsufficientDriver && driver != 0)
         throw bad_input(
             "the NVIDIA driver is older than the CUDA runtime that this program was built with; update "
-            "the driver, or build with an older toolkit");
+            "the driver, build with an older toolkit, or use the simulated device: "
+            "'WEIR_DEVICE=simulated sh examples/run.sh'");
     if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||
         (error == cudaSuccess && count == 0))
         throw bad_input(
-            "no GPU is visible; check 'nvidia-smi' and CUDA_VISIBLE_DEVICES, or use the simulated device, "
-            "as 'sh examples/run.sh' does where there is no GPU");
+            "no GPU is visible; check 'nvidia-smi' and CUDA_VISIBLE_DEVICES, or use the simulated device: "
+            "'WEIR_DEVICE=simulated sh examples/run.sh'");
     weir::check(error, "cudaGetDeviceCount");
     weir::check(cudaFree(nullptr), "cudaFree");
 
