@@ -51,7 +51,8 @@ struct counted_function {
 #if defined(__clang__)
     __attribute__((no_sanitize("function")))
 #endif
-    static int call(Arguments... arguments) {
+    static int
+    call(Arguments... arguments) {
         counted_driver::called();
         return original(arguments...);
     }

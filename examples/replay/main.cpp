@@ -75,8 +75,9 @@ arguments parsed(int argc, char** argv) {
     app.add_option("--pool", names, "Only this pool (again for more); --list names them")
         ->type_name("NAME")
         ->allow_extra_args(false);
-    CLI::Option const* const limited = app.add_option("--limit", limit, "The most that a pool may hold from the driver: 512M, 8G, ...")
-        ->type_name("BYTES");
+    CLI::Option const* const limited =
+        app.add_option("--limit", limit, "The most that a pool may hold from the driver: 512M, 8G, ...")
+            ->type_name("BYTES");
     app.add_option("--passes", out.run.timed_passes,
                    "Timed passes, at most; by default 5, and none begins after a second")
         ->type_name("N")

@@ -53,14 +53,17 @@ std::string notes(device_facts const& device, run_options const& options) {
         "<li><b>Requested</b>: bytes of the blocks that the program had allocated and not yet freed.</li>"
         "<li><b>Reserved</b>: bytes that the pool held from the driver, in the driver\u2019s pages of 2 MiB. "
         "It is "
-        "counted at the pool\u2019s own calls of <code>cudaMalloc</code>, for all by one rule: a request of "
-        "2 MiB or "
+        "counted where the pool asks the driver for memory, for all by one rule: a request of 2 MiB or "
         "more has pages of its own, smaller ones share pages and are counted as if packed without a hole. "
         "For "
         "<code>driver_pool</code> it is what CUDA says that its pool holds.</li>"
-        "<li><b>Driver calls</b>: <code>cudaMalloc</code>, <code>cudaFree</code>, "
-        "<code>cudaMallocFromPoolAsync</code> "
-        "and <code>cudaFreeAsync</code>, counted while replaying.</li>"
+        "<li><b>Driver calls</b>: calls by which the pool asked for memory or gave it back, refused ones "
+        "too, counted while replaying: <code>cudaMalloc</code> and <code>cudaFree</code>; of "
+        "<code>device_pool</code> and <code>compact_pool</code> <code>cuMemCreate</code>, "
+        "<code>cuMemMap</code>, <code>cuMemSetAccess</code> and <code>cuMemRelease</code>, which make a "
+        "chunk, "
+        "<code>cuMemUnmap</code>, and <code>cuMemRetainAllocationHandle</code> where one moves; of "
+        "<code>driver_pool</code> <code>cudaMallocFromPoolAsync</code> and <code>cudaFreeAsync</code>.</li>"
         "<li><b>ns per operation</b>: host time of a whole replay from a cold pool, growth included, over "
         "its "
         "allocations and frees; the median of up to " +
@@ -76,7 +79,8 @@ std::string notes(device_facts const& device, run_options const& options) {
                "<code>driver_pool</code> holds is the simulation\u2019s idea of CUDA\u2019s pool.</li>";
     if (options.limit_bytes != no_limit)
         out += "<li><b>Limit</b>: no pool could hold more than " + in_bytes(options.limit_bytes) +
-               ". A refused allocation is a failure, and its free is skipped.</li>";
+               ", but <code>driver_pool</code>, whose limit CUDA rounds up by tens of MiB. A refused "
+               "allocation is a failure, and its free is skipped.</li>";
     return out + "</ul></section>\n";
 }
 

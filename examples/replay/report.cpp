@@ -64,8 +64,11 @@ std::string footnotes(run_options const& options) {
         "reserved: bytes held from the driver in its pages of 2 MiB (requests below 2 MiB share pages, and "
         "are\n"
         "  counted as if packed without a hole; driver_pool: what CUDA says that its pool holds)\n"
-        "driver calls: cudaMalloc, cudaFree, cudaMallocFromPoolAsync and cudaFreeAsync, counted while "
-        "replaying\n";
+        "driver calls: calls for memory, refused ones too, counted while replaying: cudaMalloc, cudaFree; of "
+        "device_pool\n"
+        "  and compact_pool cuMemCreate, cuMemMap, cuMemSetAccess, cuMemRelease (four calls a chunk), "
+        "cuMemUnmap, and\n"
+        "  cuMemRetainAllocationHandle to move one; of driver_pool cudaMallocFromPoolAsync, cudaFreeAsync\n";
     if (options.timed)
         out += "ns per operation: host time of the whole replay, from a cold pool, over its allocations and "
                "frees;\n"
@@ -74,8 +77,10 @@ std::string footnotes(run_options const& options) {
     else
         out += "ns per operation: left out, for on the simulated device a time means nothing\n";
     if (options.limit_bytes != no_limit)
-        out += "limit: " + in_bytes(options.limit_bytes) +
-               "; a refused allocation is a failure, its free is skipped\n";
+        out +=
+            "limit: " + in_bytes(options.limit_bytes) +
+            "; a refused allocation is a failure, its free is skipped; driver_pool may hold more, for CUDA\n"
+            "  rounds its limit up by tens of MiB\n";
     return out;
 }
 

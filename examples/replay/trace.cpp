@@ -276,7 +276,8 @@ std::string text_of(std::string const& path) {
         if (state == Z_MEM_ERROR)
             throw std::bad_alloc();
         if (state != Z_STREAM_END)
-            refuse(std::string("the gzip'd file is damaged (") + (stream.msg ? stream.msg : "no reason given") + ")");
+            refuse(std::string("the gzip'd file is damaged (") +
+                   (stream.msg ? stream.msg : "no reason given") + ")");
     }
     return text;
 }

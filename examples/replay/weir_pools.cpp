@@ -12,7 +12,7 @@
 #define cudaMalloc(...) ::replay::counted_call(cudaMalloc(__VA_ARGS__))
 #define cudaMallocManaged(...) ::replay::counted_call(cudaMallocManaged(__VA_ARGS__))
 #define cudaFree(...) ::replay::counted_call(cudaFree(__VA_ARGS__))
-#define cudaGetDriverEntryPointByVersion(name, function, version, flags, result) \
+#define cudaGetDriverEntryPointByVersion(name, function, version, flags, result)                             \
     ::replay::counted_entry_point(name, function, version, flags, result)
 #include "composed_pool.hpp"
 #include "counted_upstream.hpp"

@@ -10,6 +10,7 @@
 #include "../../examples/replay/device.hpp"
 #include "../../examples/replay/ledger.hpp"
 #include "../../examples/replay/page.hpp"
+#include "../../examples/replay/progress_bar.hpp"
 #include "../../examples/replay/report.hpp"
 #include "../../examples/replay/runner.hpp"
 #include "../../examples/replay/text.hpp"
@@ -183,7 +184,7 @@ TEST_CASE("replay: what a trace may have") {
     CHECK(complaint("# one\n# two\n" + header + "a,0,8,0,0\n") == ""); // more facts
     CHECK(complaint("# no facts at all\n" + header + "a,0,8,0,0\n") == "");
     CHECK(complaint("op,id,bytes,stream,t_us\r\na,0,8,0,0\r\n") == ""); // another system's line ends
-    CHECK(complaint("\xef\xbb\xbf" + header + "a,0,8,0,0\n") == ""); // a byte order mark
+    CHECK(complaint("\xef\xbb\xbf" + header + "a,0,8,0,0\n") == "");    // a byte order mark
     CHECK(complaint(header + "a,18446744073709551615,18446744073709551615,0,18446744073709551615\n") == "");
 }
 
@@ -319,13 +320,15 @@ TEST_CASE("replay: what stands behind a packed trace's end is refused, unless it
         std::string const said = complaint_of_file(here.file("more.csv.gz", whole + garbage));
         CAPTURE(said);
         CHECK(contains(said, "/more.csv.gz, line 403: behind the end of the gzip'd trace are " +
-                                 std::to_string(garbage.size()) + " bytes that are no part of it; copy it again"));
+                                 std::to_string(garbage.size()) +
+                                 " bytes that are no part of it; copy it again"));
     }
     std::size_t const middle = text.find('\n', text.size() / 2) + 1;
     std::string const first = bytes_of(here.packed("first.csv.gz", text.substr(0, middle)));
     std::string const second = bytes_of(here.packed("second.csv.gz", text.substr(middle)));
     CHECK(replay::read_trace(here.file("both.csv.gz", first + second)).events.size() == 400);
-    CHECK(contains(complaint_of_file(here.file("both.csv.gz", first + second.substr(0, 2))), "so it was cut"));
+    CHECK(
+        contains(complaint_of_file(here.file("both.csv.gz", first + second.substr(0, 2))), "so it was cut"));
 }
 
 // ---- numbers and text
@@ -365,6 +368,31 @@ TEST_CASE("replay: limits as people write them") {
                          doctest::Contains("do not fit 64 bits"), replay::bad_input);
     CHECK_THROWS_WITH_AS(static_cast<void>(replay::bytes_from("18446744073709551616")),
                          doctest::Contains("do not fit 64 bits"), replay::bad_input);
+}
+
+TEST_CASE("replay: the progress bar keeps to the terminal's width") {
+    auto const columns = [](std::string const& line) {
+        std::size_t count = 0;
+        for (char const c : line)
+            count += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+        return count;
+    };
+    std::string const what = "a_trace_with_quite_a_long_name: composed_pool";
+    CHECK(contains(replay::progress_line(200, 50, what), "\u2588\u2591"));
+    CHECK(contains(replay::progress_line(200, 50, what), "\u2591  50 %  " + what));
+    CHECK(columns(replay::progress_line(200, 50, what)) == 40 + what.size());
+    CHECK_FALSE(contains(replay::progress_line(200, 0, what), "\u2588"));
+    CHECK_FALSE(contains(replay::progress_line(200, 100, what), "\u2591"));
+    for (std::size_t width = 20; width < 40 + what.size(); ++width)
+        for (int const percent : {0, 7, 50, 100}) {
+            CAPTURE(width);
+            CHECK(columns(replay::progress_line(width, percent, what)) == width);
+        }
+    CHECK(columns(replay::progress_line(0, 50, what)) == 20);
+    std::string const cut =
+        replay::progress_line(20, 50, "\u00e4\u00f6\u00fc"); // no half of a character is left
+    CHECK(columns(cut) == 20);
+    CHECK(cut.substr(cut.size() - 4) == "\u00e4\u00f6");
 }
 
 TEST_CASE("replay: a curve of columns loses no peak") {
@@ -442,7 +470,17 @@ TEST_CASE("replay: the table, the CSV and the page say the same") {
     CHECK(contains(page, "1.200"));
     CHECK(contains(page, "1,234"));
     CHECK(contains(page, "No pool could hold more than 8.00 GiB") == false);
-    CHECK(contains(page, "no pool could hold more than 8.00 GiB"));
+    CHECK(contains(
+        page,
+        "no pool could hold more than 8.00 GiB, but <code>driver_pool</code>, whose limit CUDA rounds up"));
+    for (std::string const& notes : {page, replay::footnotes(untimed(8 * weir::GiB))}) {
+        CAPTURE(notes);
+        for (char const* const call :
+             {"cudaMalloc", "cudaFree", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease",
+              "cuMemUnmap", "cudaMallocFromPoolAsync", "cudaFreeAsync", "up by tens of MiB"})
+            CHECK(contains(notes, call));
+    }
+    CHECK_FALSE(contains(replay::footnotes(untimed()), "up by tens of MiB")); // where no limit was given
     CHECK_FALSE(contains(page, "<c>"));
     for (char const* const foreign : {"http:", "https:", "src=", "url(", "@import", "<link"})
         CHECK_FALSE(contains(page, foreign));
@@ -532,11 +570,16 @@ TEST_CASE("replay: no GPU and an old driver are sentences") {
         simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));
         CHECK_THROWS_WITH_AS(static_cast<void>(replay::open_device()),
                              doctest::Contains("no GPU is visible; check"), replay::bad_input);
+        CHECK_THROWS_WITH_AS(static_cast<void>(replay::open_device()),
+                             doctest::Contains("'WEIR_DEVICE=simulated sh examples/run.sh'"),
+                             replay::bad_input);
         world.forgive();
     }
     simulated_cuda::world world(simulated_cuda::config{}.with_driver(12000));
     CHECK_THROWS_WITH_AS(static_cast<void>(replay::open_device()),
                          doctest::Contains("driver is older than the CUDA runtime"), replay::bad_input);
+    CHECK_THROWS_WITH_AS(static_cast<void>(replay::open_device()),
+                         doctest::Contains("'WEIR_DEVICE=simulated sh examples/run.sh'"), replay::bad_input);
     world.forgive();
 }
 
@@ -564,7 +607,8 @@ TEST_CASE("replay: driver calls are the calls that the device saw") {
             replay::block_table blocks(t.blocks, nullptr);
             CHECK(session->run(t.events, streams, blocks) == t.events.size());
             CHECK(session->watched_allocate(streams[0], 1024 * weir::GiB) == nullptr); // more than there is
-            simulated_cuda::fail_call("cuMemCreate", 3, cudaErrorMemoryAllocation); // what was mapped before goes back
+            simulated_cuda::fail_call("cuMemCreate", 3,
+                                      cudaErrorMemoryAllocation); // what was mapped before goes back
             for (std::size_t const bytes : {0 * weir::MiB, 512 * weir::MiB})
                 if (void* const block = session->watched_allocate(streams[0], bytes))
                     session->watched_deallocate(streams[0], block, bytes);
@@ -587,7 +631,9 @@ TEST_CASE("replay: CUDA failing in the middle ends the replay, and nothing is lo
         CAPTURE(pool.name);
         simulated_cuda::world world;
         bool const maps = pool.name == "device_pool" || pool.name == "compact_pool";
-        char const* const call = pool.name == "driver_pool" ? "cudaMallocFromPoolAsync" : maps ? "cuMemCreate" : "cudaMalloc";
+        char const* const call = pool.name == "driver_pool" ? "cudaMallocFromPoolAsync"
+                                 : maps                     ? "cuMemCreate"
+                                                            : "cudaMalloc";
         simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
         CHECK_THROWS(static_cast<void>(run_quietly(pool, t, untimed())));
         simulated_cuda::clear_faults();
