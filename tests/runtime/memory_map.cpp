@@ -8,6 +8,7 @@
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/peers.hpp>
 #include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
@@ -240,23 +241,93 @@ TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or 
     static_cast<void>(runs);
 }
 
-TEST_CASE("memory_map: another device that is allowed to can use the memory") {
+TEST_CASE("memory_map: another device that is allowed to can use the memory, wherever it was mapped or moved") {
 #ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+#endif
+    if (!support::two_peers())
+        return;
+    for (int const own : {0, 1}) {
+        CAPTURE(own);
+        memory_map map(own, 0);
+        map.allow(1 - own);
+        CHECK(map.has_peers());
+        range const all = map.reserve(4 * page);
+        range const first{all.offset, page};
+        range const second{all.offset + page, page};
+        range const third{all.offset + 2 * page, 2 * page};
+        bool stuck = true;
+        auto const used_by_both = [&](range at) {
+            for (int const device : {own, 1 - own})
+                support::fill_from(device, pointer(at), at.bytes);
+        };
+        REQUIRE(mapped(map, first));
+        used_by_both(first);
+        REQUIRE(map.move(first, second, stuck));
+        used_by_both(second);
+        REQUIRE(mapped(map, first)); // again
+        used_by_both(first);
+        REQUIRE(mapped(map, third));
+        used_by_both(all);
+        for (range const& each : {first, second, third})
+            CHECK(map.unmap(each));
+        map.unreserve(all);
+    }
+}
+
+TEST_CASE("memory_map: a device may use its own memory anyhow, and to allow it lets in no other") {
+    memory_map map(0, 0);
+    map.allow(0);
+    CHECK_FALSE(map.has_peers());
+    range const all = map.reserve(page);
+    REQUIRE(mapped(map, all));
+    support::fill_from(0, pointer(all), page);
+    CHECK(map.unmap(all));
+    map.unreserve(all);
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("memory_map: only a device that is allowed to can use the memory, and that ends with the mapping") {
+    using simulated_cuda::finding;
+    simulated_cuda::world world(simulated_cuda::config{}.with_devices(3));
+    memory_map map(0, 0);
+    map.allow(2);
+    memory_map const own(0, 0);
+    range const all = map.reserve(2 * page);
+    REQUIRE(mapped(map, range{all.offset, page}));
+    REQUIRE(mapped(own, range{all.offset + page, page}));
+    support::fill_from(2, pointer(all), page);
+    CHECK(simulated_cuda::reports().empty());
+    support::fill_from(1, pointer(all), page);
+    CHECK(simulated_cuda::reports(finding::wrong_device).size() == 1);
+    support::fill_from(2, pointer(all), 2 * page); // the second half is not open
+    CHECK(simulated_cuda::reports(finding::wrong_device).size() == 2);
+    CHECK(map.unmap(range{all.offset, page}));
+    REQUIRE(mapped(own, range{all.offset, page}));
+    support::fill_from(2, pointer(all), page);
+    CHECK(simulated_cuda::reports(finding::wrong_device).size() == 3);
+    CHECK(map.unmap(range{all.offset, page}));
+    CHECK(map.unmap(range{all.offset + page, page}));
+    map.unreserve(all);
+    simulated_cuda::clear_reports();
+    for (simulated_cuda::report const& each : world.finish())
+        FAIL_CHECK(each.sentence);
+}
+#endif
+
+TEST_CASE("memory_map: a device that there is not cannot be let in, and then nothing is mapped") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
 #endif
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-    int able = 0;
-    if (devices >= 2)
-        check(cudaDeviceCanAccessPeer(&able, 1, 0), "cudaDeviceCanAccessPeer");
-    if (able == 0)
-        return;
     memory_map map(0, 0);
-    map.allow(1);
+    map.allow(devices);
     range const all = map.reserve(page);
-    REQUIRE(mapped(map, all));
-    check(cudaMemset(pointer(all), 1, page), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    bool stuck = true;
+    CHECK_THROWS_AS(static_cast<void>(map.map(all, stuck)), weir::cuda_error);
+    CHECK_FALSE(stuck);
+    CHECK(mapped(memory_map(0, 0), all)); // nothing is there
     CHECK(map.unmap(all));
     map.unreserve(all);
 }

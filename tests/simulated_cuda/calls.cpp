@@ -160,6 +160,7 @@ cudaError_t submit(world_state& world, stream_record& stream, cudaGraphNodeType 
     from.capture = graph.get();
     from.frontier = &follows;
     from.what = work.what;
+    from.device = work.by_peers ? no_device : stream.device;
     from.node = capture_node(world, stream, std::move(node));
     for (bytes const& range : reads)
         world.knowledge.use(world, range.at, range.count, false, from);

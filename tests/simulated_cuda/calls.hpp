@@ -85,6 +85,10 @@ char* bytes_of(world_state& world, void const* p);
 allocation* find_allocation(world_state& world, void const* p, std::uintptr_t* base = nullptr);
 /// Marks what holds these bytes as written, so that it is given back to the system when freed.
 void mark_written(world_state& world, void const* p);
+/// A device uses memory that is not open to it.
+void complain_of_access(world_state& world, std::string const& who, int device, void const* p);
+/// Mapped memory is open to the devices that cuMemSetAccess named, whatever cudaDeviceEnablePeerAccess said.
+void expect_opened(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from);
 /// Addresses that are still reserved, and physical memory that was never released.
 std::vector<std::string> virtual_leaks(world_state& world);
 /// Pools of every device give back what their thresholds do not keep.

@@ -39,6 +39,7 @@ struct virtual_functions {
     decltype(cuMemMap)* map = driver_function<decltype(cuMemMap)>("cuMemMap");
     decltype(cuMemUnmap)* unmap = driver_function<decltype(cuMemUnmap)>("cuMemUnmap");
     decltype(cuMemSetAccess)* set_access = driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess");
+    decltype(cuMemGetAccess)* get_access = driver_function<decltype(cuMemGetAccess)>("cuMemGetAccess");
     decltype(cuMemGetAllocationGranularity)* granularity =
         driver_function<decltype(cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity");
 
@@ -53,7 +54,34 @@ struct virtual_functions {
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         CHECK(granularity(&step, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS);
     }
+
+    CUmemAccessDesc access_of(int device, CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE) const {
+        CUmemAccessDesc one = access;
+        one.location.id = device;
+        one.flags = flags;
+        return one;
+    }
+    bool open_to(int device, CUdeviceptr at) const {
+        CUmemLocation const location = access_of(device).location;
+        unsigned long long flags = ~0ull;
+        CHECK(get_access(&flags, &location, at) == CUDA_SUCCESS);
+        CHECK((flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+        return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    void map_fresh(CUdeviceptr at) const {
+        CUmemGenericAllocationHandle handle{};
+        REQUIRE(create(&handle, step, &properties, 0) == CUDA_SUCCESS);
+        REQUIRE(map(at, step, 0, handle, 0) == CUDA_SUCCESS);
+        REQUIRE(release(handle) == CUDA_SUCCESS);
+    }
 };
+
+bool two_peers() {
+    int able = 0;
+    if (two_devices())
+        CUDA_OK(cudaDeviceCanAccessPeer(&able, 1, 0));
+    return able != 0;
+}
 
 } // namespace
 
@@ -242,6 +270,26 @@ PROBE("addresses are mapped once") {
     CHECK(driver.unreserve(at, driver.step) == CUDA_SUCCESS);
 }
 
+PROBE("mapped memory is open to nobody at first, and to no device that there is not") {
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    int devices = 0;
+    CUDA_OK(cudaGetDeviceCount(&devices));
+    REQUIRE(driver.reserve(&at, driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    CHECK(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_ERROR_INVALID_VALUE); // nothing is mapped
+    driver.map_fresh(at);
+    CHECK_FALSE(driver.open_to(0, at));
+    CUmemAccessDesc const unknown = driver.access_of(devices);
+    CHECK(driver.set_access(at, driver.step, &unknown, 1) == CUDA_ERROR_INVALID_DEVICE);
+    CHECK(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    CHECK(driver.open_to(0, at));
+    CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+    driver.map_fresh(at);
+    CHECK_FALSE(driver.open_to(0, at)); // access went with the mapping
+    CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, driver.step) == CUDA_SUCCESS);
+}
+
 // ---- several devices --------------------------------------------------------------------------------------
 
 PROBE("a thread begins with the first device") {
@@ -338,6 +386,57 @@ PROBE("bytes go from device to device") {
         CHECK(first_byte(there) == 55);
     }
     CUDA_OK(cudaSetDevice(0));
+}
+
+PROBE("mapped memory is open to each device that was named, and a later call changes only those that it names") {
+    if (!two_peers())
+        return;
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    REQUIRE(driver.reserve(&at, driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    driver.map_fresh(at);
+    CHECK(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    CHECK(driver.open_to(0, at));
+    CHECK_FALSE(driver.open_to(1, at));
+    CUmemAccessDesc const there = driver.access_of(1);
+    CHECK(driver.set_access(at, driver.step, &there, 1) == CUDA_SUCCESS);
+    CHECK(driver.open_to(0, at));
+    CHECK(driver.open_to(1, at));
+    CUmemAccessDesc const no_more = driver.access_of(1, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(driver.set_access(at, driver.step, &no_more, 1) == CUDA_SUCCESS);
+    CHECK(driver.open_to(0, at));
+    CHECK_FALSE(driver.open_to(1, at));
+    CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("a device uses mapped memory of another that is open to it, and is let in anew where the memory is mapped anew") {
+    if (!two_peers())
+        return;
+    virtual_functions driver;
+    CUmemAccessDesc const both[] = {driver.access_of(0), driver.access_of(1)};
+    CUdeviceptr at = 0;
+    REQUIRE(driver.reserve(&at, 2 * driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    driver.map_fresh(at);
+    CHECK(driver.set_access(at, driver.step, both, 2) == CUDA_SUCCESS);
+    CUDA_OK(cudaSetDevice(1));
+    {
+        stream there;
+        CUDA_OK(cudaMemsetAsync(reinterpret_cast<void*>(at), 31, driver.step, there));
+        CUDA_OK(cudaStreamSynchronize(there));
+        // The same memory at other addresses: what it was open to there is of no account.
+        CUmemGenericAllocationHandle named{};
+        REQUIRE(driver.retain(&named, reinterpret_cast<void*>(at)) == CUDA_SUCCESS);
+        CHECK(driver.map(at + driver.step, driver.step, 0, named, 0) == CUDA_SUCCESS);
+        CHECK(driver.release(named) == CUDA_SUCCESS);
+        CHECK_FALSE(driver.open_to(1, at + driver.step));
+        CHECK(driver.set_access(at + driver.step, driver.step, both, 2) == CUDA_SUCCESS);
+        CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+        CHECK(first_byte(reinterpret_cast<void*>(at + driver.step)) == 31);
+    }
+    CUDA_OK(cudaSetDevice(0));
+    CHECK(driver.unmap(at + driver.step, driver.step) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, 2 * driver.step) == CUDA_SUCCESS);
 }
 
 PROBE("each device has a default pool") {

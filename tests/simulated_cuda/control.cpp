@@ -93,11 +93,7 @@ cudaError_t launch_with(cudaStream_t handle, std::vector<bytes> const& reads,
                 memory->pool->accessible.at(stream->device) != cudaMemAccessFlagsProtNone)
                 return;
             if (of_host_pool || world.devices[static_cast<std::size_t>(stream->device)].peers.count(memory->device) == 0)
-                world.complain(finding::wrong_device, std::string(name) + " on " + name_of(*stream) +
-                                                          " of device " + std::to_string(stream->device) +
-                                                          " uses memory at " +
-                                                          name_of_address(world, range.at) +
-                                                          " with no access to that device enabled");
+                complain_of_access(world, std::string(name) + " on " + name_of(*stream), stream->device, range.at);
         };
         for (bytes const& range : reads)
             check_device(range);

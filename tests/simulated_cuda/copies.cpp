@@ -111,7 +111,7 @@ void move_rows(world_state& world, char* to, char const* from, rows const& shape
 }
 
 cudaError_t copy(world_state& world, stream_record* stream, void* to, void const* from, rows const& shape,
-                 cudaMemcpyKind kind, bool wait, char const* who) {
+                 cudaMemcpyKind kind, bool wait, char const* who, bool by_peers = false) {
     if (stream == nullptr)
         return cudaErrorInvalidResourceHandle;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
@@ -139,6 +139,7 @@ cudaError_t copy(world_state& world, stream_record* stream, void* to, void const
     bool const stage = source == nullptr && !wait && !capturing && target != nullptr;
     operation work;
     work.what = "copy";
+    work.by_peers = by_peers;
     if (stage) {
         auto const* const first = static_cast<char const*>(from);
         auto staged = std::make_shared<std::vector<char>>(first, first + from_bytes);
@@ -288,7 +289,7 @@ cudaError_t peer(call_site& site, null_stream null, void* to, int to_device, voi
         if (!exists(to_device) || !exists(from_device))
             return cudaErrorInvalidDevice;
         return copy(world, find_stream(world, stream, null, site.name), to, from, line(count),
-                    cudaMemcpyDeviceToDevice, wait, site.name);
+                    cudaMemcpyDeviceToDevice, wait, site.name, true);
     });
 }
 

@@ -107,6 +107,27 @@ void mark_written(world_state& world, void const* p) {
         memory->written = true;
 }
 
+void complain_of_access(world_state& world, std::string const& who, int device, void const* p) {
+    world.complain(finding::wrong_device, who + " of device " + std::to_string(device) + " uses memory at " +
+                                              name_of_address(world, p) +
+                                              " with no access to that device enabled");
+}
+
+void expect_opened(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from) {
+    if (from.device == no_device)
+        return;
+    std::uintptr_t base = 0;
+    for (std::uintptr_t const end = at + bytes; at < end;) { // maps side by side
+        auto* const p = reinterpret_cast<void*>(at);
+        allocation const* const memory = find_allocation(world, p, &base);
+        if (memory == nullptr || memory->kind != memory_kind::mapped)
+            return;
+        if (memory->opened_to.count(from.device) == 0)
+            return complain_of_access(world, describe(world, from), from.device, p);
+        at = base + memory->bytes;
+    }
+}
+
 void destroy_allocation(world_state& world, std::uintptr_t at, char const* how) {
     auto const it = world.allocations.find(at);
     allocation const memory = it->second;

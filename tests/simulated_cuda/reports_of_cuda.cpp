@@ -210,6 +210,99 @@ TEST_CASE("reports: virtual memory that is taken away in flight, and that is nev
     }
 }
 
+TEST_CASE("reports: mapped memory that is not open to the device of a kernel, a fill, a copy or a graph") {
+    constexpr std::size_t step = std::size_t(2) << 20;
+    sim::world world(sim::config{}.with_devices(3));
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    auto* const set_access = driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess");
+    auto const access_of = [&](int device, CUmemAccess_flags flags) {
+        CUmemAccessDesc access{};
+        access.location = properties.location;
+        access.location.id = device;
+        access.flags = flags;
+        return access;
+    };
+    auto const give = [&](CUdeviceptr where, int device, CUmemAccess_flags flags) {
+        CUmemAccessDesc const access = access_of(device, flags);
+        return set_access(where, step, &access, 1);
+    };
+    CUdeviceptr at = 0;
+    CHECK(driver_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve")(&at, 2 * step, 0, 0, 0) ==
+          CUDA_SUCCESS);
+    auto const map = [&](CUdeviceptr where) {
+        CUmemGenericAllocationHandle handle{};
+        CHECK(driver_function<decltype(cuMemCreate)>("cuMemCreate")(&handle, step, &properties, 0) == CUDA_SUCCESS);
+        CHECK(driver_function<decltype(cuMemMap)>("cuMemMap")(where, step, 0, handle, 0) == CUDA_SUCCESS);
+        CHECK(driver_function<decltype(cuMemRelease)>("cuMemRelease")(handle) == CUDA_SUCCESS);
+    };
+    map(at);
+    map(at + step);
+    CUmemAccessDesc const first_two[] = {access_of(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+                                         access_of(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+    CHECK(set_access(at, step, first_two, 2) == CUDA_SUCCESS);
+    CHECK(give(at + step, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == CUDA_SUCCESS);
+    auto* const memory = reinterpret_cast<char*>(at);
+    cudaStream_t streams[3] = {};
+    for (int device : {2, 1, 0}) {
+        CHECK(cudaSetDevice(device) == cudaSuccess);
+        CHECK(cudaDeviceEnablePeerAccess(device == 0 ? 1 : 0, 0) == cudaSuccess); // is of cudaMalloc's memory
+        CHECK(cudaStreamCreateWithFlags(&streams[device], cudaStreamNonBlocking) == cudaSuccess);
+    }
+    auto const wrong = [&] {
+        for (cudaStream_t each : streams)
+            CHECK(cudaStreamSynchronize(each) == cudaSuccess);
+        std::size_t const found = sim::reports(finding::wrong_device).size();
+        CHECK(sim::reports().size() == found);
+        sim::clear_reports();
+        return found;
+    };
+    CHECK(sim::launch(streams[0], {{memory, 2 * step}}, {}) == cudaSuccess);
+    CHECK(sim::launch(streams[1], {{memory, step}}, {}) == cudaSuccess);
+    CHECK(wrong() == 0);
+    CHECK(sim::launch(streams[2], {{memory, 1}}, {}) == cudaSuccess);
+    CHECK(sim::reports().back().sentence.find(" of device 2 uses memory at ") != std::string::npos);
+    CHECK(sim::reports().back().sentence.find(" with no access to that device enabled") != std::string::npos);
+    CHECK(wrong() == 1);
+    CHECK(sim::launch(streams[1], {}, {{memory + step - 1, 2}}) == cudaSuccess); // the second map is not open
+    CHECK(wrong() == 1);
+    CHECK(cudaMemsetAsync(memory, 1, 8, streams[2]) == cudaSuccess);
+    CHECK(wrong() == 1);
+    CHECK(cudaMemcpyAsync(memory, memory + step, 8, cudaMemcpyDefault, streams[1]) == cudaSuccess);
+    CHECK(wrong() == 1);
+    CHECK(cudaMemcpyPeerAsync(memory, 0, memory + step, 0, 8, streams[2]) == cudaSuccess); // reaches it by its device
+    CHECK(wrong() == 0);
+
+    CHECK(cudaStreamBeginCapture(streams[1], cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK(sim::launch(streams[1], {}, {{memory, 8}}) == cudaSuccess);
+    cudaGraph_t const graph = end_capture(streams[1]);
+    cudaGraphExec_t exec = nullptr;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    CHECK(cudaGraphLaunch(exec, streams[0]) == cudaSuccess); // each node runs on its own device
+    CHECK(wrong() == 0);
+    CHECK(give(at, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE) == CUDA_SUCCESS);
+    CHECK(cudaGraphLaunch(exec, streams[0]) == cudaSuccess);
+    CHECK(wrong() == 1);
+    CHECK(sim::launch(streams[0], {}, {{memory, 8}}) == cudaSuccess); // kept its access
+    CHECK(wrong() == 0);
+
+    // All of a list or nothing.
+    CUmemAccessDesc const with_unknown[] = {first_two[1], access_of(3, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+    CHECK(set_access(at, step, with_unknown, 2) == CUDA_ERROR_INVALID_DEVICE);
+    CHECK(sim::launch(streams[1], {}, {{memory, 8}}) == cudaSuccess);
+    CHECK(wrong() == 1);
+    // Access is of the mapping, and ends with it.
+    auto* const unmap = driver_function<decltype(cuMemUnmap)>("cuMemUnmap");
+    CHECK(unmap(at, 2 * step) == CUDA_SUCCESS);
+    map(at);
+    CHECK(give(at, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == CUDA_SUCCESS);
+    CHECK(sim::launch(streams[0], {}, {{memory, 8}}) == cudaSuccess); // not even its own device
+    CHECK(wrong() == 1);
+    CHECK(unmap(at, step) == CUDA_SUCCESS);
+    world.forgive();
+}
+
 TEST_CASE("reports: sentences name what collides") {
     stage on(sim::config{}.late());
     on.write(on.a);

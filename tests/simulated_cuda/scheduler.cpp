@@ -207,6 +207,7 @@ std::uint64_t enqueue(world_state& world, stream_record& stream, operation work,
     from.number = work.number;
     from.clock = &stream.clock;
     from.what = work.what;
+    from.device = work.by_peers ? no_device : stream.device;
     for (bytes const& range : reads)
         world.knowledge.use(world, range.at, range.count, false, from);
     for (bytes const& range : writes)

@@ -171,7 +171,7 @@ void shadow::record(world_state& world, segments::iterator where, bool write, bo
                 next.graph = graph;
         if (!marker)
             from.capture->uses.push_back(
-                {where->first, at.end - where->first, write, at.now, from.node, from.what});
+                {where->first, at.end - where->first, write, at.now, from.node, from.what, from.device});
     } else {
         next.component = from.stream != nullptr ? from.stream->component : 0;
         next.number = from.stream != nullptr ? from.number : world.host_step;
@@ -234,6 +234,7 @@ void shadow::use(world_state& world, void const* p, std::size_t bytes, bool writ
     if (bytes == 0)
         return;
     char const* const verb = write ? "writes" : "reads";
+    expect_opened(world, number_of(p), bytes, from);
     auto const range = find(world, number_of(p), bytes, from, verb);
     for (auto const& where : range) {
         life const& now = *where->second.now;
@@ -368,6 +369,9 @@ void shadow::expect_over(world_state& world, std::uintptr_t at, std::size_t byte
 
 void shadow::repeat(world_state& world, captured_use const& use, viewpoint const& from,
                     graph_state const& graph) {
+    viewpoint node = from; // on the device of the stream that was captured
+    node.device = use.device;
+    expect_opened(world, use.at, use.bytes, node);
     for (auto const& where : find(world, use.at, use.bytes, from, use.write ? "writes" : "reads")) {
         life const& now = *where->second.now;
         bool const same_life = &now == use.of.get();

@@ -27,6 +27,8 @@ struct world_state;
 struct stream_record;
 struct graph_state;
 
+constexpr int no_device = -1;
+
 /// A span of time in which bytes are one thing.
 struct life {
     std::uintptr_t base = 0;
@@ -64,6 +66,7 @@ struct captured_use {
     std::shared_ptr<life> of;
     std::size_t node;
     char const* what;
+    int device; ///< that must have access; no_device: none must
 };
 
 /// The point from which an access is judged.
@@ -75,6 +78,7 @@ struct viewpoint {
     std::size_t node = 0;
     std::vector<std::size_t> const* frontier = nullptr;
     char const* what = "";
+    int device = no_device; ///< that must have access to mapped memory
 };
 
 class shadow {

@@ -55,6 +55,7 @@ struct operation {
     std::uint64_t gate = 0;
     cudaError_t failure = cudaSuccess;
     bool foreign = false; ///< the body is the test's: it runs with the lock released and may not call CUDA
+    bool by_peers = false; ///< names the devices of its memory, and needs no access from its own
     std::function<void()> body;
 };
 
@@ -117,6 +118,7 @@ struct allocation {
     std::weak_ptr<graph_state> graph; ///< a capture made it
     std::uint64_t number = 0;
     std::uintptr_t source = 0; ///< imported: where the exporter has it
+    std::set<int> opened_to;   ///< mapped: devices that may use it
     std::map<std::uintptr_t, advised> advice; ///< managed: by first byte
 };
 

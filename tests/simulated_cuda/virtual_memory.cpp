@@ -194,7 +194,7 @@ CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGeneric
     }));
 }
 
-/// Mapped bytes are an allocation while they may be used. The driver does not wait: the program must have.
+/// Mapped bytes are an allocation while any device may use them. The driver does not wait: the program must have.
 void close(world_state& world, std::uintptr_t at, mapping& one) {
     if (!one.open)
         return;
@@ -204,6 +204,39 @@ void close(world_state& world, std::uintptr_t at, mapping& one) {
     world.knowledge.expect_over(world, at, one.bytes, from, "takes away");
     destroy_allocation(world, at, "cuMemUnmap");
     one.open = false;
+}
+
+/// What names a device that there is: access of the host or of a node of it is not modelled.
+cudaError_t device_at(world_state const& world, CUmemLocation const& location) {
+    if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return cudaErrorInvalidValue;
+    bool const exists = location.id >= 0 && static_cast<std::size_t>(location.id) < world.devices.size();
+    return exists ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+void open_to(world_state& world, int device, std::uintptr_t at, mapping& one, int where) {
+    allocation& memory = world.allocations[at];
+    if (!one.open) {
+        one.open = true;
+        memory = allocation{};
+        memory.bytes = one.bytes;
+        memory.kind = memory_kind::mapped;
+        memory.device = where;
+        memory.number = ++world.allocation_count;
+        world.knowledge.born(world, at, one.bytes);
+        if (world.settings.device_memory_visible)
+            world.virtual_region->protect(at, one.bytes, access::open);
+    }
+    memory.opened_to.insert(device);
+}
+
+void close_to(world_state& world, int device, std::uintptr_t at, mapping& one) {
+    if (!one.open)
+        return;
+    std::set<int>& devices = world.allocations[at].opened_to;
+    devices.erase(device);
+    if (devices.empty())
+        close(world, at, one);
 }
 
 CUresult set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* list, std::size_t count) {
@@ -218,25 +251,36 @@ CUresult set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* li
             reached += it->second.bytes;
         if (reached != at + bytes)
             return cudaErrorInvalidValue;
-        bool const opens = list[0].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes; ++it) {
-            if (opens == it->second.open)
-                continue;
-            if (!opens) {
-                close(world, it->first, it->second);
-                continue;
-            }
-            it->second.open = true;
-            allocation& memory = world.allocations[it->first];
-            memory = allocation{};
-            memory.bytes = it->second.bytes;
-            memory.kind = memory_kind::mapped;
-            memory.device = state.memory[it->second.memory].device;
-            memory.number = ++world.allocation_count;
-            world.knowledge.born(world, it->first, it->second.bytes);
-            if (world.settings.device_memory_visible)
-                world.virtual_region->protect(it->first, it->second.bytes, access::open);
+        for (std::size_t i = 0; i < count; ++i) { // all of it, or nothing
+            if (list[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
+                return cudaErrorNotSupported; // by the simulator
+            if (list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                return cudaErrorInvalidValue;
+            if (cudaError_t const error = device_at(world, list[i].location))
+                return error;
         }
+        for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes; ++it)
+            for (std::size_t i = 0; i < count; ++i)
+                if (list[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                    open_to(world, list[i].location.id, it->first, it->second, state.memory[it->second.memory].device);
+                else
+                    close_to(world, list[i].location.id, it->first, it->second);
+        return cudaSuccess;
+    }));
+}
+
+CUresult get_access(unsigned long long* flags, CUmemLocation const* location, CUdeviceptr at) {
+    static call_site site{"cuMemGetAccess"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        auto map = state.maps.upper_bound(at);
+        if (flags == nullptr || location == nullptr || map == state.maps.begin() ||
+            (--map)->first + map->second.bytes <= at)
+            return cudaErrorInvalidValue;
+        if (cudaError_t const error = device_at(world, *location))
+            return error;
+        bool const may = map->second.open && world.allocations[map->first].opened_to.count(location->id) != 0;
+        *flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
         return cudaSuccess;
     }));
 }
@@ -375,6 +419,7 @@ cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                                  {"cuMemMap", any(map)},
                                  {"cuMemUnmap", any(unmap)},
                                  {"cuMemSetAccess", any(set_access)},
+                                 {"cuMemGetAccess", any(get_access)},
                                  {"cuMemGetAllocationGranularity", any(granularity)},
                                  {"cuGetErrorName", any(error_name)}};
         *out = nullptr;

@@ -10,6 +10,7 @@
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/peers.hpp>
 #include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
@@ -285,17 +286,14 @@ TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what w
 
 TEST_CASE("virtual_memory: lives on the device that was named, and another can be let in") {
 #ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
 #endif
-    int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-    int able = 0;
-    if (devices >= 2)
-        check(cudaDeviceCanAccessPeer(&able, 0, 1), "cudaDeviceCanAccessPeer");
-    if (able == 0)
+    if (!support::two_peers())
         return;
     virtual_memory upstream(1);
+    CHECK_FALSE(upstream.has_peers());
     upstream.accessible_from(0);
+    CHECK(upstream.has_peers());
     CHECK(upstream.ordinal() == 1);
     void* const chunk = upstream.acquire(page);
     cudaPointerAttributes attributes{};
@@ -304,6 +302,68 @@ TEST_CASE("virtual_memory: lives on the device that was named, and another can b
     CHECK(weir::current_device() == 0);
     check(cudaMemset(chunk, 1, page), "cudaMemset");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    CHECK(upstream.release(chunk, page));
+}
+
+TEST_CASE("virtual_memory: who was let in may use every chunk, also one that was moved, or is back after it was withdrawn") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+#endif
+    if (!support::two_peers())
+        return;
+    virtual_memory upstream;
+    upstream.accessible_from(1);
+    auto const used_by_both = [](void* at, std::size_t bytes) {
+        for (int const device : {0, 1})
+            support::fill_from(device, at, bytes);
+    };
+    void* const first = upstream.acquire(2 * page, page);
+    REQUIRE(first != nullptr);
+    REQUIRE(upstream.extend(behind(first, 2 * page), 2 * page, page));
+    used_by_both(first, 4 * page);
+    REQUIRE(upstream.move(first, page, behind(first, 4 * page)));
+    used_by_both(behind(first, page), 4 * page);
+    for (std::size_t const i : {1u, 4u}) {
+        REQUIRE(upstream.withdraw(behind(first, i * page), page));
+        REQUIRE(upstream.restore(behind(first, i * page), page));
+    }
+    used_by_both(behind(first, page), 4 * page);
+    for (std::size_t const i : {1u, 2u, 3u, 4u})
+        CHECK(upstream.release(behind(first, i * page), page));
+    virtual_memory copy = upstream; // lets the same devices in
+    void* const again = copy.acquire(4 * page);
+    used_by_both(again, 4 * page);
+    CHECK(upstream.release(again, 4 * page));
+}
+
+TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is back after it was withdrawn") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+#endif
+    if (!support::two_peers())
+        return;
+    virtual_memory upstream;
+    upstream.accessible_from(1);
+    void* const chunk = upstream.acquire(page);
+    REQUIRE(chunk != nullptr);
+    {
+        weir::device_guard const there(1);
+        support::scoped_stream const s;
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t launchable = nullptr;
+        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        check(cudaMemsetAsync(chunk, 9, page, s), "cudaMemsetAsync");
+        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
+        for (int turn = 0; turn < 2; ++turn) {
+            check(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            REQUIRE(upstream.withdraw(chunk, page));
+            REQUIRE(upstream.restore(chunk, page));
+        }
+        check(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    }
     CHECK(upstream.release(chunk, page));
 }
 
@@ -323,6 +383,23 @@ TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMall
         simulated_cuda::clear_faults();
     }
     CHECK(upstream.release(chunk, 2 * page));
+}
+
+TEST_CASE("virtual_memory: where a device cannot map memory, it can be neither opened to others nor exported, and says so") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).without_virtual_memory(), support::report_all);
+    virtual_memory upstream;
+    upstream.accessible_from(0); // its own device
+    void* const chunk = upstream.acquire(page);
+    CHECK(upstream.release(chunk, page));
+    upstream.accessible_from(1);
+    CHECK(support::sentence_of<weir::usage_error>([&] { static_cast<void>(upstream.acquire(page)); }) ==
+          "weir: this device cannot map memory, so chunks cannot be opened to other devices; leave 'accessible_from' out, or "
+          "use upstream::device and cudaDeviceEnablePeerAccess");
+    weir::upstream::virtual_memory<1> exported; // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    CHECK(support::sentence_of<weir::usage_error>([&] { static_cast<void>(exported.acquire(2 * page, page)); }) ==
+          "weir: this device cannot map memory, so its chunks cannot be exported by handle; use virtual_memory<> or "
+          "upstream::device, and cudaIpcGetMemHandle");
+    CHECK(simulated_cuda::calls("cudaMalloc") == 1);
 }
 
 TEST_CASE("virtual_memory: a second reservation where the first is full, and chunks of both do not join") {

@@ -102,11 +102,15 @@ public:
     bool supported() const noexcept { return supported_; }
     int ordinal() const noexcept { return ordinal_; }
 
-    /// Whether 'allow' was called.
+    /// Whether another device was allowed.
     bool has_peers() const noexcept { return readers_.size() > 1; }
 
-    /// Memory that is mapped from now on can be used by kernels of device `ordinal` as well. Throws std::bad_alloc.
-    void allow(int ordinal) { readers_.push_back(access_of(ordinal)); }
+    /// Memory that is mapped or moved from now on can be used by kernels of device `ordinal` as well; its own always may.
+    /// Throws std::bad_alloc.
+    void allow(int ordinal) {
+        if (ordinal != ordinal_)
+            readers_.push_back(access_of(ordinal));
+    }
 
     /// Addresses without memory, of `bytes` bytes; an empty range where there are no more. Throws cuda_error.
     range reserve(std::size_t bytes) const {

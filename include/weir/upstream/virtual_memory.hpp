@@ -8,7 +8,7 @@
 // that is needed, or gives it back, without waiting for the device.
 //
 // A device that cannot map memory (or a driver that is too old) has chunks from cudaMalloc here, which never grow in
-// place; 'extends' tells.
+// place; 'extends' tells. Such chunks can be neither opened to other devices nor exported: who asks for that has none.
 //
 // invariant: a chunk is one mapping; what has no memory behind it is in 'gaps'.
 // order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk.
@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cuda_runtime_api.h>
 #include <utility>
+#include <weir/base/error.hpp>
 #include <weir/base/free_addresses.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
@@ -51,7 +52,8 @@ public:
         : state_(shared<state>::make(ordinal == any_device ? current_device() : ordinal)) {}
 
     /// Chunks that are acquired from now on can be used by kernels of device `peer` as well, which must be able to
-    /// (cudaDeviceCanAccessPeer). Call it before the pool gets its upstream. Throws std::bad_alloc.
+    /// (cudaDeviceCanAccessPeer), and `acquire` throws usage_error where 'extends' is false. Call it before the pool gets its
+    /// upstream. Throws std::bad_alloc.
     virtual_memory& accessible_from(int peer) {
         lock_guard<mutex> const lock(state_->lock);
         state_->map.allow(peer);
@@ -59,7 +61,7 @@ public:
     }
 
     /// A chunk of `bytes` bytes, a multiple of the granularity, or null when the device has no room. Throws cuda_error,
-    /// std::bad_alloc.
+    /// std::bad_alloc; usage_error where 'extends' is false, but other devices were let in or `HandleTypes` are named.
     void* acquire(std::size_t bytes) { return acquire(bytes, bytes); }
 
     /// `bytes` bytes in chunks of `piece_bytes` bytes, the last one perhaps less, side by side. Where 'extends' is false,
@@ -276,7 +278,14 @@ private:
         growing_array<range> stuck; // mapped, since CUDA refused to unmap them, but nobody's
     };
 
+    // What cudaMalloc cannot do is said here: else a kernel of another device would fail, and much later.
     void* allocated(std::size_t bytes) {
+        if (has_peers())
+            throw usage_error("weir: this device cannot map memory, so chunks cannot be opened to other devices; leave "
+                              "'accessible_from' out, or use upstream::device and cudaDeviceEnablePeerAccess");
+        if (HandleTypes != 0)
+            throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
+                              "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
         device_guard const guard(ordinal());
         capture_mode_guard const relaxed;
         void* chunk = nullptr;

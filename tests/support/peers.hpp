@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Uses memory on devices that are not current, for tests of what other devices were let into.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <support/every_schedule.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
+
+namespace support {
+
+/// Whether there are devices 0 and 1, and each can use the other's memory.
+inline bool two_peers() {
+    int devices = 0;
+    weir::check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    int there = 0;
+    int back = 0;
+    if (devices >= 2) {
+        weir::check(cudaDeviceCanAccessPeer(&there, 0, 1), "cudaDeviceCanAccessPeer");
+        weir::check(cudaDeviceCanAccessPeer(&back, 1, 0), "cudaDeviceCanAccessPeer");
+    }
+    return there != 0 && back != 0;
+}
+
+/// Device `ordinal` writes the bytes, and is done. No copy by peers, which would get by without access.
+inline void fill_from(int ordinal, void* at, std::size_t bytes) {
+    weir::device_guard const guard(ordinal);
+    scoped_stream const s;
+    weir::check(cudaMemsetAsync(at, 1 + ordinal, bytes, s), "cudaMemsetAsync");
+    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
+} // namespace support
