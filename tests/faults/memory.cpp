@@ -86,7 +86,7 @@ TEST_CASE("memory: where the store of recent blocks is full too, a block is lost
         support::failing_new const fails(0);
         CHECK(own.put(weir::range{1 << 20, 512}, s));
     }
-    CHECK(own.lost_bytes() == 512);
+    CHECK(own.used().lost_bytes == 512);
     CHECK(own.open_bytes() == few::recent_blocks * 512); // they stay open
     CHECK(own.close(s));
     CHECK(own.open_bytes() == 0);
