@@ -39,6 +39,24 @@ TEST_CASE("block_origins: a block that is aligned further is found by its addres
     CHECK(origins.note(at(0x8000), 4096, false) == at(0x8000));
 }
 
+TEST_CASE("block_origins: tells what a block of an alignment needs, and the largest there can be keeps its origin") {
+    CHECK(block_origins::padding_for(1) == 0);
+    CHECK(block_origins::padding_for(256) == 0);
+    CHECK(block_origins::padding_for(512) == 512);
+    CHECK(block_origins::can_be(SIZE_MAX, 256));
+    CHECK_FALSE(block_origins::can_be(SIZE_MAX, 512));
+    constexpr std::size_t largest = block_origins::largest_alignment;
+    CHECK(block_origins::can_be(1, largest));
+    CHECK_FALSE(block_origins::can_be(1, 2 * largest));
+    block_origins origins;
+    for (bool of_graph : {false, true}) {
+        void* const p = origins.note(at(largest + 256), largest, of_graph); // as far from its begin as there is
+        CHECK(p == at(2 * largest));
+        CHECK(origins.find(p).begin == at(largest + 256));
+        CHECK(origins.find(p).of_graph == of_graph);
+    }
+}
+
 TEST_CASE("block_origins: a graph's block stays known, however often it is freed") {
     block_origins origins;
     CHECK(origins.note(at(0x1100), 4096, true) == at(0x2000));

@@ -196,7 +196,7 @@ TEST_CASE_TEMPLATE("inputs: a machine that is full says which memory, and serves
         CHECK(error.in_use_bytes() >= 60 * MiB);
     }
     bool const is_driver = is_driver_pool<Pool>;
-    CHECK_SAYS(said, is_driver ? "free something or raise maximum_bytes"
+    CHECK_SAYS(said, is_driver ? "CUDA's memory pool found no 1048576 bytes in the device's memory"
                                : " memory) has no room for another chunk of ");
     CHECK_SAYS(said, "; free something");
     CHECK(blocks.size() >= 60 * MiB / bytes);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
@@ -223,9 +224,35 @@ TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost") {
         std::string const told =
             sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, std::size_t{1} << 60)); });
         CHECK_SAYS(told, "weir: out of memory: pool 'driver' cannot hand out 1152921504606846976 bytes: CUDA's memory pool "
-                         "found no 1152921504606846976 bytes within its maximum and the device's memory; free something or "
-                         "raise maximum_bytes (in use 0, reserved 0, limit none, largest free 0, free on the device ");
+                         "found no 1152921504606846976 bytes in the device's memory; free something (in use 0, reserved 0, "
+                         "limit none, largest free 0, free on the device ");
         CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and advised on as its options are") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        auto const told = [&](std::size_t bytes, std::size_t alignment) {
+            return sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, bytes, alignment)); });
+        };
+        std::size_t const large = std::size_t{1} << 38;
+        CHECK_SAYS(told(1000, large),
+                   "cannot hand out 1000 bytes: CUDA's memory pool found no 274877907944 bytes (274877906944 of them for the "
+                   "alignment) in the device's memory; free something (in use");
+        std::string const never = ": no block of this pool can have that size and alignment; ask for less (";
+        CHECK_SAYS(told(SIZE_MAX, 512), never);
+        CHECK_SAYS(told(1000, 2 * large), never);
+        CHECK_SAYS(told(1000, 4 * large), never);
+        driver_pool_options options;
+        options.maximum_bytes = 64 * MiB;
+        driver_pool const bounded(options);
+        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes within its maximum and the "
+                                               "device's memory; free something or raise maximum_bytes");
+        weir::pinned_driver_pool const pinned;
+        CHECK(pinned.refusal(100, 512) == "CUDA's memory pool found no 612 bytes (512 of them for the alignment) in the "
+                                          "machine's memory; free something");
     });
 }
 
@@ -760,6 +787,179 @@ TEST_CASE("driver_pool: what was not given back is given back at the end, after 
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }); // the world reports what leaked
 }
+
+// ---- wrong frees --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+driver_pool_options quiet(char const* name) {
+    driver_pool_options options;
+    options.name = name;
+    options.on_leak = weir::leak_action::ignore;
+    return options;
+}
+
+std::string said_of(void const* p, bool is_kept = false) {
+    char address[32];
+    std::snprintf(address, sizeof address, "%p", p);
+    return std::string("weir: pool 'mine': the block at ") + address + " is freed already" +
+           (is_kept ? "; free each block once\n"
+                    : " or was not handed out by this pool; free each block once, where it was allocated\n");
+}
+
+} // namespace
+
+TEST_CASE("driver_pool: a second free is said, and frees nobody's block later") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        for (std::size_t alignment : {std::size_t{256}, std::size_t{4096}}) {
+            driver_pool pool(quiet("mine"));
+            void* const a = pool.allocate(s, 1 * MiB, alignment);
+            void* const other = pool.allocate(s, 1 * MiB);
+            pool.deallocate(s, a, 1 * MiB, alignment);
+            CHECK(support::standard_error_of([&] { pool.deallocate(s, a, 1 * MiB, alignment); }) == said_of(a));
+            CHECK(cudaPeekAtLastError() == cudaSuccess);
+            CHECK(pool.facts().live_blocks == 1);
+            CHECK(pool.facts().lost_bytes == 0);
+            void* const b = pool.allocate(s, 1 * MiB);
+            CHECK(support::standard_error_of([&] { pool.settle(); }).empty());
+            CHECK(pool.in_use_bytes() == 2 * MiB); // b, wherever it lives
+            void* const c = pool.allocate(s, 1 * MiB);
+            CHECK(c != b);
+            for (void* each : {other, b, c})
+                pool.deallocate(s, each, 1 * MiB);
+            CHECK(pool.facts().live_blocks == 0);
+            CHECK(support::standard_error_of([&] { pool.deallocate_sync(c, 1 * MiB); }) == said_of(c));
+        }
+    });
+}
+
+TEST_CASE("driver_pool: what CUDA did not hand out is said, and not counted") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool(quiet("mine"));
+        auto* const mine = static_cast<char*>(pool.allocate(s, 1000));
+        alignas(256) static char hosts[256];
+        for (void* wrong : {static_cast<void*>(hosts), static_cast<void*>(mine + 256)}) {
+            CHECK(support::standard_error_of([&] { pool.deallocate(s, wrong, 256); }) == said_of(wrong));
+            CHECK(cudaPeekAtLastError() == cudaSuccess);
+            CHECK(pool.facts().live_blocks == 1);
+            CHECK(support::standard_error_of([&] { pool.settle(); }).empty());
+        }
+        pool.deallocate(s, mine, 1000);
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+TEST_CASE("driver_pool: a second free in a captured stream is said when the pool ends, and frees nobody's block") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        auto pool = std::make_unique<driver_pool>(quiet("mine"));
+        void* const a = pool->allocate(s, 1 * MiB);
+        pool->deallocate(s, a, 1 * MiB);
+        {
+            support::capture graph(s);
+            CHECK(support::standard_error_of([&] { pool->deallocate(s, a, 1 * MiB); }).empty());
+            CHECK(pool->facts().lost_bytes == 1 * MiB);
+            CHECK(graph.unbroken());
+        }
+        CHECK(support::standard_error_of([&] { pool.reset(); }) == said_of(a));
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA // which hands the same address out again, and in which blocks outlive their pool
+TEST_CASE("driver_pool: a block at an address that was freed twice outlives the pool's end") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    auto pool = std::make_unique<driver_pool>(quiet("mine"));
+    void* const a = pool->allocate(s, 1 * MiB);
+    pool->deallocate(s, a, 1 * MiB);
+    {
+        support::capture graph(s);
+        pool->deallocate(s, a, 1 * MiB);
+        CHECK(graph.unbroken());
+    }
+    REQUIRE(pool->allocate(s, 1 * MiB) == a);
+    CHECK(pool->facts().lost_bytes == 0);
+    CHECK(support::standard_error_of([&] { pool.reset(); }).empty());
+    check(cudaMemsetAsync(a, 1, 1 * MiB, s), "cudaMemsetAsync");
+    check(cudaFreeAsync(a, s), "cudaFreeAsync");
+}
+
+TEST_CASE("driver_pool: a second free that fails in passing frees nobody's block in 'settle'") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    driver_pool pool(quiet("mine"));
+    void* const a = pool.allocate(s, 1 * MiB);
+    auto const free_twice = [&] {
+        pool.deallocate(s, a, 1 * MiB);
+        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidResourceHandle);
+        pool.deallocate(s, a, 1 * MiB);
+    };
+    free_twice();
+    REQUIRE(pool.allocate(s, 1 * MiB) == a);
+    pool.settle();
+    CHECK(pool.in_use_bytes() == 1 * MiB);
+    free_twice();
+    CHECK(support::standard_error_of([&] { pool.settle(); }) == said_of(a)); // nobody's address
+    CHECK(support::standard_error_of([&] { pool.settle(); }).empty());
+}
+
+TEST_CASE("driver_pool: a block that is kept is freed once") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    driver_pool pool(quiet("mine"));
+    void* const a = pool.allocate(s, 1 * MiB);
+    void* const b = pool.allocate(s, 1 * MiB);
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidResourceHandle); // a destroyed stream's
+    pool.deallocate(s, a, 1 * MiB);
+    CHECK(pool.facts().live_blocks == 1);
+    CHECK(support::standard_error_of([&] { pool.deallocate(s, a, 1 * MiB); }) == said_of(a, true));
+    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.in_use_bytes() == 2 * MiB);
+    pool.settle();
+    CHECK(pool.in_use_bytes() == 1 * MiB);
+    {
+        support::capture graph(s);
+        pool.deallocate(s, b, 1 * MiB);
+        CHECK(support::standard_error_of([&] { pool.deallocate(s, b, 1 * MiB); }) == said_of(b, true));
+        CHECK(pool.facts().lost_bytes == 1 * MiB);
+    }
+    CHECK(pool.facts().live_blocks == 0);
+}
+
+TEST_CASE("driver_pool: a free that answers with the error of earlier work is asked once more") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    driver_pool pool(quiet("mine"));
+    void* const p = pool.allocate(s, 1 * MiB);
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidValue);
+    CHECK(support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }).empty());
+    CHECK(pool.in_use_bytes() == 0);
+    CHECK(pool.facts().live_blocks == 0);
+}
+
+TEST_CASE("driver_pool: CUDA's other memory is not a pool's to free") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    driver_pool pool(quiet("mine"));
+    void* plain = nullptr;
+    check(cudaMalloc(&plain, 1000), "cudaMalloc");
+    CHECK(support::standard_error_of([&] { pool.deallocate_sync(plain, 1000); }) == said_of(plain));
+    check(cudaFree(plain), "cudaFree");
+}
+
+TEST_CASE("driver_pool: a block that another pool freed is said by its own") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    driver_pool owner(quiet("mine")), stranger(quiet("stranger"));
+    void* const p = owner.allocate(s, 1000);
+    CHECK(support::standard_error_of([&] { stranger.deallocate(s, p, 1000); }).empty()); // CUDA takes it
+    CHECK(support::standard_error_of([&] { owner.deallocate(s, p, 1000); }) == said_of(p));
+    owner.settle();
+    CHECK(owner.in_use_bytes() == 0);
+}
+#endif
 
 TEST_CASE("driver_pool: one that ends with live blocks says so, or not, or aborts, as it was told") {
     using weir::leak_action;

@@ -25,6 +25,10 @@ void* taken(cudaStream_t stream) {
     return p;
 }
 
+void none_unknown(void const*) {
+    FAIL_CHECK("CUDA knows them all");
+}
+
 } // namespace
 
 TEST_CASE("refused_blocks: what is kept goes back once the work that uses it is over") {
@@ -44,11 +48,37 @@ TEST_CASE("refused_blocks: what is kept goes back once the work that uses it is 
             blocks.keep(std::move(used));
             CHECK_FALSE(blocks.empty());
             CHECK(blocks.bytes() == 3 * MiB);
-            blocks.offer(ordinal, host);
+            blocks.offer(ordinal, host, none_unknown);
             CHECK(blocks.empty());
             CHECK(blocks.bytes() == 0);
         }
     }); // the world reports what leaked, and what was freed too early
+}
+
+TEST_CASE("refused_blocks: an address that CUDA hands out again is forgotten, and one that it does not know is told") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        refused_blocks blocks;
+        void* const live = taken(s);
+        void* const gone = taken(s);
+        check(cudaFreeAsync(gone, s), "cudaFreeAsync");
+        blocks.forget(live);
+        blocks.keep({live, 1 * MiB, {}});
+        blocks.keep({gone, 2 * MiB, {}});
+        CHECK(blocks.has(live));
+        CHECK(blocks.has(gone));
+        CHECK_FALSE(blocks.has(&blocks));
+        blocks.forget(live);
+        CHECK_FALSE(blocks.has(live));
+        CHECK(blocks.bytes() == 2 * MiB);
+        void const* told = nullptr;
+        blocks.offer(0, s, [&](void const* begin) { told = begin; });
+        CHECK(told == gone);
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+        CHECK(blocks.empty());
+        CHECK(blocks.bytes() == 0);
+        check(cudaFreeAsync(live, s), "cudaFreeAsync"); // nobody did
+    });
 }
 
 TEST_CASE("refused_blocks: a block that the host has no memory to note is not counted") {
@@ -81,7 +111,7 @@ TEST_CASE("refused_blocks: any_device waits for the work of every device") {
         check(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
         refused_blocks blocks;
         blocks.keep({p, 1 * MiB, {}});
-        blocks.offer(any_device, host);
+        blocks.offer(any_device, host, none_unknown);
         CHECK(blocks.empty());
         CHECK(weir::current_device() == 1);
     }
@@ -97,11 +127,11 @@ TEST_CASE("refused_blocks: every call may fail: what CUDA has not taken is still
     std::uint64_t runs = 0;
     for (int ordinal : {0, any_device})
         runs += support::fault_sweep([] { return std::make_unique<state>(); },
-                                     [&](state& x) { x.blocks.offer(ordinal, x.s); },
+                                     [&](state& x) { x.blocks.offer(ordinal, x.s, none_unknown); },
                                      [&](state& x, support::struck const& fault) {
                                          CHECK((x.blocks.empty() || fault.threw || fault.hit("cudaFreeAsync")));
                                          CHECK(x.blocks.bytes() == (x.blocks.empty() ? 0 : 1 * MiB));
-                                         x.blocks.offer(ordinal, x.s);
+                                         x.blocks.offer(ordinal, x.s, none_unknown);
                                          CHECK(x.blocks.empty());
                                      });
     CHECK(runs > 10);

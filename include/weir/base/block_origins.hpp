@@ -27,11 +27,22 @@ inline namespace v0 {
 class block_origins {
 public:
     static constexpr std::size_t unit_bytes = 256; ///< CUDA's alignment, in which distances are kept
+    /// What 'note' takes at most: a distance has 30 bits.
+    static constexpr std::size_t largest_alignment = unit_bytes << 30;
 
     struct origin {
         void* begin;   ///< what CUDA handed out
         bool of_graph; ///< a graph owns it
     };
+
+    /// What CUDA is asked for beside a block's bytes, so that a block of `alignment` fits.
+    static constexpr std::size_t padding_for(std::size_t alignment) noexcept {
+        return alignment > unit_bytes ? alignment : 0;
+    }
+    /// Whether there can be a block of that size and alignment.
+    static constexpr bool can_be(std::size_t bytes, std::size_t alignment) noexcept {
+        return alignment <= largest_alignment && !add_overflows(bytes, padding_for(alignment));
+    }
 
     /// The first address at or behind `begin` with `alignment`, whose origin is known from now on. Throws std::bad_alloc,
     /// with nothing changed.
@@ -77,7 +88,7 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t graphs = std::uint32_t{1} << 30; // a bit beside distances of up to 256 GiB
+    static constexpr std::uint32_t graphs = std::uint32_t{1} << 30; // a bit beside the distance
 
     static origin of(void* p, std::uint32_t value) noexcept {
         if (value == address_map::none)

@@ -17,7 +17,7 @@
 //
 // invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
 //            captured stream freed until the pool ends, since the graph may use it at each launch; any other until
-//            'settle' offers it again. A graph's own block is never kept.
+//            'settle' offers it again. Never kept are a graph's own block and what CUDA does not know, which is told.
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free. The host
 //            may touch pinned and managed blocks once the stream has reached the allocation.
 // cost:      600 to 800 ns a pair on one thread, more as threads join (bench/results).
@@ -95,14 +95,13 @@ public:
     /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
     ~driver_pool_of() {
         tell_leaks(options_.name.c_str(), options_.on_leak, live_blocks_.load(memory_order_relaxed), 0);
-        for (refused_blocks* each : {&refused_, &lost_}) {
+        for (refused_blocks* each : {&refused_, &lost_})
             for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
                 try {
-                    each->offer(ordinal_of_memory(), host_stream_);
+                    offer(*each);
                 } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
                 }
             }
-        }
         detail::end_relaxed([this] { static_cast<void>(succeeded(cudaStreamDestroy(host_stream_))); });
     }
 
@@ -114,8 +113,8 @@ public:
                                      std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
-        std::size_t const padding = alignment > default_alignment ? alignment : 0;
-        if (bytes == 0 || add_overflows(bytes, padding))
+        std::size_t const padding = block_origins::padding_for(alignment);
+        if (bytes == 0 || !block_origins::can_be(bytes, alignment))
             return nullptr;
         cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
         device_guard const device(ordinal_for(on)); // whose default stream it is
@@ -127,6 +126,8 @@ public:
         void* block = nullptr;
         if (out_of_room(detail::allocate_async(&block, bytes + padding, pool_.get(), on), "cudaMallocFromPoolAsync"))
             return nullptr;
+        refused_.forget(block); // what a wrong free left there would free this one
+        lost_.forget(block);
         void* p = nullptr;
         try {
             if (stream.is_host())
@@ -146,9 +147,9 @@ public:
     /// the host, at once. Null does nothing. Never blocks. In a captured stream the free of a graph's block becomes a node.
     /// CUDA refuses there a block from outside, which the graph may use at each launch: it counts as lost_bytes and is
     /// given back when the pool ends. What CUDA refuses for other reasons 'settle' offers it again; but a graph's block
-    /// that is freed before a launch or twice after one stays as it is.
-    void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = default_alignment) noexcept {
+    /// that is freed before a launch or twice after one stays as it is. A block that is freed already or that CUDA did not
+    /// hand out is told on stderr and left alone, one in a captured stream when the pool ends. Another pool's CUDA takes.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         static_cast<void>(alignment); // 'origins_' knows
         if (!p)
             return;
@@ -156,8 +157,8 @@ public:
         growing_array<event> uses; // on other streams
         block_origins::origin const block = origins_.take(p);
         cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
-        if (!block.of_graph)
-            forget_one();
+        if ((refused_.has(block.begin) || lost_.has(block.begin)) && !block.of_graph)
+            return tell_wrong_free(options_.name.c_str(), p, true);
         try {
             if (ordinal_for(on) != any_device && current_device() != options_.ordinal)
                 uses_.add(at, stream); // the current device's stream of that name
@@ -171,15 +172,22 @@ public:
             for (event const& each : uses)
                 if (frees)
                     each.make_wait(on);
-            if (frees && succeeded(detail::free_async(block.begin, on))) {
+            cudaError_t answer = cudaErrorNotReady;
+            if (frees)
+                answer = block.of_graph ? detail::free_async(block.begin, on) : detail::free_or_unknown(block.begin, on);
+            if (answer == cudaSuccess) {
                 if (captured)
                     origins_.forget(p); // from now on each launch frees it
-                return;
+                return block.of_graph ? void() : forget_one();
             }
+            if (answer == cudaErrorInvalidValue && !block.of_graph)
+                return tell_wrong_free(options_.name.c_str(), p, false);
         } catch (...) { // some use may be in flight that the free could not be made to wait for
         }
-        if (!block.of_graph)
+        if (!block.of_graph) {
+            forget_one();
             keep(refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
+        }
     }
 
     /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.
@@ -201,7 +209,7 @@ public:
     /// Blocks until all work on the device is done (of pinned and managed memory: on every device), so that 'trim' finds
     /// everything that was freed, and offers CUDA again what it refused, but for what a captured stream freed. Breaks the
     /// captures that are under way there, as cudaDeviceSynchronize does. Throws cuda_error.
-    void settle() { refused_.offer(ordinal_of_memory(), host_stream_); }
+    void settle() { offer(refused_); }
 
     /// Lets kernels and copies of device `ordinal` use the pool's memory too. Pinned and managed memory every device
     /// reaches without. Throws cuda_error, also where that device cannot reach the pool's.
@@ -273,11 +281,12 @@ public:
                (options_.maximum_bytes == 0 ? text("none") : bytes_text(options_.maximum_bytes)) +
                (lost == 0 ? text() : ", " + bytes_text(lost) + " not handed out again");
     }
-    text refusal(std::size_t bytes, std::size_t) const {
-        return "CUDA's memory pool found no " + number_text(bytes) +
-               (Space == memory_space::managed
-                    ? " bytes in the machine's memory; free something"
-                    : " bytes within its maximum and the device's memory; free something or raise maximum_bytes");
+    /// Why an allocation of `bytes` bytes finds no room now.
+    text refusal(std::size_t bytes, std::size_t alignment) const {
+        if (!block_origins::can_be(bytes, alignment))
+            return refusal_text(0, false, 0, name_of(Space));
+        std::size_t const padding = block_origins::padding_for(alignment);
+        return detail::driver_refusal_text(Space, options_.maximum_bytes != 0, bytes + padding, padding);
     }
 
 private:
@@ -293,7 +302,7 @@ private:
     // A default stream is the current device's, but a container may end while another device than its own is current.
     int ordinal_for(cudaStream_t on) const noexcept { return is_default_stream(on) ? ordinal_of_memory() : any_device; }
 
-    // Foreign frees do not take the count below zero.
+    // Frees of another pool's blocks do not take the count below zero.
     void forget_one() noexcept {
         std::size_t live = live_blocks_.load(memory_order_relaxed);
         while (live != 0 && !live_blocks_.compare_exchange_weak(live, live - 1, memory_order_relaxed)) {
@@ -314,6 +323,11 @@ private:
         if (!graph_may_use(freed_on))
             return refused_.keep(std::move(block));
         lost_.keep(std::move(block));
+    }
+
+    void offer(refused_blocks& blocks) {
+        blocks.offer(ordinal_of_memory(), host_stream_,
+                     [this](void const* begin) { tell_wrong_free(options_.name.c_str(), begin, false); });
     }
 
     void require_handle_type(cudaMemAllocationHandleType type, char const* name) const {

@@ -46,6 +46,15 @@ struct driver_pool_options {
 
 namespace detail {
 
+// Why CUDA's pool of `space` has no room for `bytes` bytes, `padding` of which a block's alignment costs.
+inline text driver_refusal_text(memory_space space, bool bounded, std::size_t bytes, std::size_t padding) {
+    return "CUDA's memory pool found no " + number_text(bytes) + " bytes" +
+           (padding == 0 ? text() : " (" + number_text(padding) + " of them for the alignment)") +
+           (bounded ? " within its maximum and " : " in ") +
+           (space == memory_space::device ? "the device's" : "the machine's") + " memory; free something" +
+           (bounded ? " or raise maximum_bytes" : "");
+}
+
 /// The pool of `space` that `options` describe, for CUDA. Throws usage_error for what CUDA does not have.
 inline cudaMemPoolProps properties_of(memory_space space, driver_pool_options const& options) {
     using place = v0::memory_location;
