@@ -193,13 +193,13 @@ TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or 
             CHECK((!x.stuck || fault.hit("cuMemUnmap")));
             if (x.mapped || x.stuck)
                 CHECK(x.map.unmap(x.all));
-        });
+        }, support::faults::pairs_too);
     runs += support::fault_sweep(prepare, [](state& x) { x.more = x.map.reserve(2 * page); },
                                  [](state& x, support::struck const& fault) {
                                      CHECK(static_cast<bool>(x.more) != fault.threw);
                                      if (x.more)
                                          x.map.unreserve(x.more);
-                                 });
+                                 }, support::faults::pairs_too);
     runs += support::fault_sweep(
         [] {
             auto made = std::make_unique<state>();
@@ -211,7 +211,7 @@ TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or 
             CHECK(x.unmapped == fault.calls.empty());
             if (!x.unmapped)
                 CHECK(x.map.unmap(x.all));
-        });
+        }, support::faults::pairs_too);
     runs += support::fault_sweep(
         [] {
             auto made = std::make_unique<state>();
@@ -234,7 +234,7 @@ TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or 
                 check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                 CHECK(x.map.unmap(from));
             }
-        });
+        }, support::faults::pairs_too);
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs >= 20);
 #endif

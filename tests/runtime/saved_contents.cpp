@@ -400,7 +400,7 @@ TEST_CASE("saved_contents: whatever call of 'suspend' fails, no byte is lost") {
                                                    throw;
                                                }
                                            },
-                                           judge);
+                                           judge, support::faults::pairs_too);
     CHECK(runs >= 20);
 }
 
@@ -421,7 +421,7 @@ TEST_CASE("saved_contents: whatever call of 'resume' fails, the pool stays suspe
                 throw;
             }
         },
-        judge);
+        judge, support::faults::pairs_too);
     CHECK(runs >= 20);
 }
 #endif

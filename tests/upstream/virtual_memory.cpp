@@ -226,7 +226,7 @@ TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what w
                                          for (std::size_t i = 0; x.other && i < 3; ++i)
                                              CHECK(x.upstream.release(behind(x.other, i * page), page));
                                          CHECK(x.upstream.release(x.chunk, page));
-                                     });
+                                     }, support::faults::pairs_too);
     runs += support::fault_sweep(prepare,
                                  [](state& x) { x.done = x.upstream.extend(behind(x.chunk, page), 2 * page, page); },
                                  [](state& x, support::struck const& fault) {
@@ -234,13 +234,13 @@ TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what w
                                      for (std::size_t i = 1; x.done && i < 3; ++i)
                                          CHECK(x.upstream.release(behind(x.chunk, i * page), page));
                                      CHECK(x.upstream.release(x.chunk, page));
-                                 });
+                                 }, support::faults::pairs_too);
     runs += support::fault_sweep(prepare, [](state& x) { x.done = x.upstream.release(x.chunk, page); },
                                  [](state& x, support::struck const& fault) {
                                      CHECK_FALSE(fault.threw);
                                      if (!x.done)
                                          CHECK(x.upstream.release(x.chunk, page));
-                                 });
+                                 }, support::faults::pairs_too);
     runs += support::fault_sweep(
         [&] {
             auto made = prepare();
@@ -262,7 +262,7 @@ TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what w
             }
             CHECK(x.upstream.release(behind(x.other, page), page));
             CHECK(x.upstream.release(x.other, page));
-        });
+        }, support::faults::pairs_too);
     // A driver whose functions are not found is one that cannot map.
     struct unmade {
         std::unique_ptr<virtual_memory> upstream;
@@ -277,7 +277,7 @@ TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what w
                                      CHECK((x.chunk || !fault.calls.empty()));
                                      if (x.chunk)
                                          CHECK(x.upstream->release(x.chunk, page));
-                                 });
+                                 }, support::faults::pairs_too);
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs >= 40);
 #endif
