@@ -906,6 +906,27 @@ TEST_CASE("driver_pool: a second free that fails in passing frees nobody's block
     CHECK(support::standard_error_of([&] { pool.settle(); }).empty());
 }
 
+TEST_CASE("driver_pool: an address that is handed out while 'settle' waits is not freed by it") {
+    for (unsigned seed = 0; seed < 60; ++seed) {
+        CAPTURE(seed);
+        simulated_cuda::world const world(simulated_cuda::config{}.random(seed), support::report_all);
+        support::scoped_stream const s;
+        driver_pool pool(quiet("mine"));
+        void* const a = pool.allocate(s, 1 * MiB);
+        pool.deallocate(s, a, 1 * MiB);
+        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidResourceHandle);
+        pool.deallocate(s, a, 1 * MiB);
+        void* b = nullptr;
+        static_cast<void>(support::standard_error_of([&] { // 'settle' may come first, and then says that nobody has it
+            simulated_cuda::run_threads({[&] { pool.settle(); }, [&] { b = pool.allocate(s, 1 * MiB); }});
+        }));
+        REQUIRE(b == a);
+        CHECK(pool.in_use_bytes() == 1 * MiB);
+        pool.deallocate(s, b, 1 * MiB);
+        CHECK(pool.facts().live_blocks == 0);
+    }
+}
+
 TEST_CASE("driver_pool: a block that is kept is freed once") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;

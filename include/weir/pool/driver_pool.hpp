@@ -109,8 +109,7 @@ public:
     /// blocks until the memory is there. In a captured stream it becomes a node of the graph, whose block it is (see the
     /// head of this page). Throws usage_error, also on the legacy stream while a stream is captured that waits for it;
     /// cuda_error; std::bad_alloc.
-    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = default_alignment) {
+    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         std::size_t const padding = block_origins::padding_for(alignment);
@@ -124,9 +123,11 @@ public:
                               "waits for it; use another stream");
         capture_mode_guard const relaxed;
         void* block = nullptr;
-        if (out_of_room(detail::allocate_async(&block, bytes + padding, pool_.get(), on), "cudaMallocFromPoolAsync"))
+        cudaError_t answer{};
+        auto const hand_out = [&] { return answer = detail::allocate_async(&block, bytes + padding, pool_.get(), on), block; };
+        refused_.forget_new(hand_out); // what a wrong free left there would free this one
+        if (out_of_room(answer, "cudaMallocFromPoolAsync"))
             return nullptr;
-        refused_.forget(block); // what a wrong free left there would free this one
         lost_.forget(block);
         void* p = nullptr;
         try {
@@ -172,9 +173,8 @@ public:
             for (event const& each : uses)
                 if (frees)
                     each.make_wait(on);
-            cudaError_t answer = cudaErrorNotReady;
-            if (frees)
-                answer = block.of_graph ? detail::free_async(block.begin, on) : detail::free_or_unknown(block.begin, on);
+            auto const free = block.of_graph ? &detail::free_async : &detail::free_or_unknown;
+            cudaError_t const answer = frees ? free(block.begin, on) : cudaErrorNotReady;
             if (answer == cudaSuccess) {
                 if (captured)
                     origins_.forget(p); // from now on each launch frees it

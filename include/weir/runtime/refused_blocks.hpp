@@ -89,12 +89,15 @@ public:
         if (empty())
             return;
         lock_guard<mutex> const lock(mutex_);
-        for (growing_array<refused_block>* each : {&blocks_, &offered_})
-            for (refused_block& block : *each)
-                if (block.begin == begin) {
-                    remove(block);
-                    block.begin = nullptr; // and stays in the list, which 'offer' may be reading
-                }
+        drop(begin);
+    }
+    /// The same for what CUDA hands out in `hand_out()`, which answers with it: no address is offered in between.
+    template <class HandOut>
+    void forget_new(HandOut&& hand_out) noexcept {
+        if (empty())
+            return forget(hand_out());
+        lock_guard<mutex> const lock(mutex_);
+        drop(hand_out());
     }
 
     /// Blocks until all work on device `ordinal` (any_device: on every device) is done, and frees the blocks on `stream`;
@@ -143,6 +146,14 @@ private:
         } catch (...) { // neither CUDA nor the host can take it
         }
     }
+    void drop(void const* begin) noexcept {
+        for (growing_array<refused_block>* each : {&blocks_, &offered_})
+            for (refused_block& block : *each)
+                if (block.begin == begin && begin) {
+                    remove(block);
+                    block.begin = nullptr; // and stays in the list, which 'offer' may be reading
+                }
+    }
     void remove(refused_block const& gone) noexcept {
         bytes_ -= gone.bytes;
         count_.fetch_sub(1, memory_order_relaxed);
@@ -155,8 +166,9 @@ private:
         for (refused_block& each : offered_) {
             if (!each.begin)
                 continue;
+            bool const gone = is_gone(each); // counted until then, so that 'forget_new' takes the lock
             remove(each);
-            if (!is_gone(each))
+            if (!gone)
                 add(std::move(each));
         }
         offered_.clear();
