@@ -55,7 +55,10 @@ struct graph_state {
     std::vector<cudaGraphEdgeData> edges;
     bool launched_unfreed = false; ///< a launch left its allocations to the program
     CUgraph_st* handle = nullptr;
+    std::size_t executables = 0;
 
+    /// Whether the program can launch it: what was launched is an access like others.
+    bool launchable() const { return handle != nullptr || executables != 0; }
     bool before(std::size_t node, std::size_t later) const {
         return node < nodes[later].ancestors.size() && nodes[later].ancestors[node];
     }

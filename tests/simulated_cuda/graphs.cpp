@@ -24,6 +24,7 @@ cudaError_t instantiate(world_state& world, cudaGraphExec_t* out, cudaGraph_t gr
     if (out == nullptr || world.graph_handles.count(graph) == 0)
         return cudaErrorInvalidValue;
     *out = new CUgraphExec_st{graph->state, flags};
+    ++graph->state->executables;
     world.exec_handles.insert(*out);
     return cudaSuccess;
 }
@@ -227,6 +228,7 @@ extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
     return api(site, [&](world_state& world) -> cudaError_t {
         if (world.exec_handles.erase(exec) == 0)
             return cudaErrorInvalidValue;
+        --exec->state->executables;
         delete exec;
         return cudaSuccess;
     });

@@ -18,6 +18,20 @@ cudaGraph_t end_capture(cudaStream_t stream) {
     return graph;
 }
 
+// A graph with a block of its own.
+void launch_and_destroy(stage& on) {
+    REQUIRE(cudaStreamBeginCapture(on.a, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    on.allocate(on.a);
+    on.write(on.a);
+    on.free(on.a);
+    cudaGraph_t const graph = end_capture(on.a);
+    cudaGraphExec_t exec = nullptr;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(cudaGraphLaunch(exec, on.a) == cudaSuccess);
+    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
+}
+
 } // namespace
 
 TEST_CASE("reports: handles after their end") {
@@ -138,6 +152,17 @@ TEST_CASE("reports: a graph launched over bytes that are another's by now") {
         on.free(on.a);
         on.allocate(on.a);
         CHECK(cudaGraphLaunch(exec, on.a) == cudaSuccess);
+    });
+}
+
+TEST_CASE("reports: a graph that is gone and still runs is work like any other") {
+    finds_nothing([](stage& on) {
+        launch_and_destroy(on);
+        on.allocate(on.a);
+    });
+    finds(finding::reuse_in_flight, [](stage& on) {
+        launch_and_destroy(on);
+        on.allocate(on.b);
     });
 }
 

@@ -283,7 +283,7 @@ void shadow::hand_out(world_state& world, void const* p, std::size_t bytes, view
             world.complain(finding::handed_out_twice,
                            text + ", which " + old.owner + " holds since call " + std::to_string(old.born));
         auto const holder = old.freed_in.lock();
-        if (holder && holder.get() != from.capture && !old.live)
+        if (holder && holder->launchable() && holder.get() != from.capture && !old.live)
             world.complain(finding::graph_conflict,
                            text + ", which were given back in capture " + std::to_string(holder->id) +
                                " whose graph still lives and will use them at its next launch");

@@ -59,6 +59,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
     std::size_t refusals = 0;
     std::size_t faults = 0;
     std::size_t moves = 0;
+    std::size_t launches = 0;
     std::size_t failed = 0;
     for (std::size_t seed = first; seed < first + seeds && failed < 3; ++seed) {
         simulation::options what;
@@ -71,6 +72,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
         refusals += seen.refusals;
         faults += seen.faults;
         moves += seen.moves;
+        launches += seen.launches;
         if (!seen.complaints.empty()) {
             ++failed;
             FAIL_CHECK(simulation::account(what, seen));
@@ -86,6 +88,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
         CHECK(refusals > 0);
         CHECK(faults > 0);
         CHECK(moves > seeds / 10);
+        CHECK(launches > seeds);
     }
 }
 

@@ -30,6 +30,7 @@ public:
     virtual bool suspend() = 0;
     virtual void resume() = 0;
     virtual bool owns(void const* p) = 0;
+    virtual int device() const = 0;
     virtual weir::memory_report facts() = 0;
     /// What the pool counts for a block.
     virtual std::size_t rounded(std::size_t bytes, std::size_t alignment) const = 0;
@@ -70,6 +71,7 @@ public:
             pool_.resume();
     }
     bool owns(void const* p) override { return pool_.owns(p); }
+    int device() const override { return pool_.device(); }
     weir::memory_report facts() override { return pool_.facts(); }
     std::size_t rounded(std::size_t bytes, std::size_t alignment) const override {
         return Placement::rounded(bytes, alignment);
