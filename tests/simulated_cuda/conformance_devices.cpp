@@ -280,7 +280,7 @@ PROBE("mapped memory is open to nobody at first, and to no device that there is 
     driver.map_fresh(at);
     CHECK_FALSE(driver.open_to(0, at));
     CUmemAccessDesc const unknown = driver.access_of(devices);
-    CHECK(driver.set_access(at, driver.step, &unknown, 1) == CUDA_ERROR_INVALID_DEVICE);
+    CHECK(driver.set_access(at, driver.step, &unknown, 1) == CUDA_ERROR_INVALID_VALUE);
     CHECK(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_SUCCESS);
     CHECK(driver.open_to(0, at));
     CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);

@@ -284,16 +284,26 @@ void note_allocate_host(void const* p, std::size_t count) {
     scope.world.knowledge.hand_out(scope.world, p, count, on_host(scope.world, "a pool"));
 }
 
-void note_free(void const* p, std::size_t count, cudaStream_t stream) {
+void note_free(void const* p, std::size_t count, cudaStream_t stream, bool strictly) {
     locked scope;
     vector_clock clock;
     viewpoint const from = next_on(scope.world, stream, clock, "a user");
-    scope.world.knowledge.take_back(scope.world, p, count, from);
+    scope.world.knowledge.take_back(scope.world, p, count, from, strictly && scope.world.settings.strict);
 }
 
 void note_free_host(void const* p, std::size_t count) {
     locked scope;
-    scope.world.knowledge.take_back(scope.world, p, count, on_host(scope.world, "a user"));
+    scope.world.knowledge.take_back(scope.world, p, count, on_host(scope.world, "a user"), true);
+}
+
+housekeeping::housekeeping() {
+    locked scope;
+    ++scope.thread.housekeeping;
+}
+
+housekeeping::~housekeeping() {
+    locked scope;
+    --scope.thread.housekeeping;
 }
 
 void note_host_read(void const* p, std::size_t count) {

@@ -314,7 +314,7 @@ TEST_CASE("reports: mapped memory that is not open to the device of a kernel, a 
 
     // All of a list or nothing.
     CUmemAccessDesc const with_unknown[] = {first_two[1], access_of(3, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
-    CHECK(set_access(at, step, with_unknown, 2) == CUDA_ERROR_INVALID_DEVICE);
+    CHECK(set_access(at, step, with_unknown, 2) == CUDA_ERROR_INVALID_VALUE);
     CHECK(sim::launch(streams[1], {}, {{memory, 8}}) == cudaSuccess);
     CHECK(wrong() == 1);
     // Access is of the mapping, and ends with it.
@@ -326,6 +326,92 @@ TEST_CASE("reports: mapped memory that is not open to the device of a kernel, a 
     CHECK(wrong() == 1);
     CHECK(unmap(at, step) == CUDA_SUCCESS);
     world.forgive();
+}
+
+namespace {
+
+// Addresses behind which there is memory, now and then.
+struct mapping {
+    static constexpr std::size_t bytes = std::size_t(2) << 20;
+    mapping() {
+        CHECK(driver_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve")(&at, bytes, 0, 0, 0) == CUDA_SUCCESS);
+        fill();
+    }
+    mapping(mapping const&) = delete;
+    mapping& operator=(mapping const&) = delete;
+    ~mapping() {
+        empty();
+        CHECK(driver_function<decltype(cuMemAddressFree)>("cuMemAddressFree")(at, bytes) == CUDA_SUCCESS);
+    }
+    void fill() const {
+        CUmemAllocationProp properties{};
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        CUmemAccessDesc access{};
+        access.location = properties.location;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        CUmemGenericAllocationHandle handle{};
+        CHECK(driver_function<decltype(cuMemCreate)>("cuMemCreate")(&handle, bytes, &properties, 0) == CUDA_SUCCESS);
+        CHECK(driver_function<decltype(cuMemMap)>("cuMemMap")(at, bytes, 0, handle, 0) == CUDA_SUCCESS);
+        CHECK(driver_function<decltype(cuMemRelease)>("cuMemRelease")(handle) == CUDA_SUCCESS);
+        CHECK(driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess")(at, bytes, &access, 1) == CUDA_SUCCESS);
+    }
+    void empty() const { CHECK(driver_function<decltype(cuMemUnmap)>("cuMemUnmap")(at, bytes) == CUDA_SUCCESS); }
+    char* p() const { return reinterpret_cast<char*>(at); }
+
+    CUdeviceptr at = 0;
+};
+
+} // namespace
+
+TEST_CASE("reports: a block outlives the memory behind its addresses") {
+    finds(finding::handed_out_twice, [](stage& on) {
+        mapping const memory;
+        sim::note_allocate(memory.p(), 256, on.a);
+        memory.empty();
+        memory.fill();
+        CHECK(sim::launch(on.a, {}, {{memory.p(), 256}}) == cudaSuccess);
+        CHECK(cudaStreamSynchronize(on.a) == cudaSuccess);
+        sim::note_allocate(memory.p() + 128, 256, on.a);
+    });
+    finds(finding::use_after_free, [](stage& on) {
+        mapping const memory;
+        sim::note_allocate(memory.p(), 256, on.a);
+        memory.empty();
+        CHECK(sim::launch(on.a, {}, {{memory.p(), 256}}) == cudaSuccess);
+    });
+    finds(finding::bad_free, [](stage& on) {
+        mapping const memory;
+        sim::note_allocate(memory.p(), 256, on.a);
+        memory.empty();
+        sim::note_free(memory.p(), 128, on.a);
+    });
+    finds_nothing([](stage& on) {
+        mapping const memory;
+        sim::note_allocate(memory.p(), 256, on.a);
+        memory.empty();
+        sim::note_free(memory.p(), 256, on.a);
+        memory.fill();
+        sim::note_allocate(memory.p(), 512, on.b);
+    });
+}
+
+TEST_CASE("reports: a pool may copy what it has not handed out") {
+    static char host[512];
+    finds_nothing([](stage& on) {
+        on.allocate(on.a, 4096);
+        sim::housekeeping const of_pool;
+        CHECK(cudaMemcpyAsync(host, on.p, sizeof host, cudaMemcpyDeviceToHost, on.a) == cudaSuccess);
+    });
+    finds(finding::out_of_bounds, [](stage& on) {
+        on.allocate(on.a, 4096);
+        CHECK(cudaMemcpyAsync(host, on.p, sizeof host, cudaMemcpyDeviceToHost, on.a) == cudaSuccess);
+    });
+    finds(finding::use_in_flight, [](stage& on) { // but not what is in use
+        on.write(on.b);
+        sim::housekeeping const of_pool;
+        CHECK(cudaMemcpyAsync(host, on.p, sizeof host, cudaMemcpyDeviceToHost, on.a) == cudaSuccess);
+    });
 }
 
 TEST_CASE("reports: sentences name what collides") {

@@ -138,6 +138,39 @@ void shadow::died(world_state& world, std::uintptr_t at, std::size_t bytes, char
     end.died = world.step;
 }
 
+void shadow::withdrawn(std::uintptr_t at, std::size_t bytes) {
+    cut(at + bytes);
+    for (auto it = cut(at); it != segments_.end() && it->first < at + bytes; ++it)
+        if (it->second.now->block)
+            withdrawn_[it->first] = {it->second.end, it->second.now, {}};
+}
+
+void shadow::restored(std::uintptr_t at, std::size_t bytes) {
+    auto const launchable = [](std::weak_ptr<graph_state> const& graph) {
+        auto const alive = graph.lock();
+        return alive && alive->launchable();
+    };
+    auto it = withdrawn_.lower_bound(at);
+    while (it != withdrawn_.end() && it->first < at + bytes) {
+        std::shared_ptr<life> const back = it->second.now;
+        std::uintptr_t const first = it->first;
+        std::uintptr_t const end = std::min(it->second.end, at + bytes);
+        if (it->second.end > end)
+            withdrawn_[end] = it->second;
+        it = withdrawn_.erase(it);
+        if (!back->live && !launchable(back->graph) && !launchable(back->freed_in))
+            continue;
+        cut(end);
+        segment& there = cut(first)->second;
+        there.now->pooled = true; // the rest of the memory is the pool's as well
+        there.now = back;
+    }
+}
+
+void shadow::forget(std::uintptr_t at, std::size_t bytes) {
+    withdrawn_.erase(withdrawn_.lower_bound(at), withdrawn_.lower_bound(at + bytes));
+}
+
 bool shadow::ordered(world_state const& world, past_access const& past, viewpoint const& from) const {
     if (past.captured)
         return from.capture == nullptr || !same(past.graph, from.capture) ||
@@ -236,15 +269,16 @@ void shadow::use(world_state& world, void const* p, std::size_t bytes, bool writ
     char const* const verb = write ? "writes" : "reads";
     expect_opened(world, number_of(p), bytes, from);
     auto const range = find(world, number_of(p), bytes, from, verb);
+    bool const of_pool = this_thread(world).housekeeping != 0;
     for (auto const& where : range) {
         life const& now = *where->second.now;
-        if (!now.live)
+        if (!now.live && !of_pool)
             world.complain(finding::use_after_free,
                            describe(world, from) + " " + verb + " " +
                                range_text(world, where->first, where->second.end - where->first) +
                                " of a block that was given back to its pool on " + now.death + " at call " +
                                std::to_string(now.died));
-        else if (now.pooled)
+        else if (now.pooled && !of_pool)
             world.complain(finding::out_of_bounds,
                            describe(world, from) + " " + verb + " " +
                                range_text(world, where->first, where->second.end - where->first) +
@@ -306,10 +340,26 @@ void shadow::hand_out(world_state& world, void const* p, std::size_t bytes, view
         }
 }
 
-void shadow::take_back(world_state& world, void const* p, std::size_t bytes, viewpoint const& from) {
+bool shadow::take_back_withdrawn(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from) {
+    auto const first = withdrawn_.lower_bound(at);
+    if (first == withdrawn_.end() || first->first >= at + bytes)
+        return false;
+    life& now = *first->second.now;
+    if (!now.live || now.base != at || now.bytes != bytes)
+        world.complain(finding::bad_free, describe(world, from) + " gives back " + range_text(world, at, bytes) +
+                                              ", where another block is, or was, whose memory is withdrawn");
+    now.live = false;
+    now.died = world.step;
+    now.death = from.stream != nullptr ? name_of(*from.stream) : std::string("the host");
+    return true;
+}
+
+void shadow::take_back(world_state& world, void const* p, std::size_t bytes, viewpoint const& from, bool strictly) {
     if (bytes == 0)
         return;
     std::uintptr_t const at = number_of(p);
+    if (take_back_withdrawn(world, at, bytes, from))
+        return;
     auto const range = find(world, at, bytes, from, "gives back");
     for (auto const& where : range) {
         life& now = *where->second.now;
@@ -343,7 +393,7 @@ void shadow::take_back(world_state& world, void const* p, std::size_t bytes, vie
             judge(world, where, true, from, finding::reuse_in_flight, "promises that nobody uses");
             continue;
         }
-        if (!world.settings.strict)
+        if (!strictly)
             continue;
         if (from.capture != nullptr) {
             for (std::size_t const node : *from.frontier) {

@@ -9,6 +9,7 @@
 //
 // invariant: segments are disjoint and cover exactly the live driver allocations.
 // invariant: accesses that are ordered before a recorded write are dropped, so a segment's list is short.
+// invariant: what is withdrawn is in no segment.
 // cost:      logarithmic in segments, linear in those touched; nothing per byte.
 
 #include "clock.hpp"
@@ -92,10 +93,17 @@ public:
     /// A driver allocation begins; with a stream, its use is ordered after that stream's present end.
     void born(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const* from = nullptr);
     void died(world_state& world, std::uintptr_t at, std::size_t bytes, char const* how);
+    /// Addresses are about to lose their memory: whose the blocks are there is kept.
+    void withdrawn(std::uintptr_t at, std::size_t bytes);
+    /// There is memory again: what lives on belongs to whom it did.
+    void restored(std::uintptr_t at, std::size_t bytes);
+    /// The addresses themselves go.
+    void forget(std::uintptr_t at, std::size_t bytes);
     /// Simulated work or the host uses bytes; complains where it may not. Unknown host memory is ignored.
     void use(world_state& world, void const* at, std::size_t bytes, bool write, viewpoint const& from);
     void hand_out(world_state& world, void const* at, std::size_t bytes, viewpoint const& from);
-    void take_back(world_state& world, void const* at, std::size_t bytes, viewpoint const& from);
+    /// `strictly`: all that the stream was given counts as uses.
+    void take_back(world_state& world, void const* at, std::size_t bytes, viewpoint const& from, bool strictly);
     /// Memory is about to go without a wait: every use must be over for the host.
     void expect_over(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from,
                      char const* verb);
@@ -116,8 +124,11 @@ private:
     void judge(world_state& world, segments::iterator where, bool write, viewpoint const& from, finding kind,
                char const* verb);
     void join(pieces const& range);
+    /// Gives back a block that has no memory now, or not everywhere. False: there is none.
+    bool take_back_withdrawn(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from);
 
     segments segments_;
+    segments withdrawn_; ///< blocks, or parts of them, behind whose addresses there is no memory; no accesses
     std::map<std::uintptr_t, life> dead_; ///< driver allocations that were freed, for wording
     std::uint64_t lives_ = 0;
 };

@@ -226,13 +226,25 @@ std::size_t pending();
 void note_allocate(void const* p, std::size_t count, cudaStream_t stream);
 /// The same for the host: every former use must have been waited for.
 void note_allocate_host(void const* p, std::size_t count);
-/// The bytes were given back to the pool; uses enqueued on 'stream' so far may be in flight.
-void note_free(void const* p, std::size_t count, cudaStream_t stream);
+/// The bytes were given back to the pool; uses enqueued on 'stream' so far may be in flight. What is live stays so while
+/// no memory is mapped behind its addresses, and may be given back meanwhile. Not 'strictly': the stream's other work does
+/// not count as uses (config::strict).
+void note_free(void const* p, std::size_t count, cudaStream_t stream, bool strictly = true);
 /// The bytes were given back and no use is in flight.
 void note_free_host(void const* p, std::size_t count);
 /// The host itself reads or writes pinned or managed memory here.
 void note_host_read(void const* p, std::size_t count);
 void note_host_write(void const* p, std::size_t count);
+
+/// While one lives, this thread's copies are a pool's own, which saves what it holds: they may touch bytes that it has
+/// not handed out. All else is judged as ever.
+class housekeeping {
+public:
+    housekeeping();
+    ~housekeeping();
+    housekeeping(housekeeping const&) = delete;
+    housekeeping& operator=(housekeeping const&) = delete;
+};
 
 // ---- faults ---------------------------------------------------------------------------------------------
 

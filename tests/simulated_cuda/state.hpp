@@ -262,6 +262,7 @@ struct thread_state {
     cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
     std::vector<stream_record*> own_streams; ///< per-thread default streams, by device
     bool in_host_function = false;
+    unsigned housekeeping = 0; ///< its copies are a pool's own
     std::unique_lock<std::mutex>* lock = nullptr; ///< while in a call
 };
 thread_state& this_thread(world_state& world);

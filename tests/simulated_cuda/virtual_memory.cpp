@@ -104,6 +104,7 @@ CUresult unreserve(CUdeviceptr at, std::size_t bytes) {
         if (map != state.maps.end() && map->first < at + bytes)
             return cudaErrorInvalidValue;
         state.reserved.erase(it);
+        world.knowledge.forget(at, bytes);
         world.virtual_region->pages.give(at - world.virtual_region->base(), bytes);
         return cudaSuccess;
     }));
@@ -202,16 +203,15 @@ void close(world_state& world, std::uintptr_t at, mapping& one) {
     from.clock = &world.host;
     from.what = "an unmapping";
     world.knowledge.expect_over(world, at, one.bytes, from, "takes away");
+    world.knowledge.withdrawn(at, one.bytes);
     destroy_allocation(world, at, "cuMemUnmap");
     one.open = false;
 }
 
 /// What names a device that there is: access of the host or of a node of it is not modelled.
-cudaError_t device_at(world_state const& world, CUmemLocation const& location) {
-    if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return cudaErrorInvalidValue;
-    bool const exists = location.id >= 0 && static_cast<std::size_t>(location.id) < world.devices.size();
-    return exists ? cudaSuccess : cudaErrorInvalidDevice;
+bool is_device(world_state const& world, CUmemLocation const& location) {
+    return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id >= 0 &&
+           static_cast<std::size_t>(location.id) < world.devices.size();
 }
 
 void open_to(world_state& world, int device, std::uintptr_t at, mapping& one, int where) {
@@ -224,6 +224,7 @@ void open_to(world_state& world, int device, std::uintptr_t at, mapping& one, in
         memory.device = where;
         memory.number = ++world.allocation_count;
         world.knowledge.born(world, at, one.bytes);
+        world.knowledge.restored(at, one.bytes);
         if (world.settings.device_memory_visible)
             world.virtual_region->protect(at, one.bytes, access::open);
     }
@@ -256,8 +257,8 @@ CUresult set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* li
                 return cudaErrorNotSupported; // by the simulator
             if (list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
                 return cudaErrorInvalidValue;
-            if (cudaError_t const error = device_at(world, list[i].location))
-                return error;
+            if (!is_device(world, list[i].location))
+                return cudaErrorInvalidValue;
         }
         for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes; ++it)
             for (std::size_t i = 0; i < count; ++i)
@@ -277,8 +278,8 @@ CUresult get_access(unsigned long long* flags, CUmemLocation const* location, CU
         if (flags == nullptr || location == nullptr || map == state.maps.begin() ||
             (--map)->first + map->second.bytes <= at)
             return cudaErrorInvalidValue;
-        if (cudaError_t const error = device_at(world, *location))
-            return error;
+        if (!is_device(world, *location))
+            return cudaErrorInvalidValue;
         bool const may = map->second.open && world.allocations[map->first].opened_to.count(location->id) != 0;
         *flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
         return cudaSuccess;

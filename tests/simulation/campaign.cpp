@@ -60,6 +60,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
     std::size_t faults = 0;
     std::size_t moves = 0;
     std::size_t launches = 0;
+    std::size_t pauses = 0;
     std::size_t failed = 0;
     for (std::size_t seed = first; seed < first + seeds && failed < 3; ++seed) {
         simulation::options what;
@@ -73,6 +74,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
         faults += seen.faults;
         moves += seen.moves;
         launches += seen.launches;
+        pauses += seen.pauses;
         if (!seen.complaints.empty()) {
             ++failed;
             FAIL_CHECK(simulation::account(what, seen));
@@ -89,6 +91,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
         CHECK(faults > 0);
         CHECK(moves > seeds / 10);
         CHECK(launches > seeds);
+        CHECK(pauses > seeds / 4);
     }
 }
 

@@ -26,8 +26,9 @@ public:
     virtual void used_on(void* p, weir::stream_ref stream) = 0;
     virtual std::size_t trim(std::size_t keep_bytes) = 0;
     virtual void settle() = 0;
-    /// False: the pool cannot.
-    virtual bool suspend() = 0;
+    virtual bool can_suspend() const = 0;
+    /// `keep`: where to save what blocks hold; null: nowhere.
+    virtual void suspend(weir::pinned_pool* keep) = 0;
     virtual void resume() = 0;
     virtual bool owns(void const* p) = 0;
     virtual int device() const = 0;
@@ -61,13 +62,13 @@ public:
     void used_on(void* p, weir::stream_ref stream) override { pool_.used_on(p, stream); }
     std::size_t trim(std::size_t keep_bytes) override { return pool_.trim(keep_bytes); }
     void settle() override { pool_.settle(); }
-    bool suspend() override {
-        if constexpr (can_suspend<Pool>::value)
-            pool_.suspend();
-        return can_suspend<Pool>::value;
+    bool can_suspend() const override { return suspends<Pool>::value; }
+    void suspend(weir::pinned_pool* keep) override {
+        if constexpr (suspends<Pool>::value)
+            keep ? pool_.suspend(*keep) : pool_.suspend();
     }
     void resume() override {
-        if constexpr (can_suspend<Pool>::value)
+        if constexpr (suspends<Pool>::value)
             pool_.resume();
     }
     bool owns(void const* p) override { return pool_.owns(p); }
@@ -85,9 +86,9 @@ private:
     struct is_guarded<weir::layer::guard<P>> : std::true_type {};
 
     template <class P, class = void>
-    struct can_suspend : std::false_type {};
+    struct suspends : std::false_type {};
     template <class P>
-    struct can_suspend<P, std::void_t<decltype(std::declval<P&>().suspend())>> : std::true_type {};
+    struct suspends<P, std::void_t<decltype(std::declval<P&>().suspend())>> : std::true_type {};
 
     Pool pool_;
 };

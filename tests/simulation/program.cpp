@@ -7,10 +7,12 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <simulated_cuda/simulated_cuda.hpp>
 #include <utility>
 #include <weir/pool/graph_memory.hpp>
@@ -107,6 +109,7 @@ struct block {
     shared_point ready;              ///< where that is no stream any more: what to wait for; null: nothing
     std::vector<shared_point> second; ///< uses on other streams that 'on' is not ordered after
     bool undeclared = false;          ///< of those, the pool does not know all
+    bool tagged = false;              ///< holds its number
 };
 
 struct stream_slot {
@@ -169,6 +172,7 @@ public:
             limit_ = std::array<std::size_t, 5>{8 * weir::MiB, 16 * weir::MiB, 24 * weir::MiB, 64 * weir::MiB,
                                                 static_cast<std::size_t>(-1)}[common_.below(5)];
             pool_ = what_.pool->make(limit_);
+            keep_.emplace(weir::pool_options{}.name("saved").on_leak(weir::leak_action::ignore));
             for (int at = 0; at < streams; ++at)
                 renew(at, common_);
             slots_[legacy].handle = cudaStreamLegacy;
@@ -272,60 +276,158 @@ private:
     void work(std::uint64_t seed) {
         dice die(seed);
         for (;;) {
+            bool waits = false;
             {
                 guard const lock(mutex_);
                 if (done_ >= budget_)
                     return;
                 ++done_;
                 ++inside_;
+                waits = pausing_;
+                working_ += !waits;
             }
-            step(die);
+            waits ? wait_out(die) : step(die);
             {
                 guard const lock(mutex_);
+                working_ -= !waits;
                 // What the pool says of itself holds while no other thread is inside it.
                 if (--inside_ == 0 && die.chance(20))
                     compare_facts();
-                if (inside_ == 0 && recordings_.empty() && die.chance(2))
-                    suspend();
             }
             device::yield();
         }
     }
 
-    // With no other thread inside, and none to come in: the lock is held. What is armed may strike anywhere in it. Nothing is
-    // saved: that reads what lies between the blocks, which the simulator takes for a use of freed ones.
-    void suspend() {
-        bool suspended = false;
+    // ---- while a pool is suspended ------------------------------------------------------------------------
+
+    // Whoever suspends a pool sees to it that no work uses its memory: from the moment when 'pausing_' is set, threads that
+    // begin a step only allocate and free. What is handed out late, by a call that found its block before the pool was
+    // suspended, is noted when there is memory again.
+
+    void pause(dice& die) {
+        if (!pool_->can_suspend())
+            return;
+        {
+            guard const lock(mutex_);
+            if (pausing_)
+                return;
+            pausing_ = true;
+        }
+        until([&] { return working_ == 1; });
+        bool const saves = live_bytes() < 3 * weir::MiB && die.chance(50);
+        if (saves)
+            tag_blocks();
+        {
+            guard const lock(mutex_);
+            ++stage_; // odd: being suspended
+        }
+        until([&] { return noting_ == 0; });
+        say(saves ? "suspend, and save" : "suspend");
+        if (insist("suspend", [&] { pool_->suspend(saves ? &*keep_ : nullptr); })) {
+            say("suspended");
+            suspended_ = true;
+            if (pool_->try_allocate(weir::on_host, 256, 256) != nullptr)
+                complain("a suspended pool hands out");
+            std::size_t const held = pool_->facts().reserved_bytes;
+            for (std::size_t left = die.below(20); left-- > 0;)
+                device::yield();
+            if (pool_->facts().reserved_bytes > held)
+                complain("a suspended pool gets memory");
+            suspended_ = false;
+            ++resumes_;
+            if (!insist("resume", [&] { pool_->resume(); }))
+                complain("a pool does not resume");
+            say("resumed");
+            check_tags();
+        }
+        guard const lock(mutex_);
+        ++result_.pauses;
+        ++stage_;
+        pausing_ = false;
+    }
+
+    // Waits for what other threads do.
+    template <class Condition>
+    void until(Condition const& condition) {
+        for (;; device::yield()) {
+            guard const lock(mutex_);
+            if (condition())
+                return;
+        }
+    }
+
+    // What is armed may strike anywhere, and then the pool is as it was.
+    template <class Call>
+    bool insist(char const* what, Call const& call) {
+        device::housekeeping const of_pool;
         for (int tries = 0; tries < 64; ++tries) {
             try {
-                suspended = pool_->suspend();
-                break;
-            } catch (weir::cuda_error const&) {
-            } catch (weir::out_of_memory const&) {
-            }
-        }
-        if (!suspended)
-            return;
-        say("suspended");
-        if (pool_->try_allocate(weir::on_host, 256, 256) != nullptr)
-            result_.complaints.push_back("a suspended pool hands out");
-        bool back = false;
-        for (int tries = 0; tries < 64 && !back; ++tries) {
-            try {
-                pool_->resume();
-                back = true;
+                call();
+                return true;
             } catch (weir::cuda_error const&) {
             } catch (weir::out_of_memory const&) { // what a fault of cuMemCreate is told as
             }
+            if (faults_ == 0)
+                complain(std::string(what) + " threw without a fault");
         }
-        if (!back)
-            result_.complaints.push_back("a pool does not resume");
-        for (block const& each : blocks_) // to the simulator it is other memory
-            device::note_allocate_host(each.p, each.bytes);
+        return false;
+    }
+
+    std::size_t live_bytes() {
+        guard const lock(mutex_);
+        return live_bytes_;
+    }
+
+    // Writes each block's number into it: what work writes is not simulated, and copies are over when their step is.
+    void tag_blocks() {
+        guard const lock(mutex_);
+        for (block& each : blocks_) {
+            each.tagged = each.bytes >= sizeof each.number;
+            if (each.tagged)
+                std::memcpy(device::backing(each.p), &each.number, sizeof each.number);
+        }
+    }
+    // Of those that are still there.
+    void check_tags() {
+        guard const lock(mutex_);
+        for (block& each : blocks_) {
+            if (each.tagged && std::memcmp(device::backing(each.p), &each.number, sizeof each.number) != 0)
+                result_.complaints.push_back("block " + std::to_string(each.number) +
+                                             " lost what it held while the pool was suspended");
+            each.tagged = false;
+        }
+    }
+
+    // What a step may do meanwhile.
+    void wait_out(dice& die) {
+        std::size_t const what = die.below(100);
+        if (what < 40)
+            allocate(die, false);
+        else if (what < 70)
+            free(die, false);
+        else if (what < 78)
+            trim(die);
+        else if (what < 86)
+            settle();
+        else if (what < 92)
+            order(die);
+        else if (what < 96)
+            replace_stream(die);
+        else
+            break_a_call(die);
+    }
+
+    // Notes are made before a pool is suspended, or when it is no longer.
+    void begin_note() {
+        until([&] { return stage_ % 2 == 0 && (++noting_, true); });
+    }
+    void end_note() {
+        guard const lock(mutex_);
+        --noting_;
     }
 
     void step(dice& die) {
-        std::size_t const what = die.below(106);
+        std::size_t const what = die.below(108);
         if (what < 28)
             allocate(die);
         else if (what < 52)
@@ -354,6 +456,8 @@ private:
             capture(die);
         else if (what < 105)
             replay(die);
+        else if (what < 106)
+            die.chance(50) ? pause(die) : settle();
         else if (std::unique_ptr<recording> const one = some_recording(die))
             put_away(die, *one);
     }
@@ -496,20 +600,31 @@ private:
         void* p = nullptr;
         weir::stream_ref const stream =
             place == host ? weir::stream_ref(weir::on_host) : weir::stream_ref(handle_of(place));
+        std::size_t const stage_before = stage_;
+        std::size_t const resumes_before = resumes_;
+        bool const suspended_before = suspended_;
         bool const answered = ask("try_allocate", [&] { p = pool_->try_allocate(stream, bytes, alignment); });
+        if (p && suspended_before && resumes_ == resumes_before)
+            complain("a suspended pool hands out");
         if (!p) {
             say("no %zu bytes at %d", bytes, place);
             guard const lock(mutex_);
             ++result_.refusals;
             std::size_t const rounded = pool_->rounded(bytes, alignment);
-            if (answered && faults_ == 0 && limit_ == static_cast<std::size_t>(-1) && rounded != 0 && rounded < weir::GiB)
+            bool const open = stage_before % 2 == 0 && stage_ == stage_before; // at no time suspended
+            bool const fits = rounded != 0 && rounded < weir::GiB && limit_ == static_cast<std::size_t>(-1);
+            if (open && answered && faults_ == 0 && fits)
                 result_.complaints.push_back("no room for " + std::to_string(bytes) + " bytes though there is no limit");
             return false;
         }
+        if (!suspended_before) // else the pool is not suspended by now, and has its memory
+            begin_note();
         if (place == host)
             device::note_allocate_host(p, bytes);
         else
             device::note_allocate(p, bytes, stream.get());
+        if (!suspended_before)
+            end_note();
         made.p = static_cast<char*>(p);
         made.bytes = bytes;
         made.alignment = alignment;
@@ -530,12 +645,13 @@ private:
         return true;
     }
 
-    void free_at(int place, block const& gone) {
+    // `works`: what the stream was given may use the block, as far as anyone knows.
+    void free_at(int place, block const& gone, bool works = true) {
         say("free block %zu at %d", gone.number, place);
         if (place == host)
             device::note_free_host(gone.p, gone.bytes);
         else
-            device::note_free(gone.p, gone.bytes, handle_of(place));
+            device::note_free(gone.p, gone.bytes, handle_of(place), works);
         note_gone(gone.p, gone.rounded);
         pool_->deallocate(place == host ? weir::stream_ref(weir::on_host) : weir::stream_ref(handle_of(place)), gone.p,
                           gone.bytes, gone.alignment);
@@ -544,7 +660,7 @@ private:
     // What a thread did on its own default stream only it can order others after: at once.
     void leave_default_stream(block& of) { of.ready = std::make_shared<point const>(cudaStreamPerThread); }
 
-    void allocate(dice& die) {
+    void allocate(dice& die, bool works = true) {
         {
             guard const lock(mutex_);
             if (blocks_.size() > 40)
@@ -558,7 +674,7 @@ private:
             leave_slot(place);
             return;
         }
-        if (place != host && die.chance(70))
+        if (works && place != host && die.chance(70))
             launch(made, handle_of(place), true);
         if (place == own_default)
             leave_default_stream(made);
@@ -599,12 +715,13 @@ private:
         leave_slot(place);
     }
 
-    void free(dice& die) {
+    // While a pool is suspended, not by the host: the pool's copies are under way.
+    void free(dice& die, bool works = true) {
         block gone;
         if (!check_out(die, gone))
             return;
         int const was_on = gone.on;
-        int place = was_on != nowhere && die.chance(70) ? was_on : some_place(die, true);
+        int const place = was_on != nowhere && die.chance(70) ? was_on : some_place(die, works);
         if (!enter_slot(place)) {
             check_in(std::move(gone), was_on);
             return;
@@ -628,7 +745,7 @@ private:
                 for (shared_point const& each : gone.second)
                     each->before(stream);
         }
-        free_at(place, gone);
+        free_at(place, gone, works);
         leave_slot(was_on == nowhere ? host : was_on);
         leave_slot(place);
     }
@@ -994,7 +1111,9 @@ private:
             "cudaFreeHost",         "cudaEventRecord",      "cudaEventQuery",      "cudaEventSynchronize",
             "cudaEventRecord",      "cudaEventQuery",       "cudaStreamWaitEvent", "cudaEventCreateWithFlags",
             "cudaStreamGetId",      "cudaStreamGetDevice",  "cudaStreamIsCapturing", "cudaDeviceSynchronize",
-            "cudaStreamWaitEvent",  "cudaThreadExchangeStreamCaptureMode", "cudaStreamGetCaptureInfo"};
+            "cudaStreamWaitEvent",  "cudaThreadExchangeStreamCaptureMode", "cudaStreamGetCaptureInfo",
+            "cuMemCreate",          "cuMemMap",             "cuMemSetAccess",      "cuMemUnmap",
+            "cudaMemcpyAsync",      "cudaStreamSynchronize", "cudaStreamCreateWithFlags"};
         static constexpr cudaError_t errors[] = {cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorUnknown};
         char const* const function = die.pick(functions);
         cudaError_t const error = die.pick(errors);
@@ -1059,6 +1178,7 @@ private:
         if (pool_->violations() != 0)
             result_.complaints.push_back("layer::guard saw wrong frees");
         pool_.reset();
+        keep_.reset();
         for (int at = 0; at < streams; ++at)
             surely([&] { return cudaStreamDestroy(slots_[at].handle); });
         faults_ = faults;
@@ -1077,6 +1197,7 @@ private:
     options what_;
     dice common_;
     std::size_t limit_ = 0;
+    std::optional<weir::pinned_pool> keep_;
     std::unique_ptr<pool_face> pool_;
     stream_slot slots_[streams + 1];
 
@@ -1090,6 +1211,12 @@ private:
     std::size_t done_ = 0;
     std::size_t budget_ = 0;
     unsigned inside_ = 0;
+    unsigned working_ = 0; // of those inside, whose steps may use memory
+    unsigned noting_ = 0;
+    std::atomic<std::size_t> stage_{0}; // odd from before 'suspend' until after 'resume'
+    bool pausing_ = false;
+    std::atomic<bool> suspended_{false};
+    std::atomic<std::size_t> resumes_{0};
     std::atomic<bool> lost_to_a_graph_{false}; // bytes that the pool keeps for ever
     std::atomic<std::uint64_t> faults_{0}; // calls that were told to fail; read anywhere
     outcome result_;

@@ -33,6 +33,7 @@ struct outcome {
     std::size_t refusals = 0; ///< allocations that found no room
     std::size_t moves = 0;    ///< chunks that were to move
     std::size_t launches = 0; ///< of graphs
+    std::size_t pauses = 0;   ///< in which a pool was suspended
     std::size_t faults = 0;   ///< CUDA calls that were made to fail
 };
 
