@@ -119,10 +119,6 @@ struct stream_slot {
     bool going = false;    ///< being destroyed and made anew, or captured
 };
 
-// 'settle', which a search for memory may end in, asks for the events of second uses without a guard and breaks captures
-// that are not relaxed (runtime/stream_sets.hpp, reuse/after_event.hpp). Until it does not, all are relaxed here.
-constexpr bool settle_breaks_captures = true;
-
 constexpr int streams = 4;
 constexpr int legacy = streams; // one more slot
 constexpr int threads = 3;
@@ -920,8 +916,7 @@ private:
             if (die.chance(30))
                 take_for_graph(die, origin, made->lent);
             made->last = std::make_shared<point const>(origin);
-            cudaStreamCaptureMode const wanted = die.pick(modes);
-            cudaStreamCaptureMode const mode = settle_breaks_captures ? cudaStreamCaptureModeRelaxed : wanted;
+            cudaStreamCaptureMode const mode = die.pick(modes);
             {
                 guard const lock(mutex_);
                 made->number = ++captures_;

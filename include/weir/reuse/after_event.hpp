@@ -147,6 +147,7 @@ struct after_event {
 
         /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error.
         void settle() {
+            capture_mode_guard const relaxed;
             growing_array<stranded> found;
             {
                 lock_guard<mutex> const lock(mutex_);
