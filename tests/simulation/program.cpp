@@ -129,8 +129,8 @@ class program;
 class chunk_source {
 public:
     static constexpr weir::memory_space space = weir::memory_space::device; // whatever the pool has
-    static constexpr bool thread_safe = true;
-    static constexpr bool stream_ordered = true;
+    [[maybe_unused]] static constexpr bool thread_safe = true;
+    [[maybe_unused]] static constexpr bool stream_ordered = true;
     static constexpr std::size_t default_alignment = 256;
 
     explicit chunk_source(program& of) : program_(of) {}
