@@ -147,13 +147,13 @@ struct after_event {
 
         /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error.
         void settle() {
-            capture_mode_guard const relaxed;
             growing_array<stranded> found;
             {
                 lock_guard<mutex> const lock(mutex_);
                 found.swap(stranded_);
             }
             try {
+                capture_mode_guard const relaxed;
                 if (!found.empty())
                     wait_for_device(ordinal_); // of no device: it may be in use on any
                 for (stranded const& each : found)
