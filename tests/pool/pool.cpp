@@ -642,6 +642,32 @@ TEST_CASE("pool: one that ends with live blocks waits for the devices that may u
     CHECK(simulated_cuda::pending() == 0);
 }
 
+TEST_CASE("pool: one that ends waits for the last use of bytes that went out again and came back on the host") {
+    for (bool const settles : {true, false}) {
+        CAPTURE(settles);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const a;
+        weir::pool<upstream::virtual_memory<>, mixed, reuse::stream_ordered<>> pool;
+        for (unsigned frees = 0; frees < reuse::stream_ordered_tuning::young_frees; ++frees) {
+            void* const young = support::take(pool, a, 1 * MiB);
+            support::give(pool, a, young, 1 * MiB);
+        }
+        void* const q = support::take(pool, a, 1 * MiB);
+        check(cudaMemsetAsync(q, 1, 1 * MiB, a), "cudaMemsetAsync");
+        support::give(pool, a, q, 1 * MiB);
+        void* const p = support::take(pool, a, 1 * MiB); // and nothing is enqueued that uses it
+        CHECK(p == q);
+        simulated_cuda::note_free(p, 1 * MiB, a); // what 'a' did before is over on the host's word alone
+        pool.deallocate(on_host, p, 1 * MiB);
+        CHECK(simulated_cuda::pending() != 0);
+        if (settles) {
+            pool.settle();
+            CHECK(simulated_cuda::pending() == 0);
+            CHECK(pool.trim() != 0);
+        }
+    }
+}
+
 TEST_CASE_TEMPLATE("pool: one that ends waits for nobody else's work", Reuse, reuse::stream_ordered<>, reuse::after_event) {
     for (bool const synchronised : {true, false}) {
         CAPTURE(synchronised);

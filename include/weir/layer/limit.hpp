@@ -57,9 +57,10 @@ public:
         this->pool_.deallocate(stream, p, bytes, alignment);
         if (!p)
             return;
-        std::size_t const before = current_bytes_.fetch_sub(bytes, memory_order_relaxed);
-        if (before < bytes) // a free that the wrapped pool refused, or of another size: no room comes of it
-            current_bytes_.fetch_add(bytes - before, memory_order_relaxed);
+        std::size_t before = current_bytes_.load(memory_order_relaxed);
+        // Not below zero: no room comes of a free that the wrapped pool refused, or of another size.
+        while (!current_bytes_.compare_exchange_weak(before, before > bytes ? before - bytes : 0, memory_order_relaxed)) {
+        }
     }
 
     /// Bytes live through this layer.

@@ -104,9 +104,9 @@ private:
 
     // Not below zero, which a doubled or foreign free would bring.
     static void lower(atomic<std::uint64_t>& current, std::uint64_t by) noexcept {
-        std::uint64_t const before = current.fetch_sub(by, memory_order_relaxed);
-        if (before < by)
-            current.fetch_add(by - before, memory_order_relaxed);
+        std::uint64_t before = current.load(memory_order_relaxed);
+        while (!current.compare_exchange_weak(before, before > by ? before - by : 0, memory_order_relaxed)) {
+        }
     }
 
     atomic<std::uint64_t> current_bytes_{0};

@@ -14,8 +14,8 @@
 //
 // 'close' records the event and turns open bytes into covered ones. Recording costs as much as ten frees, so it
 // is done once for many, and only inside a call that names the stream: then its handle is alive, while at any
-// other moment it may have been destroyed, or belong to another stream by now. Once more it is done when the last
-// of many blocks comes back, so that a pool which ends then has events to ask and need not wait for the device.
+// other moment it may have been destroyed, or belong to another stream by now. The last of many blocks has it recorded
+// too, so that a pool which ends then need not wait for the device.
 //
 // invariant: every covered byte's last use comes before 'passed' in its stream's order, also where the bytes
 //            came from another stream: the taker waited for the donor's event before it recorded its own.
@@ -79,17 +79,14 @@ public:
         if (!recent && !put(block, stream))
             return false;
         used_.gave(block);
-        if (used_.blocks == 0 && closed_) {
-            static_cast<void>(recent && close(stream));
-            closed_ = false;
-        }
+        if (used_.blocks == 0 && std::exchange(overflowed_, false) && recent)
+            static_cast<void>(close(stream));
         return true;
     }
 
     /// Takes back a block whose last use is in this stream's order, if it may stay open.
     bool put_recent(range block) noexcept {
-        if (block.bytes > recent_limit_bytes_ || recent_.bytes() > recent_limit_bytes_ - block.bytes ||
-            !recent_.put(block))
+        if (block.bytes > recent_limit_bytes_ || recent_.bytes() > recent_limit_bytes_ - block.bytes || !recent_.put(block))
             return false;
         ++arrivals_;
         return true;
@@ -102,6 +99,7 @@ public:
         ++arrivals_;
         if (young_frees_ != 0 && --young_frees_ == 0)
             recent_limit_bytes_ = Tuning::recent_bytes; // it has lived for a while: see Tuning::young_frees
+        overflowed_ = !stream.is_host();
         cover(block);
         return true;
     }
@@ -136,7 +134,10 @@ public:
 
     /// Rung 1 at its quickest: a block of just that size that was freed here lately, or an empty range.
     range take_recent(std::size_t bytes, std::size_t alignment) noexcept {
-        return recent_.take(Placement::rounded(bytes, alignment), alignment);
+        range const block = recent_.take(Placement::rounded(bytes, alignment), alignment);
+        taken_open_ |= block.bytes != 0;
+        arrivals_ += block.bytes != 0; // to a settle under way
+        return block;
     }
 
     /// The same from the covered bytes. Throws std::bad_alloc.
@@ -171,16 +172,14 @@ public:
             return false;
         }
         reached_ = false;
-        closed_ = true;
+        taken_open_ = false;
         cover_open();
         return true;
     }
 
     /// Whether any stream may have the covered bytes. Never blocks. Throws cuda_error.
     bool reached() {
-        if (!reached_)
-            reached_ = passed_->reached();
-        return reached_;
+        return reached_ = reached_ || passed_->reached();
     }
 
     /// Looks after deferred blocks whose uses are over: closed ones become covered and, where `stream` is this set's
@@ -224,6 +223,7 @@ public:
         }
         cover_open();
         reached_ = true;
+        taken_open_ = false;
     }
 
     /// Adds what the deferred blocks wait for to `list`. Throws std::bad_alloc.
@@ -261,9 +261,11 @@ public:
             sum += each.closed ? 0 : each.block.bytes;
         return sum;
     }
+    /// Whether work that no event tells of may use bytes that are open, or were: who took them may give them elsewhere.
+    bool is_untold() const noexcept { return taken_open_ || open_bytes() != 0; }
     /// Whether no work uses a byte of these. Never blocks. Throws cuda_error.
-    bool is_at_rest() { return !is_open() && deferred_.empty() && reached(); }
-    bool is_empty() const noexcept { return !is_open() && deferred_.empty() && covered_.free_bytes() == 0; }
+    bool is_at_rest() { return !is_untold() && deferred_.empty() && reached(); }
+    bool is_empty() const noexcept { return !is_untold() && deferred_.empty() && covered_.free_bytes() == 0; }
 
     /// How often bytes came here that were in use until then.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
@@ -281,9 +283,7 @@ private:
     void keep_back(range block, growing_array<event> uses, bool closed, bool stock) noexcept {
         ++arrivals_;
         try {
-            shared<growing_array<event>> kept;
-            if (!uses.empty())
-                kept = shared<growing_array<event>>::make(std::move(uses));
+            auto kept = uses.empty() ? shared<growing_array<event>>() : shared<growing_array<event>>::make(std::move(uses));
             deferred_.push_back(deferred{block, std::move(kept), closed, stock});
             closed_bytes_ += closed ? block.bytes : 0;
         } catch (...) {
@@ -334,14 +334,14 @@ private:
     Placement covered_;
     shared<event> passed_;
     bool reached_ = true; // passed_ is known to have been reached, or nothing was covered by it yet
-    bool closed_ = false; // since the last block came back: where all comes and goes without an event, so does that
+    bool overflowed_ = false; // since all were back: where all comes and goes without an event, so does the last block
+    bool taken_open_ = false; // since the event was recorded
     std::size_t recent_limit_bytes_ = 0; // none while the stream is young
     unsigned young_frees_ = 0;           // to come
     int ordinal_ = any_device;
     unsigned long long id_ = 0;
     alignas(16) usage used_; // bytes and blocks in one cache line
-    std::uint64_t names_ = 0;
-    std::uint64_t arrivals_ = 0;
+    std::uint64_t names_ = 0, arrivals_ = 0;
     std::size_t closed_bytes_ = 0; // deferred ones
     atomic<std::size_t> offered_bytes_{0};
 };

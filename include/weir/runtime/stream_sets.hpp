@@ -117,7 +117,7 @@ public:
     }
 
     /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile. Waits for events; but
-    /// where bytes are open, for all work on the device. Throws cuda_error, std::bad_alloc.
+    /// where none tells of some bytes, for all work on the device. Throws cuda_error, std::bad_alloc.
     void settle() {
         struct moment {
             Set* which;
@@ -135,7 +135,7 @@ public:
             moments.push_back(moment{each, own->arrivals(), own->passed()});
             own->list_uses(uses);
             int const place = own->ordinal() == any_device ? ordinal_ : own->ordinal();
-            bool fresh = own->open_bytes() != 0;
+            bool fresh = own->is_untold();
             for (int other : places)
                 fresh &= other != place;
             if (fresh)
