@@ -145,7 +145,7 @@ struct after_event {
             visit(placement_);
         }
 
-        /// Blocks until all work on the device is done; then anyone may have everything freed before. Throws cuda_error.
+        /// Blocks until no work uses what was freed before; then anyone may have it. Throws cuda_error.
         void settle() {
             growing_array<stranded> found;
             {

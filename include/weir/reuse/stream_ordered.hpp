@@ -159,8 +159,8 @@ struct stream_ordered {
         /// Rung 5: blocks until every event recorded so far has been reached; whether any had not been. Throws cuda_error.
         bool wait() { return sets_.wait(); }
 
-        /// Blocks until all work on the streams' devices is done; then anyone may have everything freed before the
-        /// call, but for streams on which another thread frees meanwhile. Throws cuda_error, std::bad_alloc.
+        /// Blocks until no work uses what was freed before the call (stream_sets says how); then anyone may have it,
+        /// but for streams on which another thread frees meanwhile. Throws cuda_error, std::bad_alloc.
         void settle() { sets_.settle(); }
 
         /// The same where streams that are gone left more than Tuning::stranded_bytes behind, which nothing else frees.
