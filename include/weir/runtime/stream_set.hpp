@@ -267,7 +267,7 @@ public:
     bool is_at_rest() { return !is_untold() && deferred_.empty() && reached(); }
     bool is_empty() const noexcept { return !is_untold() && deferred_.empty() && covered_.free_bytes() == 0; }
 
-    /// How often bytes came here that were in use until then.
+    /// How often bytes came here that were in use until then, or went out while they were open.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
     /// What was handed out less what came back here, perhaps below zero (the sum over a pool's sets is live), and lost.
     usage& used() noexcept { return used_; }
