@@ -73,7 +73,7 @@ template <std::size_t Share = 16, std::size_t LeastBytes = std::size_t{8} << 20,
           std::size_t MostBytes = std::size_t{64} << 20, class Apart = geometric<>>
 struct paged;
 template <class Whole = paged<>, class Filled = paged<24, std::size_t{32} << 20, std::size_t{64} << 20>,
-          class Holed = paged<128, std::size_t{4} << 20, std::size_t{32} << 20>>
+          class Holed = paged<128, std::size_t{4} << 20, std::size_t{32} << 20>, unsigned MovedPercent = 25>
 struct by_holes;
 struct exact;
 } // namespace growth

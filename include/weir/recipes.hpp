@@ -63,7 +63,7 @@ using promised_device_pool = recipe::general_device_pool<reuse::stream_ordered<i
 using compact_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>,
                                                         growth::by_holes<growth::paged<128, 2 * MiB, 64 * MiB>,
                                                                          growth::paged<256, 2 * MiB, 64 * MiB>,
-                                                                         growth::paged<512, 2 * MiB, 64 * MiB>>>;
+                                                                         growth::paged<512, 2 * MiB, 64 * MiB>, 200>>;
 
 /// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
 using pinned_pool =

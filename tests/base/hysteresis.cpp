@@ -11,7 +11,7 @@ using weir::hysteresis;
 using weir::MiB;
 
 static_assert(noexcept(std::declval<hysteresis const&>().to_move(0, 0, 0)) && noexcept(
-    std::declval<hysteresis&>().used(0)) && noexcept(std::declval<hysteresis&>().moved(0, 0)));
+    std::declval<hysteresis&>().used(0)) && noexcept(std::declval<hysteresis&>().moved(0, 0)) && noexcept(hysteresis(1)));
 
 namespace {
 
@@ -25,7 +25,7 @@ std::size_t parts(hysteresis const& h) {
 } // namespace
 
 TEST_CASE("hysteresis: nothing is moved while no more is held than a little above what is in use") {
-    hysteresis h;
+    hysteresis h(200);
     CHECK(h.to_move(0, 0, 0) == 0);
     CHECK(h.to_move(0, 64 * MiB, 64 * MiB) == 0);
     CHECK(h.to_move(1 * MiB, 64 * MiB, 64 * MiB) == 0); // 65 held for 64 in use: a 64th more
@@ -38,7 +38,7 @@ TEST_CASE("hysteresis: nothing is moved while no more is held than a little abov
 }
 
 TEST_CASE("hysteresis: no more is moved than is needed, however much is held") {
-    hysteresis h;
+    hysteresis h(200);
     CHECK(h.to_move(100 * GiB, 2 * MiB, 3 * MiB) == 2 * MiB);
     CHECK(h.to_move(100 * GiB, 0, 3 * MiB) == 0);
     CHECK(h.to_move(2 * MiB, 2 * MiB, 0) == 2 * MiB);
@@ -47,7 +47,7 @@ TEST_CASE("hysteresis: no more is moved than is needed, however much is held") {
 }
 
 TEST_CASE("hysteresis: what counts is the most that was ever in use") {
-    hysteresis h;
+    hysteresis h(200);
     h.used(640 * MiB);
     CHECK(h.to_move(600 * MiB, 50 * MiB, 64 * MiB) == 0); // less is in use now
     CHECK(h.to_move(600 * MiB, 51 * MiB, 64 * MiB) == 1 * MiB);
@@ -59,56 +59,61 @@ TEST_CASE("hysteresis: what counts is the most that was ever in use") {
 }
 
 TEST_CASE("hysteresis: what was asked for and not got was never in use") {
-    hysteresis h;
+    hysteresis h(200);
     h.used(64 * MiB);
     CHECK(h.to_move(64 * MiB, 100 * GiB, 100 * GiB) == 0); // fails, say, for want of memory
     CHECK(h.to_move(64 * MiB, 2 * MiB, 60 * MiB) == 1 * MiB);
     CHECK(h.to_move(1 * GiB, 2 * MiB, 60 * MiB) == 2 * MiB);
 }
 
-TEST_CASE("hysteresis: slack doubles, up to as much again, each time that more was moved than is held twice") {
-    hysteresis h;
-    CHECK(parts(h) == 64);
-    for (std::size_t const before : {64u, 32u, 16u, 8u, 4u, 2u, 1u, 1u}) {
-        h.moved(1 * GiB, 1 * GiB);
-        CHECK(parts(h) == before);
-        h.moved(1 * GiB, 1 * GiB); // just twice
-        CHECK(parts(h) == before);
-        h.moved(2, 1 * GiB);
-        CHECK(parts(h) == (before == 1 ? 1 : before / 2));
+TEST_CASE("hysteresis: slack doubles, up to as much again, each time that more was moved than the share of what is held") {
+    std::size_t const held = 100 * MiB;
+    for (unsigned percent : {1u, 25u, 100u, 200u}) {
+        CAPTURE(percent);
+        hysteresis h(percent);
+        CHECK(parts(h) == 64);
+        for (std::size_t const before : {64u, 32u, 16u, 8u, 4u, 2u, 1u, 1u}) {
+            h.moved(percent * MiB - 1, held);
+            CHECK(parts(h) == before);
+            h.moved(1, held); // just the share
+            CHECK(parts(h) == before);
+            h.moved(percent, held);
+            CHECK(parts(h) == (before == 1 ? 1 : before / 2));
+        }
     }
 }
 
 TEST_CASE(
     "hysteresis: many small moves count as a large one, and what was moved before slack changed does not") {
-    hysteresis h;
-    for (int n = 0; n < 1024; ++n)
-        h.moved(2 * MiB, 1 * GiB);
+    hysteresis h(200);
+    std::size_t const held = 1000 * MiB;
+    for (int n = 0; n < 1000; ++n)
+        h.moved(2 * MiB, held);
     CHECK(parts(h) == 64);
-    h.moved(2 * MiB, 1 * GiB);
+    h.moved(2 * MiB, held);
     CHECK(parts(h) == 32);
-    for (int n = 0; n < 1024; ++n)
-        h.moved(2 * MiB, 1 * GiB);
+    for (int n = 0; n < 1000; ++n)
+        h.moved(2 * MiB, held);
     CHECK(parts(h) == 32);
-    h.moved(0, 1 * GiB); // nothing
+    h.moved(0, held); // nothing
     CHECK(parts(h) == 32);
-    h.moved(0, 512 * MiB); // it is what is held now that counts
+    h.moved(0, held / 2); // it is what is held now that counts
     CHECK(parts(h) == 16);
-    h.moved(100 * GiB, 1 * GiB); // one step at a time
+    h.moved(100 * GiB, held); // one step at a time
     CHECK(parts(h) == 8);
     h.moved(0, 0);
     CHECK(parts(h) == 8);
 }
 
 TEST_CASE("hysteresis: where nothing is moved slack stays as it is") {
-    hysteresis h;
+    hysteresis h(200);
     for (int n = 0; n < 1000; ++n)
         h.moved(0, 0);
     CHECK(parts(h) == 64);
 }
 
 TEST_CASE("hysteresis: no sum wraps") {
-    hysteresis h;
+    hysteresis h(200);
     CHECK(h.to_move(0, SIZE_MAX, SIZE_MAX) == 0);
     CHECK(h.to_move(SIZE_MAX, SIZE_MAX, 0) == SIZE_MAX);
     CHECK(h.to_move(SIZE_MAX, 1, 64 * MiB) == 1);
@@ -124,7 +129,8 @@ TEST_CASE("hysteresis: agrees with the sentence, in wide arithmetic") {
     for (unsigned seed = 0; seed < 8; ++seed) {
         CAPTURE(seed);
         std::mt19937_64 draw(seed);
-        hysteresis h;
+        unsigned const percent = 1 + static_cast<unsigned>(draw() % 400);
+        hysteresis h(percent);
         wide most = 0;
         wide moved = 0;
         wide part = 64;
@@ -151,7 +157,7 @@ TEST_CASE("hysteresis: agrees with the sentence, in wide arithmetic") {
                 std::size_t const holds = held >> draw() % 20;
                 h.moved(moving, holds);
                 moved += moving;
-                if (moved / 2 > holds) {
+                if (moved / percent > holds / 100) {
                     moved = 0;
                     part = part / 2 < 1 ? 1 : part / 2;
                 }

@@ -119,6 +119,8 @@ TEST_CASE("growth: by_holes has three sizes of chunks, and the first of them say
         CHECK(chunks::piece(held, weir::holes::earlier) == growth::paged<128, 4 * MiB, 32 * MiB>::piece(held));
         CHECK(chunks::piece(held, weir::holes::now) == growth::paged<512, 2 * MiB, 32 * MiB>::piece(held));
     }
+    static_assert(chunks::moved_percent == 25 && growth::paged<>::moved_percent == 200);
+    static_assert(growth::by_holes<first, first, first, 200>::moved_percent == 200);
     CHECK(growth::by_holes<>::piece(0, weir::holes::never) == 8 * MiB);
     CHECK(growth::by_holes<>::piece(0, weir::holes::earlier) == 32 * MiB);
     CHECK(growth::by_holes<>::piece(0, weir::holes::now) == 4 * MiB);

@@ -591,6 +591,49 @@ TEST_CASE("supply: a loop of equal steps makes no driver call from the second st
 #endif
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+namespace {
+
+// The last of 100 equal steps, in which blocks come and go among holes, that maps memory.
+template <unsigned MovedPercent>
+int last_step_that_maps() {
+    using two_mib = growth::paged<512, 2 * MiB, 2 * MiB>;
+    using growing = growth::by_holes<two_mib, two_mib, two_mib, MovedPercent>;
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    weir::pool<virtual_memory, general, reuse::stream_ordered<>, growing> pool;
+    int last = 0;
+    for (int step = 1; step <= 100; ++step) {
+        auto const before = simulated_cuda::calls("cuMemMap");
+        std::mt19937_64 draw(5); // the same in each
+        std::vector<block> live;
+        for (int i = 0; i < 300; ++i) {
+            if (live.size() < 24) {
+                live.push_back(take(pool, s, (1 + draw() % 32) * 512 * KiB));
+                REQUIRE(live.back().p != nullptr);
+                continue;
+            }
+            for (int n = 0; n < 6; ++n) {
+                std::swap(live[draw() % live.size()], live.back());
+                give(pool, s, live.back());
+                live.pop_back();
+            }
+        }
+        give_all(pool, s, live);
+        if (simulated_cuda::calls("cuMemMap") != before)
+            last = step;
+    }
+    return last;
+}
+
+} // namespace
+
+TEST_CASE("supply: equal steps that move memory soon move none, where the growth policy wants that") {
+    CHECK(last_step_that_maps<25>() < 10);
+    CHECK(last_step_that_maps<400>() == 100); // this program moves some of what is held in every step, for ever
+}
+#endif
+
 TEST_CASE("supply: every call that growth makes may fail: the pool is as it was, and goes on") {
     struct state {
         support::scoped_stream s;

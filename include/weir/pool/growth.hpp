@@ -57,6 +57,7 @@ struct paged {
     static_assert(LeastBytes > 0 && LeastBytes % (2 * MiB) == 0 && MostBytes % (2 * MiB) == 0 && LeastBytes <= MostBytes,
                   "weir: growth::paged has chunks of LeastBytes to MostBytes, both multiples of 2 MiB");
     using apart = Apart;
+    static constexpr unsigned moved_percent = 200; // see by_holes
 
     static constexpr std::size_t next(std::size_t needed_bytes, std::size_t reserved_bytes) noexcept {
         std::size_t const least = piece(reserved_bytes);
@@ -73,11 +74,16 @@ struct paged {
 /// For upstreams that grow in place: `Whole` while free memory lies together, so that a program that fills the pool does
 /// so at the cost of few chunks; `Holed` where it lies in holes (base/hole_watch.hpp), since small chunks can be moved out
 /// of holes; and `Filled` where there were holes that are filled now: what is moved often is moved in few large chunks. All
-/// three are growth::paged. The defaults were chosen on allocation traces of training, serving and data frames, and on the
+/// three are growth::paged. Each time that more than `MovedPercent` per cent of what is held were moved, the pool may hold
+/// more above the most that was in use (base/hysteresis.hpp): a program that repeats itself soon moves nothing at 25, and
+/// holds little at 200. The defaults were chosen on allocation traces of training, serving and data frames, and on the
 /// same with other sizes.
-template <class Whole, class Filled, class Holed>
+template <class Whole, class Filled, class Holed, unsigned MovedPercent>
 struct by_holes {
+    static_assert(MovedPercent > 0, "weir: growth::by_holes gets more memory each time that MovedPercent per cent of it were "
+                                    "moved, so MovedPercent is at least 1");
     using apart = typename Whole::apart;
+    static constexpr unsigned moved_percent = MovedPercent;
 
     static constexpr std::size_t next(std::size_t needed_bytes, std::size_t reserved_bytes) noexcept {
         return Whole::next(needed_bytes, reserved_bytes);

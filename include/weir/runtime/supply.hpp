@@ -56,10 +56,7 @@ public:
 
     /// What kind of memory that is, in words.
     char const* kind() const noexcept {
-        if constexpr (grows_in_place)
-            if (!extends())
-                return "device memory that cannot grow in place";
-        return name_of(Upstream::space);
+        return grows_in_place && !extends() ? "device memory that cannot grow in place" : name_of(Upstream::space);
     }
 
     /// The whole pages of a chunk that has room for the block wherever it starts, at a page as a rule; 0 on overflow.
@@ -89,7 +86,7 @@ public:
     /// Offers again what the upstream refused to take back, and forgets how much was ever in use.
     void start_anew() noexcept {
         held_.offer_again();
-        moves_ = hysteresis();
+        moves_ = hysteresis(moved_percent());
         watch_ = hole_watch();
         holes_ = holes::never;
     }
@@ -153,6 +150,12 @@ private:
     static constexpr std::size_t usual_alignment() noexcept {
         std::size_t const natural = natural_alignment(page);
         return natural > Upstream::alignment ? natural : Upstream::alignment;
+    }
+
+    static constexpr unsigned moved_percent() noexcept {
+        if constexpr (contracts::holds<contracts::cuts_pieces, Growth>)
+            return Growth::moved_percent;
+        return 200;
     }
 
     // Grows right behind a chunk, if that takes no more than a chunk of the block's own would.
@@ -281,9 +284,8 @@ private:
             // Where there were holes, others may come: what is got without need could not be moved then.
             std::size_t const least = usual_piece(bytes, holes_ == holes::never ? holes::never : holes::now);
             return bytes > least ? bytes : least;
-        } else {
-            return Growth::next(bytes, held_.bytes());
         }
+        return Growth::next(bytes, held_.bytes());
     }
 
     // The bytes of each chunk of so many.
@@ -338,7 +340,7 @@ private:
     }
 
     holdings_of held_;
-    hysteresis moves_;
+    hysteresis moves_{moved_percent()};
     hole_watch watch_;
     atomic<bool> suspended_{false};
     holes holes_ = holes::never;
