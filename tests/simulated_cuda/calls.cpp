@@ -45,6 +45,8 @@ locked::~locked() {
 
 cudaError_t begin_call(locked& scope, call_site& site) {
     world_state& world = scope.world;
+    if (!scope.thread.in_host_function)
+        call_destructors(world);
     if (!site.known) {
         site.known = true;
         site.next = sites;

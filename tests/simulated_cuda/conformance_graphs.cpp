@@ -128,3 +128,154 @@ PROBE("an external record is a node, and each launch records") {
     closed.open();
     CUDA_OK(cudaEventSynchronize(outside));
 }
+
+// ---- user objects -----------------------------------------------------------------------------------------
+
+namespace {
+
+/// A user object that a graph owns and that counts its ends.
+void give_object(cudaGraph_t graph, std::atomic<int>& ends) {
+    cudaUserObject_t object = nullptr;
+    CUDA_MUST(cudaUserObjectCreate(&object, &ends, count_up, 1, cudaUserObjectNoDestructorSync));
+    CUDA_OK(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+}
+
+cudaGraph_t graph_under_capture(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    cudaGraph_t graph = nullptr;
+    CUDA_OK(cudaStreamGetCaptureInfo(stream, &status, &id, &graph));
+    return graph;
+}
+
+/// The function of an object may be called some time after its last owner's end.
+void wait_for_end(std::atomic<int> const& ends) {
+    stream other;
+    for (int turns = 0; turns < 1'000'000 && ends.load() == 0; ++turns)
+        CUDA_OK(cudaStreamQuery(other));
+    CHECK(ends.load() == 1);
+}
+
+} // namespace
+
+PROBE("a graph takes a user object while it is captured, in every mode, and keeps it until it goes") {
+    for (cudaStreamCaptureMode const mode :
+         {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+        stream work;
+        std::atomic<int> ends{0};
+        {
+            capture graph(work, mode);
+            give_object(graph_under_capture(work), ends);
+            CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+            CUDA_OK(graph.end());
+            CUDA_OK(cudaDeviceSynchronize());
+            CHECK(ends.load() == 0);
+        }
+        wait_for_end(ends);
+    }
+}
+
+PROBE("an executable keeps the user objects of its graph") {
+    stream work;
+    device_bytes memory(64);
+    std::atomic<int> ends{0};
+    {
+        capture graph(work);
+        CUDA_OK(cudaMemsetAsync(memory, 3, 64, work));
+        give_object(graph_under_capture(work), ends);
+        CUDA_OK(graph.end());
+        executable runs(graph.graph());
+        CUDA_OK(cudaGraphDestroy(graph.graph()));
+        graph.forget();
+        CUDA_OK(cudaGraphLaunch(runs, work));
+        CUDA_OK(cudaStreamSynchronize(work));
+        CHECK(ends.load() == 0);
+    }
+    wait_for_end(ends);
+}
+
+PROBE("a launch under way keeps the user objects of its graph") {
+    stream work;
+    device_bytes memory(64);
+    std::atomic<int> ends{0};
+    capture graph(work);
+    CUDA_OK(cudaMemsetAsync(memory, 3, 64, work));
+    give_object(graph_under_capture(work), ends);
+    CUDA_OK(graph.end());
+    cudaGraphExec_t runs = nullptr;
+    CUDA_MUST(cudaGraphInstantiate(&runs, graph.graph(), 0));
+    CUDA_OK(cudaGraphDestroy(graph.graph()));
+    graph.forget();
+    CUDA_OK(cudaGraphLaunch(runs, work)); // loads what loads lazily
+    CUDA_OK(cudaStreamSynchronize(work));
+    {
+        gate closed(work);
+        CUDA_OK(cudaGraphLaunch(runs, work));
+        CUDA_OK(cudaGraphExecDestroy(runs));
+        CHECK(ends.load() == 0);
+    }
+    CUDA_OK(cudaStreamSynchronize(work));
+    wait_for_end(ends);
+}
+
+PROBE("the user objects of a broken capture end with it") {
+    stream work;
+    std::atomic<int> ends{0};
+    capture graph(work);
+    give_object(graph_under_capture(work), ends);
+    CHECK(cudaStreamSynchronize(work) != cudaSuccess);
+    CHECK(ends.load() == 0);
+    is_broken(work, graph);
+    wait_for_end(ends);
+}
+
+PROBE("any stream of a capture names its graph") {
+    stream work, other;
+    event fork, join;
+    capture graph(work);
+    CUDA_OK(cudaEventRecord(fork, work));
+    CUDA_OK(cudaStreamWaitEvent(other, fork, 0));
+    cudaGraph_t const under = graph_under_capture(other);
+    CHECK(under == graph_under_capture(work));
+    CUDA_OK(cudaEventRecord(join, other));
+    CUDA_OK(cudaStreamWaitEvent(work, join, 0));
+    CUDA_OK(graph.end());
+    CHECK(under == graph.graph());
+}
+
+PROBE("a user object counts its owners") {
+    std::atomic<int> ends{0};
+    cudaUserObject_t object = nullptr;
+    CUDA_OK(cudaUserObjectCreate(&object, &ends, count_up, 1, cudaUserObjectNoDestructorSync));
+    CUDA_OK(cudaUserObjectRetain(object, 2));
+    CUDA_OK(cudaUserObjectRelease(object, 2));
+    cudaGraph_t graph = nullptr;
+    CUDA_OK(cudaGraphCreate(&graph, 0));
+    CUDA_OK(cudaGraphRetainUserObject(graph, object, 2, 0));
+    CUDA_OK(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+    CUDA_OK(cudaGraphReleaseUserObject(graph, object, 2));
+    CHECK(ends.load() == 0);
+    CUDA_OK(cudaGraphReleaseUserObject(graph, object, 1));
+    wait_for_end(ends);
+    CUDA_OK(cudaGraphDestroy(graph));
+}
+
+PROBE("calls with user objects refuse what is none") {
+    std::atomic<int> ends{0};
+    cudaUserObject_t object = nullptr;
+    unsigned const flags = cudaUserObjectNoDestructorSync;
+    CUDA_IS(cudaErrorInvalidValue, cudaUserObjectCreate(nullptr, &ends, count_up, 1, flags));
+    CUDA_IS(cudaErrorInvalidValue, cudaUserObjectCreate(&object, &ends, nullptr, 1, flags));
+    CUDA_IS(cudaErrorInvalidValue, cudaUserObjectCreate(&object, &ends, count_up, 0, flags));
+    CUDA_IS(cudaErrorInvalidValue, cudaUserObjectCreate(&object, &ends, count_up, 1, 0));
+    CUDA_OK(cudaUserObjectCreate(&object, &ends, count_up, 1, flags));
+    cudaGraph_t graph = nullptr;
+    CUDA_OK(cudaGraphCreate(&graph, 0));
+    CUDA_IS(cudaErrorInvalidValue, cudaGraphRetainUserObject(nullptr, object, 1, cudaGraphUserObjectMove));
+    CUDA_IS(cudaErrorInvalidValue, cudaGraphRetainUserObject(graph, nullptr, 1, cudaGraphUserObjectMove));
+    CUDA_IS(cudaErrorInvalidValue, cudaGraphRetainUserObject(graph, object, 0, cudaGraphUserObjectMove));
+    CUDA_IS(cudaErrorInvalidValue, cudaGraphRetainUserObject(graph, object, 1, 7));
+    CUDA_OK(cudaUserObjectRelease(object, 1));
+    wait_for_end(ends);
+    CUDA_OK(cudaGraphDestroy(graph));
+}

@@ -38,6 +38,9 @@ std::vector<report> leaks_of(world_state& world) {
         leak(std::move(sentence));
     if (!world.graph_handles.empty())
         leak(std::to_string(world.graph_handles.size()) + " graphs were never destroyed");
+    for (cudaUserObject_t const object : world.user_objects)
+        if (object->own != 0)
+            leak("a user object was never released");
     if (!world.exec_handles.empty())
         leak(std::to_string(world.exec_handles.size()) + " executable graphs were never destroyed");
     return all;

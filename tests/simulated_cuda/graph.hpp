@@ -56,6 +56,8 @@ struct graph_state {
     bool launched_unfreed = false; ///< a launch left its allocations to the program
     CUgraph_st* handle = nullptr;
     std::size_t executables = 0;
+    vector_clock past; ///< its launches
+    std::map<cudaUserObject_t, unsigned> objects; ///< and how many references of each are the graph's
 
     /// Whether the program can launch it: what was launched is an access like others.
     bool launchable() const { return handle != nullptr || executables != 0; }
@@ -72,6 +74,8 @@ struct graph_state {
 
 /// Adds a node that follows the stream's frontier, and makes it the frontier.
 std::size_t capture_node(world_state& world, stream_record& stream, graph_node node);
+/// Takes references to a user object away; the last one ends it.
+void disown(world_state& world, cudaUserObject_t object, unsigned count);
 /// Breaks a capture: its end will say so.
 void invalidate(world_state& world, graph_state& graph);
 /// For calls that a capture forbids to some threads: cudaErrorStreamCaptureUnsupported, and the captures
@@ -86,6 +90,13 @@ cudaError_t refuse_implicit(world_state& world, stream_record& stream);
 
 struct CUgraph_st {
     std::shared_ptr<simulated_cuda::inside::graph_state> state;
+};
+struct CUuserObject_st {
+    void* data = nullptr;
+    cudaHostFn_t destroy = nullptr;
+    unsigned own = 0;    ///< references of the program
+    unsigned owners = 0; ///< with those of graphs
+    simulated_cuda::inside::vector_clock past; ///< launches of the graphs that owned it
 };
 struct CUgraphExec_st {
     std::shared_ptr<simulated_cuda::inside::graph_state> state;

@@ -8,6 +8,10 @@
 namespace simulated_cuda::inside {
 
 graph_state::~graph_state() {
+    for (auto const& [object, count] : objects) {
+        object->past.join(past);
+        disown(world, object, count);
+    }
     if (world.ending)
         return;
     if (launched_unfreed) // a graph's end frees nothing, whatever flags it was instantiated with
@@ -84,6 +88,7 @@ cudaError_t launch(world_state& world, stream_record& stream, std::shared_ptr<gr
     for (captured_use const& use : graph->uses)
         world.knowledge.repeat(world, use, from, *graph);
     std::uint64_t const number = enqueue(world, stream, std::move(work));
+    graph->past.join(stream.clock);
     std::size_t allocated = 0;
     std::size_t freed = 0;
     for (graph_node const& node : graph->nodes) {

@@ -70,6 +70,23 @@ TEST_CASE("reports: a host function that calls CUDA") {
     });
 }
 
+TEST_CASE("reports: a user object that is never released, and one whose function calls CUDA") {
+    sim::world world;
+    cudaUserObject_t object = nullptr;
+    CHECK(cudaUserObjectCreate(&object, nullptr, [](void*) {}, 1, cudaUserObjectNoDestructorSync) == cudaSuccess);
+    cudaUserObject_t calls = nullptr;
+    CHECK(cudaUserObjectCreate(&calls, nullptr, [](void*) { static_cast<void>(cudaFree(nullptr)); }, 1,
+                               cudaUserObjectNoDestructorSync) == cudaSuccess);
+    CHECK(cudaUserObjectRelease(calls, 1) == cudaSuccess);
+    for (int turns = 0; turns < 1000 && sim::reports(finding::host_access).empty(); ++turns)
+        CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(sim::reports(finding::host_access).size() == 1);
+    bool found = false;
+    for (sim::report const& each : world.finish())
+        found |= each.kind == finding::leak && each.sentence == "a user object was never released";
+    CHECK(found);
+}
+
 TEST_CASE("reports: a wait that nothing can end") {
     sim::config settings;
     settings.watchdog_seconds = 0;

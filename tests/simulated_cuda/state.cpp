@@ -79,6 +79,13 @@ world_state::~world_state() {
         delete graph;
     for (cudaGraphExec_t const exec : exec_handles)
         delete exec;
+    for (ended_object const& last : ended_objects)
+        last.destroy(last.data);
+    for (cudaUserObject_t const object : user_objects)
+        if (object->own == object->owners) { // no graph's, and reported; what it holds would be reported again
+            object->destroy(object->data);
+            delete object;
+        }
     reset_handles();
 }
 

@@ -170,12 +170,21 @@ struct pool_record {
     std::map<int, cudaMemAccessFlags> accessible;
 };
 
+/// A user object without owners.
+struct ended_object {
+    void* data = nullptr;
+    cudaHostFn_t destroy = nullptr;
+    vector_clock past; ///< launches of the graphs that owned it
+};
+
 /// One simulated runtime.
 struct world_state {
     explicit world_state(config const& configuration);
     ~world_state();
 
     bool ending = false; ///< the world itself is being taken down
+    std::set<cudaUserObject_t> user_objects;   ///< those with an owner
+    std::deque<ended_object> ended_objects; ///< whose functions have not been called yet
     config settings;
     std::uint64_t generation = 0;
     std::vector<device_state> devices;

@@ -124,6 +124,7 @@ std::size_t strike(Prepare& prepare, Attempt& attempt, Judge& judge, struck faul
              (fault.hit("cudaStreamDestroy") && each.sentence.find("stream") == 0) ||
              (fault.hit("cudaMemPoolDestroy") && each.sentence.find("a memory pool") == 0) ||
              (fault.hit_twice("cuMemRelease") && each.sentence.find("cuMemCreate's handle") == 0) ||
+             (fault.hit_twice("cudaUserObjectRelease") && each.sentence == "a user object was never released") ||
              (fault.hit("cuMemAddressFree") && each.sentence.find("are still reserved") != std::string::npos) ||
              // what upstream::managed could not advise, where freeing never works
              (fault.hit_twice("cudaFree") && each.sentence.find("cudaMallocManaged") != std::string::npos) ||

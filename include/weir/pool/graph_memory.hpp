@@ -5,7 +5,7 @@
 //
 // A captured stream bakes addresses into a graph, which uses them at each launch. So what is allocated during a capture is
 // the graph's for as long as it may be launched: it comes out of a pool, in chunks of its own, and goes back there when the
-// owner of the graph says so. Meanwhile this is a pool like others, for containers and Thrust, on the streams of that one
+// owner of the graph says so, or CUDA says that the graph and its executables are gone. Meanwhile this is a pool like others, for containers and Thrust, on the streams of that one
 // capture. Bytes freed on one of them are handed out again on that one: its nodes run in order, at each launch.
 //
 //     weir::graph_memory memory(pool);
@@ -13,11 +13,12 @@
 //     void* p = memory.allocate(stream, bytes);          // work on it, and free it:
 //     memory.deallocate(stream, p, bytes);
 //     cudaStreamEndCapture(stream, &graph);              // instantiate, launch, destroy; then
-//     memory.release(stream);                            // the stream of the last launch
+//     memory.release(stream);                            // the stream of the last launch; try_release asks CUDA first
 //
 // invariant: no byte of it goes to anyone else before it is released; bytes never change streams.
 // order:     as in the graph. What is freed outside the capture is not handed out again before the release.
-// cost:      two questions to CUDA a call; chunks as from the pool, which may map memory but breaks no capture.
+// cost:      two questions to CUDA a call, two calls a capture; chunks as from the pool, which may map memory but breaks no
+//            capture.
 // not for:   two graphs: make one for each. Executables of one graph that run at the same time share its memory, as all
 //            that a graph names.
 
@@ -39,6 +40,7 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_wait.hpp>
+#include <weir/runtime/graph_life.hpp>
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -85,15 +87,16 @@ public:
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         if (bytes == 0)
             return nullptr;
-        unsigned long long const capture = capture_of(stream);
+        capture const now = capture_of(stream);
         lock_guard<mutex> const lock(mutex_);
-        require(capture);
+        require(now);
+        watch(now);
         Placement& free = of(stream);
         range block = free.take(bytes, alignment);
         if (!block && grow(free, bytes, alignment))
             block = free.take(bytes, alignment);
         if (block) {
-            capture_ = capture;
+            capture_ = now.id;
             used_.took(block);
         }
         return reinterpret_cast<void*>(block.offset);
@@ -115,7 +118,7 @@ public:
         used_.gave(block);
         try {
             // Each thread has a per-thread stream of its own, and all of them one name.
-            if (capture_of(stream) == capture_ && !is_per_thread(stream))
+            if (capture_of(stream).id == capture_ && !is_per_thread(stream))
                 of(stream).give(block);
         } catch (...) { // it is handed out again after the release
         }
@@ -125,14 +128,23 @@ public:
     /// executables are gone, or are not launched again. Then another capture may begin. Never blocks. Throws usage_error while
     /// `stream` is captured or a block is still handed out, cuda_error.
     void release(stream_ref stream) {
-        if (is_capturing(stream))
-            throw usage_error("weir: graph memory goes back when its graph is gone, but this stream is being captured; end the "
-                              "capture first");
+        require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
-        if (used_.blocks != 0)
-            throw usage_error("weir: graph memory cannot go back while a block of it is handed out; free it, or end its "
-                              "container, first");
+        require_no_block();
         give_back(stream);
+    }
+
+    /// The same if nothing that could use the memory is left of the graph: neither it nor a copy nor an executable, and no
+    /// launch under way (runtime/graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
+    /// after the last launch it may say so for some microseconds more. Never blocks. Throws as release.
+    bool try_release(stream_ref stream) {
+        require_no_capture(stream);
+        lock_guard<mutex> const lock(mutex_);
+        if (!chunks_.empty() && !life_.is_over())
+            return false;
+        require_no_block();
+        give_back(stream);
+        return true;
     }
 
     /// Bytes held from the pool.
@@ -175,37 +187,60 @@ private:
         std::size_t bytes = 0;
         std::size_t alignment = 0;
     };
+    struct capture {
+        unsigned long long id = 0; // 0: none
+        cudaGraph_t graph = nullptr;
+    };
     struct stream_free {
         cudaStream_t stream = nullptr;
         Placement* free = nullptr;
     };
 
-    // The capture's number; 0: the stream is not captured.
-    static unsigned long long capture_of(stream_ref stream) {
+    static capture capture_of(stream_ref stream) {
         if (!is_capturing(stream))
-            return 0;
+            return {};
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-        unsigned long long capture = 0;
-        check(cudaStreamGetCaptureInfo(stream.get(), &status, &capture), "cudaStreamGetCaptureInfo");
-        return status == cudaStreamCaptureStatusActive ? capture : 0;
+        capture now;
+        check(cudaStreamGetCaptureInfo(stream.get(), &status, &now.id, &now.graph), "cudaStreamGetCaptureInfo");
+        return status == cudaStreamCaptureStatusActive ? now : capture{};
     }
 
-    void require(unsigned long long capture) const {
-        if (capture == 0)
+    void require(capture const& now) const {
+        if (now.id == 0)
             throw usage_error("weir: graph memory is for streams that are being captured into a graph; allocate from its pool "
                               "instead, or begin the capture first");
-        if (capture_ != 0 && capture != capture_)
+        if (capture_ != 0 && now.id != capture_)
             throw usage_error("weir: this graph memory belongs to another capture; make one for each graph");
+    }
+
+    static void require_no_capture(stream_ref stream) {
+        if (is_capturing(stream))
+            throw usage_error("weir: graph memory goes back when its graph is gone, but this stream is being captured; end the "
+                              "capture first");
+    }
+    void require_no_block() const {
+        if (used_.blocks != 0)
+            throw usage_error("weir: graph memory cannot go back while a block of it is handed out; free it, or end its "
+                              "container, first");
+    }
+
+    // Before anything of the graph's is held.
+    void watch(capture const& now) {
+        if (watched_ == now.id)
+            return;
+        life_ = graph_life(now.graph);
+        watched_ = now.id;
     }
 
     // A block of the pool that a captured stream frees: the graph may use it at each launch.
     bool adopt(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
         try {
-            unsigned long long const capture = capture_of(stream);
-            if (capture == 0 || (capture_ != 0 && capture != capture_))
+            capture const now = capture_of(stream);
+            if (now.id == 0 || (capture_ != 0 && now.id != capture_))
                 return false;
+            watch(now);
             chunks_.push_back(chunk{p, bytes, alignment});
-            capture_ = capture;
+            capture_ = now.id;
             return true;
         } catch (...) { // the pool keeps it from others for ever
             return false;
@@ -273,7 +308,9 @@ private:
 
     Pool* pool_;
     mutable mutex mutex_; // guards the rest
-    unsigned long long capture_ = 0;
+    unsigned long long capture_ = 0; // whose memory it is
+    unsigned long long watched_ = 0; // whose graph life_ is of
+    graph_life life_;
     growing_array<chunk> chunks_;
     growing_array<stream_free> frees_;
     usage used_;
