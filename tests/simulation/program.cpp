@@ -1069,6 +1069,11 @@ private:
         for (block const& each : gone.kept)
             free_in(gone, stream, each);
         gone.kept.clear();
+        if ((gone.launchable || gone.graph) && gone.memory.reserved_bytes() != 0)
+            ask("graph_memory::try_release", [&] {
+                if (gone.memory.try_release(stream))
+                    complain("graph memory came back while its graph could be launched");
+            });
         if (gone.launchable)
             surely([&] { return cudaGraphExecDestroy(gone.launchable); });
         if (gone.graph)
@@ -1077,9 +1082,12 @@ private:
             complain("graph memory counts blocks that were freed");
         // At its end it waits, once, for a device that may be told to fail; then nothing would order what comes next.
         bool const waits = what_.seed % 3 != 0 && die.chance(30);
-        for (int tries = 0; tries < 64 && !waits; ++tries)
-            if (ask("graph_memory::release", [&] { gone.memory.release(stream); }))
-                break;
+        bool done = false;
+        if (!waits && die.chance(50)) // CUDA is asked first, for a while
+            for (int tries = 0; tries < 8 && !done; ++tries, device::yield())
+                ask("graph_memory::try_release", [&] { done = gone.memory.try_release(stream); });
+        for (int tries = 0; tries < 64 && !waits && !done; ++tries)
+            done = ask("graph_memory::release", [&] { gone.memory.release(stream); });
         if (gone.lent.p) {
             gone.lent.ready = std::make_shared<point const>(stream);
             check_in(std::move(gone.lent), nowhere);
@@ -1108,7 +1116,8 @@ private:
             "cudaStreamGetId",      "cudaStreamGetDevice",  "cudaStreamIsCapturing", "cudaDeviceSynchronize",
             "cudaStreamWaitEvent",  "cudaThreadExchangeStreamCaptureMode", "cudaStreamGetCaptureInfo",
             "cuMemCreate",          "cuMemMap",             "cuMemSetAccess",      "cuMemUnmap",
-            "cudaMemcpyAsync",      "cudaStreamSynchronize", "cudaStreamCreateWithFlags"};
+            "cudaMemcpyAsync",      "cudaStreamSynchronize", "cudaStreamCreateWithFlags",
+            "cudaUserObjectCreate", "cudaGraphRetainUserObject"};
         static constexpr cudaError_t errors[] = {cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorUnknown};
         char const* const function = die.pick(functions);
         cudaError_t const error = die.pick(errors);
