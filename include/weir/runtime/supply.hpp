@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <utility>
 #include <weir/base/atomic.hpp>
+#include <weir/base/chunk_sizes.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/extension.hpp>
 #include <weir/base/growing_array.hpp>
@@ -37,13 +38,12 @@ template <class Upstream, class Placement, class Rule, class Growth, class Lock>
 class supply {
     using holdings_of = holdings<Upstream, Lock>;
     static constexpr std::size_t page = holdings_of::granularity();
+    using sizes_of = chunk_sizes<Growth, page>;
     static constexpr bool shows_free = contracts::holds<contracts::shows_free, Rule, stream_ref, Placement>;
     static constexpr bool grows_in_place =
         contracts::holds<contracts::extends, Upstream> && contracts::has_free_ranges<Placement> && shows_free;
 
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
-    static constexpr std::size_t most_pieces = 1024; // at a time: each costs tens of microseconds
-    static constexpr std::size_t pieces_of_a_limit = 512;
 
 public:
     /// Whether memory can be taken away from behind its addresses, on devices that map memory.
@@ -75,7 +75,7 @@ public:
         if constexpr (grows_in_place)
             if (extends() && !again && alignment <= page && extend_for(rule, bytes, alignment, stream))
                 return true;
-        std::size_t const wanted = align_up(next(needed), page);
+        std::size_t const wanted = align_up(sizes().next(needed), page);
         std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
         // Chunks that nobody uses did not help here, or the bytes would have been found: they go back first.
         give_back(rule, held_.bytes() > needed ? held_.bytes() - needed : 0);
@@ -86,7 +86,7 @@ public:
     /// Offers again what the upstream refused to take back, and forgets how much was ever in use.
     void start_anew() noexcept {
         held_.offer_again();
-        moves_ = hysteresis(moved_percent());
+        moves_ = hysteresis(sizes_of::moved_percent());
         watch_ = hole_watch();
         holes_ = holes::never;
     }
@@ -152,12 +152,6 @@ private:
         return natural > Upstream::alignment ? natural : Upstream::alignment;
     }
 
-    static constexpr unsigned moved_percent() noexcept {
-        if constexpr (contracts::holds<contracts::cuts_pieces, Growth>)
-            return Growth::moved_percent;
-        return 200;
-    }
-
     // Grows right behind a chunk, if that takes no more than a chunk of the block's own would.
     bool extend_for(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream) {
         std::size_t const whole = Placement::needs(bytes, alignment, page);
@@ -191,7 +185,7 @@ private:
         if (place.bytes <= elsewhere)
             return true;
         std::size_t const needed = place.bytes - elsewhere;
-        std::size_t got = align_up(next(needed), page);
+        std::size_t got = align_up(sizes().next(needed), page);
         if (got <= needed || got > place.gap_bytes || !extend(rule, place.end, got, stream))
             got = extend(rule, place.end, needed, stream) ? needed : 0;
         advance(place, got);
@@ -244,12 +238,12 @@ private:
     }
 
     bool extend(Rule& rule, std::size_t end, std::size_t bytes, stream_ref stream) {
-        return keep(rule, held_.extend(end, bytes, piece_of(bytes)), stream, true);
+        return keep(rule, held_.extend(end, bytes, sizes().piece_of(bytes)), stream, true);
     }
 
     bool acquire(Rule& rule, std::size_t bytes, stream_ref stream) {
         if constexpr (grows_in_place)
-            return keep(rule, held_.acquire(bytes, piece_of(bytes)), stream, false);
+            return keep(rule, held_.acquire(bytes, sizes().piece_of(bytes)), stream, false);
         return keep(rule, held_.acquire(bytes), stream, false);
     }
 
@@ -269,44 +263,13 @@ private:
         return true;
     }
 
+    sizes_of sizes() const noexcept { return sizes_of{held_.bytes(), held_.limit_bytes(), extends(), holes_}; }
+
     // Whether the upstream, which may be able to in general, can grow in place on this device.
     bool extends() const noexcept {
         if constexpr (grows_in_place)
             return held_.upstream().extends();
         return false;
-    }
-
-    // How much to ask for where so much is needed.
-    std::size_t next(std::size_t bytes) const noexcept {
-        if constexpr (contracts::holds<contracts::cuts_pieces, Growth>) {
-            if (!extends())
-                return Growth::apart::next(bytes, held_.bytes());
-            // Where there were holes, others may come: what is got without need could not be moved then.
-            std::size_t const least = usual_piece(bytes, holes_ == holes::never ? holes::never : holes::now);
-            return bytes > least ? bytes : least;
-        }
-        return Growth::next(bytes, held_.bytes());
-    }
-
-    // The bytes of each chunk of so many.
-    std::size_t piece_of(std::size_t bytes) const noexcept {
-        if constexpr (contracts::holds<contracts::cuts_pieces, Growth>) {
-            if (!extends())
-                return bytes;
-            std::size_t const piece = usual_piece(bytes, holes_);
-            std::size_t const least = align_up(bytes / most_pieces, page); // 0 where it overflows
-            std::size_t const larger = piece > least && least != 0 ? piece : least;
-            return larger != 0 && larger < bytes ? larger : bytes;
-        }
-        return bytes;
-    }
-
-    // A limit says how much there will be, and chunks that are small beside it leave little unused below it.
-    std::size_t usual_piece(std::size_t bytes, holes seen) const noexcept {
-        std::size_t const held = add_overflows(held_.bytes(), bytes) ? SIZE_MAX : held_.bytes() + bytes;
-        std::size_t const piece = align_up(Growth::piece(held, seen), page);
-        std::size_t const most = held_.limit_bytes() / pieces_of_a_limit / page * page;
-        return piece <= most ? piece : most < page ? page : most;
     }
 
     // Gives every chunk back that nobody uses, and offers again what the upstream refused; whether any went.
@@ -340,7 +303,7 @@ private:
     }
 
     holdings_of held_;
-    hysteresis moves_{moved_percent()};
+    hysteresis moves_{sizes_of::moved_percent()};
     hole_watch watch_;
     atomic<bool> suspended_{false};
     holes holes_ = holes::never;
