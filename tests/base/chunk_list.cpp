@@ -229,3 +229,33 @@ TEST_CASE("chunk_list: visits what lies in the chunks and in no hole, also where
     put(holes, range{700, 100}); // all of one
     CHECK(outside() == std::vector<range>{{110, 40}, {250, 40}, {500, 20}, {550, 50}});
 }
+
+TEST_CASE("chunk_list: the next part of a chunk inside a range") {
+    std::mt19937 draw(11);
+    for (int round = 0; round < 300; ++round) {
+        chunk_list chunks;
+        std::vector<bool> held(200);
+        chunks.reserve(50);
+        for (std::size_t at = draw() % 4; at + 8 < held.size(); at += draw() % 8) {
+            std::size_t const bytes = 1 + draw() % 6;
+            chunks.add(range{at, bytes});
+            for (std::size_t i = at; i < at + bytes; ++i)
+                held[i] = true;
+            at += bytes;
+        }
+        range const within{draw() % 100, 1 + draw() % 90};
+        std::vector<bool> seen(200);
+        std::size_t last = within.offset;
+        for (range part = chunks.next_part(within, within.offset); part; part = chunks.next_part(within, part.end())) {
+            REQUIRE(part.offset >= last);
+            REQUIRE(within.contains(part));
+            REQUIRE(chunks.owns(part.offset));
+            for (std::size_t i = part.offset; i < part.end(); ++i)
+                seen[i] = true;
+            last = part.end();
+        }
+        for (std::size_t i = 0; i < held.size(); ++i)
+            REQUIRE(seen[i] == (held[i] && within.contains(i)));
+    }
+    CHECK_FALSE(chunk_list().next_part(range{0, 100}, 0));
+}

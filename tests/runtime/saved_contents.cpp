@@ -7,10 +7,13 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <new>
 #include <random>
+#include <set>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <vector>
 #include <weir/layer/limit.hpp>
@@ -73,12 +76,20 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
             for (int i = 0; i < 2; ++i) {
                 check(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
                 check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-                saved.restore();
-                unsigned char at[6] = {};
-                std::size_t const places[] = {99, 100, 256 * MiB + 100, 300 * MiB + 99, 300 * MiB + 100, 400 * MiB};
-                for (std::size_t k = 0; k < 6; ++k)
+                weir::chunk_list held; // and nothing that is not here
+                held.reserve(3);
+                auto const at_p = reinterpret_cast<std::uintptr_t>(p);
+                held.add(weir::range{at_p, 256 * MiB});
+                held.add(weir::range{at_p + 256 * MiB, 8 * MiB});
+                held.add(weir::range{at_p + 300 * MiB, 300 * MiB});
+                saved.restore(held);
+                unsigned char at[9] = {};
+                std::size_t const places[] = {99,            100,           256 * MiB + 100, 300 * MiB + 99, 300 * MiB + 100, 400 * MiB,
+                                              264 * MiB - 1, 264 * MiB + 0, 300 * MiB - 1};
+                for (std::size_t k = 0; k < 9; ++k)
                     check(cudaMemcpy(&at[k], p + places[k], 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
                 CHECK((at[0] == 0 && at[1] == 7 && at[2] == 7 && at[3] == 7 && at[4] == 0 && at[5] == 7));
+                CHECK((at[6] == 7 && at[7] == 0 && at[8] == 0));
             }
         }
         CHECK(keep.in_use_bytes() == 0);
@@ -272,6 +283,127 @@ TEST_CASE("saved_contents: layers pass it on") {
     });
 }
 
+namespace {
+
+// The pages of 2 MiB in which these blocks lie, in bytes.
+std::size_t pages_of(std::vector<block> const& blocks) {
+    std::set<std::uintptr_t> touched;
+    for (block const& each : blocks)
+        for (auto at = reinterpret_cast<std::uintptr_t>(each.p) / (2 * MiB);
+             at <= (reinterpret_cast<std::uintptr_t>(each.p) + each.bytes - 1) / (2 * MiB); ++at)
+            touched.insert(at);
+    return touched.size() * 2 * MiB;
+}
+
+// Blocks of 256 KiB in 256 MiB, one of a hundred of which stays.
+std::vector<block> one_of_a_hundred(weir::device_pool& pool, cudaStream_t s, unsigned seed) {
+    std::mt19937 draw(seed);
+    std::vector<block> all, live;
+    for (int i = 0; i < 1024; ++i)
+        all.push_back(take(pool, s, 256 * KiB, static_cast<unsigned char>(i)));
+    for (block const& each : all)
+        if (draw() % 100 == 0)
+            live.push_back(each);
+        else
+            pool.deallocate(s, each.p, each.bytes);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    pool.settle();
+    return live;
+}
+
+void give_all(weir::device_pool& pool, cudaStream_t s, std::vector<block>& blocks) {
+    for (block const& each : blocks) {
+        CHECK(is_whole(each));
+        pool.deallocate(s, each.p, each.bytes);
+    }
+    blocks.clear();
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    pool.settle();
+}
+
+} // namespace
+
+TEST_CASE("saved_contents: trimmed while it is suspended, a pool comes back with the pages of its blocks alone") {
+    for (unsigned seed = 1; seed < 6; ++seed) {
+        CAPTURE(seed);
+        support::scoped_stream const s;
+        weir::pinned_pool keep;
+        weir::device_pool pool;
+        std::vector<block> live = one_of_a_hundred(pool, s, seed);
+        REQUIRE_FALSE(live.empty());
+        std::size_t const needed = pages_of(live);
+        pool.trim();
+        std::size_t const held = pool.reserved_bytes();
+        CHECK(held > needed); // chunks go back as a whole
+
+        pool.suspend(keep);
+        CHECK(pool.trim(held) == 0);
+        CHECK(pool.trim(held - 4 * MiB) == 4 * MiB);
+        CHECK(pool.trim() == held - 4 * MiB - needed);
+        CHECK(pool.trim() == 0);
+        pool.resume();
+        CHECK(pool.reserved_bytes() == needed);
+        for (block const& each : live)
+            CHECK((is_whole(each) && pool.owns(each.p)));
+
+        // What went back can be had again, at the same addresses, beside what stayed.
+        for (int i = 0; i < 900; ++i)
+            live.push_back(take(pool, s, 256 * KiB, static_cast<unsigned char>(i)));
+        auto const [first, last] = std::minmax_element(live.begin(), live.end(), [](block a, block b) { return a.p < b.p; });
+        CHECK(static_cast<std::size_t>(static_cast<char*>(last->p) - static_cast<char*>(first->p)) < 300 * MiB);
+        give_all(pool, s, live);
+        pool.trim();
+        CHECK(pool.reserved_bytes() == 0);
+    }
+}
+
+TEST_CASE("saved_contents: what was saved of blocks that were freed meanwhile, and trimmed, is not copied back") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::pinned_pool keep;
+        weir::device_pool pool;
+        std::vector<block> live;
+        for (unsigned char i = 0; i < 9; ++i)
+            live.push_back(take(pool, s, 3 * MiB, i));
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.suspend(keep);
+        for (std::size_t i : {7u, 5u, 4u, 1u, 0u}) {
+            pool.deallocate(s, live[i].p, live[i].bytes);
+            live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+        pool.settle();
+        CHECK(pool.trim() > 0);
+        pool.resume();
+        CHECK(pool.reserved_bytes() == pages_of(live));
+        give_all(pool, s, live);
+        CHECK(keep.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE("saved_contents: a suspended pool without blocks is trimmed to nothing, and may end so") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        block const a = take(pool, s, 20 * MiB, 1);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        std::size_t const held = pool.reserved_bytes();
+        pool.suspend();
+        pool.deallocate(s, a.p, a.bytes);
+        pool.settle();
+        CHECK(pool.trim() == held);
+        CHECK_FALSE(pool.owns(a.p));
+        pool.resume();
+        CHECK(pool.reserved_bytes() == 0);
+        block const b = take(pool, s, 30 * MiB, 2);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(is_whole(b));
+        pool.deallocate(s, b.p, b.bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.suspend();
+        pool.trim();
+    });
+}
+
 TEST_CASE("saved_contents: blocks come, go and keep their bytes, whatever the order") {
     for (unsigned seed = 1; seed < 20; ++seed) {
         CAPTURE(seed);
@@ -292,6 +424,12 @@ TEST_CASE("saved_contents: blocks come, go and keep their bytes, whatever the or
             if (draw() % 10 == 0) {
                 pool.suspend(keep);
                 REQUIRE(pool.reserved_bytes() == 0);
+                if (!blocks.empty() && draw() % 2 == 0) {
+                    pool.deallocate(s, blocks.back().p, blocks.back().bytes);
+                    blocks.pop_back();
+                }
+                if (draw() % 2 == 0)
+                    pool.trim(draw() % 2 * 8 * MiB);
                 pool.resume();
             }
         }
@@ -363,7 +501,7 @@ namespace {
 struct scene {
     support::scoped_stream s;
     weir::host_pool keep;
-    mapped_pool pool;
+    weir::device_pool pool; // b shares its chunks
     block a = take(pool, s, 7 * MiB, 1);
     block b = take(pool, s, 5 * MiB, 2);
     block c = take(pool, s, 3 * MiB, 3);
@@ -405,23 +543,47 @@ TEST_CASE("saved_contents: whatever call of 'suspend' fails, no byte is lost") {
 }
 
 TEST_CASE("saved_contents: whatever call of 'resume' fails, the pool stays suspended and no byte is lost") {
-    auto const runs = support::fault_sweep(
-        [] {
-            auto x = std::make_unique<scene>();
-            x->pool.suspend(x->keep);
-            return x;
-        },
-        [](scene& x) {
-            try {
-                x.pool.resume();
-            } catch (weir::out_of_memory const&) { // what a device without room is told as
-                CHECK(x.pool.suspended());
-            } catch (...) {
-                CHECK(x.pool.suspended());
-                throw;
-            }
-        },
-        judge, support::faults::pairs_too);
-    CHECK(runs >= 20);
+    bool trims = false;
+    auto const prepared = [&] {
+        auto x = std::make_unique<scene>();
+        x->pool.suspend(x->keep);
+        if (trims)
+            CHECK(x->pool.trim() > 0);
+        return x;
+    };
+    auto const attempt = [](scene& x) {
+        try {
+            x.pool.resume();
+        } catch (weir::out_of_memory const&) { // what a device without room is told as
+            CHECK(x.pool.suspended());
+        } catch (...) {
+            CHECK(x.pool.suspended());
+            throw;
+        }
+    };
+    for (bool const each : {false, true}) {
+        trims = each;
+        CHECK(support::fault_sweep(prepared, attempt, judge, support::faults::pairs_too) >= 20);
+    }
+}
+
+TEST_CASE("saved_contents: whatever call fails, and whatever host memory is left, a suspended pool is trimmed or is as it was") {
+    auto const suspended = [] {
+        auto x = std::make_unique<scene>();
+        x->pool.suspend(x->keep);
+        return x;
+    };
+    support::fault_sweep(suspended, [](scene& x) { x.pool.trim(); }, judge, support::faults::pairs_too);
+    for (long failures = 0; support::host_memory_can_fail && failures < 40; ++failures) {
+        CAPTURE(failures);
+        simulated_cuda::world const world;
+        auto const x = suspended();
+        try {
+            support::failing_new const fails(failures);
+            x->pool.trim();
+        } catch (std::bad_alloc const&) {
+        }
+        judge(*x, support::struck{});
+    }
 }
 #endif

@@ -59,6 +59,18 @@ public:
     }
     std::size_t bytes() const noexcept { return bytes_; }
 
+    /// The first part of a chunk that lies in `within` and not before `from`; an empty range where there is none.
+    range next_part(range within, std::size_t from) const noexcept {
+        range const* chunk = place(by_address_, address_order{}, range{from, 0});
+        if (chunk != begin() && chunk[-1].end() > from)
+            --chunk;
+        if (chunk == end() || chunk->offset >= within.end())
+            return range{};
+        std::size_t const start = chunk->offset > from ? chunk->offset : from;
+        std::size_t const stop = chunk->end() < within.end() ? chunk->end() : within.end();
+        return start < stop ? range{start, stop - start} : range{};
+    }
+
     /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them.
     template <class Visit>
     void for_each_outside(chunk_list const& holes, Visit const& visit) const {

@@ -70,6 +70,7 @@ using moves = when<noexcept(std::declval<U&>().move(static_cast<void*>(nullptr),
 template <class U>
 using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
                        std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
+                       noexcept(std::declval<U&>().abandon(static_cast<void*>(nullptr), std::size_t{})) &&
                        std::is_same_v<decltype(std::declval<U const&>().has_peers()), bool>>;
 template <class U>
 using release_waits = when<U::release_waits>;

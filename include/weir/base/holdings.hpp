@@ -146,6 +146,39 @@ public:
         return true;
     }
 
+    /// Cuts whole pages, which nobody uses, out of a chunk without memory: 'restore' leaves them out. False, and nothing has
+    /// changed: that chunk has memory, or the host has none for the lists.
+    template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::withdraws, U>>>
+    bool cut(range pages) noexcept {
+        std::size_t i = withdrawn_.size();
+        while (i != 0 && !withdrawn_[i - 1].contains(pages))
+            --i;
+        if (i == 0)
+            return false;
+        range const chunk = withdrawn_[i - 1];
+        try {
+            withdrawn_.reserve(withdrawn_.size() + 1);
+            lock_guard<Lock> const lock(lock_);
+            chunks_.reserve(1);
+            refused_.reserve(refused_.size() + chunks_.size() + 1);
+        } catch (...) {
+            return false;
+        }
+        // What 'restore' may have left there, since CUDA refused to take it away; mostly nothing.
+        static_cast<void>(upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes));
+        if (!upstream_.abandon(reinterpret_cast<void*>(pages.offset), pages.bytes))
+            return false;
+        lock_guard<Lock> const lock(lock_);
+        chunks_.remove(chunk);
+        withdrawn_.erase(withdrawn_.begin() + static_cast<std::ptrdiff_t>(i - 1));
+        for (range const& rest : {range{chunk.offset, pages.offset - chunk.offset}, range{pages.end(), chunk.end() - pages.end()}})
+            if (rest) {
+                chunks_.add(rest);
+                withdrawn_.push_back(rest);
+            }
+        return true;
+    }
+
     /// Bytes of chunks without memory. For the thread that withdraws and restores.
     std::size_t withdrawn_bytes() const noexcept {
         std::size_t sum = 0;

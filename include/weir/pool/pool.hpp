@@ -137,13 +137,13 @@ public:
 
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
     /// or none is left; returns the bytes given back. Bytes still in use by enqueued work stay: call 'settle' first to wait for them. A chunk
-    /// that CUDA refuses to take is kept for the next call. Throws cuda_error, std::bad_alloc.
+    /// that CUDA refuses to take is kept for the next call. Of a suspended pool, whose chunks can be cut, every wholly free page
+    /// of 2 MiB goes: `resume` leaves it out; `keep_bytes` are of what it brings back. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         lock_guard<growth_lock> const lock(growth_lock_);
-        std::size_t const before = held().bytes();
-        if (!suspended())
-            give_back(keep_bytes);
-        return before - held().bytes();
+        std::size_t const before = supply_.bytes();
+        give_back(keep_bytes);
+        return before - supply_.bytes();
     }
 
     /// Gives all memory back to the device and keeps the address of every block, so that pointers and captured graphs stay
@@ -180,7 +180,7 @@ public:
                                 "the device has no room for what the pool held before 'suspend'; free something elsewhere");
         if (saved_) {
             try {
-                saved_->restore();
+                saved_->restore(held().chunks());
             } catch (...) {
                 if (saved_->idle()) // else it stays for the next call
                     supply_.withdraw();

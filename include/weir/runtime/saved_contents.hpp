@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
+#include <weir/base/chunk_list.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
@@ -68,17 +69,13 @@ public:
         under_way_ = false;
     }
 
-    /// Copies everything back, and blocks until it is done. Throws cuda_error; see 'idle' then.
-    void restore() {
+    /// Copies back what lies in `held`, and blocks until it is done. Throws cuda_error; see 'idle' then.
+    void restore(chunk_list const& held) {
         {
             device_guard const guard(ordinal_);
             capture_mode_guard const relaxed;
-            for (piece const& each : pieces_) {
-                under_way_ = true;
-                check(cudaMemcpyAsync(reinterpret_cast<void*>(each.device), each.host, each.bytes, cudaMemcpyHostToDevice,
-                                      copies_),
-                      "cudaMemcpyAsync");
-            }
+            for (piece const& each : pieces_)
+                restore(each, held);
         }
         finish();
     }
@@ -103,6 +100,21 @@ private:
         std::size_t bytes = 0;
         void* host = nullptr;
     };
+
+    // Chunks side by side in one copy.
+    void restore(piece const& saved, chunk_list const& held) {
+        range const all{saved.device, saved.bytes};
+        for (range part = held.next_part(all, all.offset); part;) {
+            range next = held.next_part(all, part.end());
+            for (; next && next.offset == part.end(); next = held.next_part(all, part.end()))
+                part.bytes += next.bytes;
+            under_way_ = true;
+            check(cudaMemcpyAsync(reinterpret_cast<void*>(part.offset), static_cast<char*>(saved.host) + (part.offset - saved.device),
+                                  part.bytes, cudaMemcpyHostToDevice, copies_),
+                  "cudaMemcpyAsync");
+            part = next;
+        }
+    }
 
     pool_ref<memory_space::host> keep_;
     int ordinal_;

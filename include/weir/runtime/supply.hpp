@@ -54,6 +54,13 @@ public:
     /// What the pool holds.
     holdings_of const& held() const noexcept { return held_; }
 
+    /// Bytes that it holds, with those that 'restore' will bring.
+    std::size_t bytes() const noexcept {
+        if constexpr (can_suspend)
+            return held_.bytes() + held_.withdrawn_bytes();
+        return held_.bytes();
+    }
+
     /// What kind of memory that is, in words.
     char const* kind() const noexcept {
         return grows_in_place && !extends() ? "device memory that cannot grow in place" : name_of(Upstream::space);
@@ -91,18 +98,17 @@ public:
         holes_ = holes::never;
     }
 
-    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went.
+    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went. Chunks without
+    /// memory can be cut: of those, every wholly free page goes, while 'bytes' are more.
     bool give_back(Rule& rule, std::size_t keep_bytes, range spared = {}) {
         bool any = false;
+        if constexpr (can_suspend)
+            if (held_.withdrawn_bytes() != 0)
+                return cut_free_pages(rule, keep_bytes);
         if constexpr (grows_in_place) {
             if (held_.bytes() <= keep_bytes)
                 return false;
-            growing_array<range> unused;
-            rule.visit_unused([&](Placement& free) {
-                free.for_each_free(page, [&](range each) { unused.push_back(each); });
-                return false; // all of them
-            });
-            for (range const& free : unused)
+            for (range const& free : ranges_unused(rule))
                 any |= give_back_within(rule, free, keep_bytes, spared);
         } else if constexpr (contracts::has_remove<Placement> && shows_free) {
             for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest first
@@ -148,8 +154,7 @@ public:
 private:
     // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
     static constexpr std::size_t usual_alignment() noexcept {
-        std::size_t const natural = natural_alignment(page);
-        return natural > Upstream::alignment ? natural : Upstream::alignment;
+        return natural_alignment(page) > Upstream::alignment ? natural_alignment(page) : Upstream::alignment;
     }
 
     // Grows right behind a chunk, if that takes no more than a chunk of the block's own would.
@@ -225,16 +230,22 @@ private:
 
     unused_chunks chunks_unused(Rule& rule, range spared) {
         unused_chunks all;
+        for (range const& each : ranges_unused(rule))
+            for (range const* chunk = held_.chunks().from(each.offset);
+                 chunk != held_.chunks().end() && each.contains(*chunk); ++chunk)
+                if (!chunk->overlaps(spared))
+                    all.add(unused_chunk{*chunk, each.offset});
+        return all;
+    }
+
+    // Free ranges of a page and more that no work uses.
+    static growing_array<range> ranges_unused(Rule& rule) {
+        growing_array<range> unused;
         rule.visit_unused([&](Placement& free) {
-            free.for_each_free(page, [&](range each) {
-                for (range const* chunk = held_.chunks().from(each.offset);
-                     chunk != held_.chunks().end() && each.contains(*chunk); ++chunk)
-                    if (!chunk->overlaps(spared))
-                        all.add(unused_chunk{*chunk, each.offset});
-            });
+            free.for_each_free(page, [&](range each) { unused.push_back(each); });
             return false; // all of them
         });
-        return all;
+        return unused;
     }
 
     bool extend(Rule& rule, std::size_t end, std::size_t bytes, stream_ref stream) {
@@ -278,12 +289,38 @@ private:
         return held_.offer_again() || any;
     }
 
-    // Takes the chunk out of what is free, where it is wholly free and no work uses it; `start`: where the free range is.
+    // Takes the chunk out of what is free, if it is wholly free and no work uses it; `start`: where the free range is.
     template <class... Start>
     static bool removed(Rule& rule, range chunk, Start... start) {
         bool done = false;
         rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, chunk.bytes);
         return done;
+    }
+
+    bool cut_free_pages(Rule& rule, std::size_t keep_bytes) {
+        std::size_t const before = bytes();
+        std::size_t left = before;
+        for (range const& free : ranges_unused(rule)) {
+            std::size_t start = free.offset;
+            range const whole = inward(free, page);
+            for (range pages = held_.chunks().next_part(whole, whole.offset); pages && left > keep_bytes;
+                 pages = held_.chunks().next_part(whole, pages.end())) {
+                if (pages.bytes > left - keep_bytes)
+                    pages.bytes = align_up(left - keep_bytes, page);
+                bool cut = false;
+                rule.visit_unused([&](Placement& there) {
+                    if (!there.remove(pages, start))
+                        return false;
+                    cut = held_.cut(pages);
+                    if (!cut)
+                        there.add(pages); // in the room that they left
+                    return true;
+                }, pages.bytes);
+                left -= cut ? pages.bytes : 0;
+                start = cut ? pages.end() : start;
+            }
+        }
+        return left != before;
     }
 
     bool give_back_within(Rule& rule, range free, std::size_t keep_bytes, range spared) {
