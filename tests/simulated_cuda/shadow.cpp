@@ -151,6 +151,11 @@ void shadow::restored(std::uintptr_t at, std::size_t bytes) {
         return alive && alive->launchable();
     };
     auto it = withdrawn_.lower_bound(at);
+    if (it != withdrawn_.begin() && std::prev(it)->second.end > at) { // mapped in parts
+        segment const& across = std::prev(it)->second;
+        it = withdrawn_.insert({at, {across.end, across.now, {}}}).first;
+        std::prev(it)->second.end = at;
+    }
     while (it != withdrawn_.end() && it->first < at + bytes) {
         std::shared_ptr<life> const back = it->second.now;
         std::uintptr_t const first = it->first;
