@@ -43,7 +43,8 @@ COUNTERS = {  # and what stands behind the figure
     "device_MiB": "MiB of device memory", "host_B_per_block": "host B a block", "host_B_half_freed": "with half freed",
     "host_B_per_stream": "host B a stream", "host_KiB_per_pool": "host KiB a pool", "destroy_ms": "ms to destroy",
     "percent_over_bare": "% over no allocation", "percent_slower": "% slower than early", "cold_ns": "ns cold",
-    "Mcalls_per_s": "million a second", "percent_of_link": "% of the link's speed"}
+    "Mcalls_per_s": "million a second", "percent_of_link": "% of the link's speed",
+    "percent_of_pages": "% of the free pages", "percent_at_once": "% by trim alone"}
 LESS_IS_BETTER = ("device_MiB", "host_B_per_block", "host_B_half_freed", "host_B_per_stream", "host_KiB_per_pool",
                   "destroy_ms", "percent_over_bare", "cold_ns")
 SHARE = "WEIR_BENCH_SHARE is spent"  # what the harness says of a repetition that it left out

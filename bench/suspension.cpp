@@ -4,9 +4,16 @@
 // How long does a pool of 16 GiB take to give its memory up, and to get it back? Nanoseconds for all of it, of a pool with
 // 16 blocks of 1 GiB. 'discard' saves nothing; 'pinned' copies what the blocks hold to a pinned pool and back, whose memory
 // is page-locked already. The counter percent_of_link says how much of what plain copies of 1 GiB reach that is.
+//
+// 'trim_by_page' is of 16 GiB in blocks of 1 MiB, of which one of a hundred, at random, is live: 'suspend', 'trim' and
+// 'resume' together. percent_of_pages says how many of the wholly free pages of 2 MiB went back, percent_at_once how many a
+// 'trim' before it gave.
 
 #include "harness.hpp"
 
+#include <cstdint>
+#include <random>
+#include <set>
 #include <stdexcept>
 #include <vector>
 #include <weir/recipes.hpp>
@@ -88,6 +95,62 @@ private:
     bool saves_;
 };
 
+class by_page {
+public:
+    template <class Pool>
+    double operator()(type_of<Pool>, benchmark::State& state) const {
+        if constexpr ((Pool::able & suspends) != 0)
+            return measure<Pool>(state);
+        else
+            throw std::logic_error("this pool does not suspend, and is not asked");
+    }
+
+private:
+    static constexpr std::size_t page = std::size_t{2} << 20;
+
+    template <class Pool>
+    static double measure(benchmark::State& state) {
+        static weir::pinned_pool keep;
+        std::size_t const block_bytes = std::size_t{1} << 20;
+        own_stream const stream;
+        Pool pool;
+        std::vector<void*> all(count(std::size_t{16} << 10, 64)), live;
+        for (void*& p : all)
+            p = pool.allocate(stream, block_bytes);
+        std::mt19937_64 draw(1);
+        std::set<std::uintptr_t> pages;
+        for (void* p : all)
+            if (draw() % 100 == 0) {
+                live.push_back(p);
+                pages.insert(reinterpret_cast<std::uintptr_t>(p) / page);
+                pages.insert((reinterpret_cast<std::uintptr_t>(p) + block_bytes - 1) / page);
+            } else {
+                pool.deallocate(stream, p, block_bytes);
+            }
+        stream.drain();
+        pool.inner().settle();
+        std::size_t const before = pool.inner().reserved_bytes();
+        std::size_t const needed = pages.size() * page;
+        pool.inner().trim();
+        auto const percent = [&] {
+            return 100 * static_cast<double>(before - pool.inner().reserved_bytes()) / static_cast<double>(before - needed);
+        };
+        state.counters["percent_at_once"] = percent();
+        clock::time_point const start = clock::now();
+        pool.inner().suspend(keep);
+        pool.inner().trim();
+        pool.inner().resume();
+        double const ns = std::chrono::duration<double, std::nano>(clock::now() - start).count();
+        state.counters["percent_of_pages"] = percent();
+        for (void* p : live)
+            pool.deallocate(stream, p, block_bytes);
+        stream.drain();
+        if (is_smoke())
+            keep.trim();
+        return ns;
+    }
+};
+
 } // namespace
 
 void suspension() {
@@ -95,6 +158,7 @@ void suspension() {
     ask("suspension/resume_16_GiB", suspends, up_and_back{true, false});
     ask("suspension/save_16_GiB_pinned", suspends, up_and_back{false, true});
     ask("suspension/restore_16_GiB_pinned", suspends, up_and_back{true, true});
+    ask("suspension/trim_by_page_16_GiB", suspends, by_page{});
 }
 
 } // namespace weir_bench
