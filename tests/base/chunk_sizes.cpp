@@ -70,6 +70,8 @@ TEST_CASE("chunk_sizes: where nothing grows in place, and for other policies, a 
     weir::chunk_sizes<growth::fixed<6 * MiB>, page> const other{1 * GiB, 5 * GiB, true, holes::now};
     CHECK(other.next(2 * MiB) == 6 * MiB);
     CHECK(other.piece_of(1 * GiB) == 1 * GiB);
+    CHECK(weir::chunk_sizes<growth::fixed<3 * MiB>, page>().next(2 * MiB) == 4 * MiB);
+    CHECK(other.next(SIZE_MAX) == 0); // nobody has as much
 }
 
 TEST_CASE("chunk_sizes: what is asked for suffices, and its chunks are whole pages of no more than that") {
@@ -80,6 +82,7 @@ TEST_CASE("chunk_sizes: what is asked for suffices, and its chunks are whole pag
         std::size_t const limit = draw() % 2 == 0 ? SIZE_MAX : draw() >> draw() % 64;
         weir::chunk_sizes<by_holes, page> const sizes{held, limit, draw() % 8 != 0, static_cast<holes>(draw() % 3)};
         REQUIRE(sizes.next(bytes) >= bytes);
+        REQUIRE(sizes.next(bytes) % page == 0);
         std::size_t const piece = sizes.piece_of(bytes);
         REQUIRE(piece > 0);
         REQUIRE(piece <= bytes);

@@ -72,10 +72,19 @@ void drain(cudaStream_t s) {
 
 using memory_of = weir::graph_memory<weir::device_pool>;
 
-// CUDA tells of a graph's end some time after its last launch.
+// The simulated device is told that the host knows of the graph's end now.
+bool goes_back(memory_of& memory, cudaStream_t s) {
+    bool const done = memory.try_release(s);
+#ifdef WEIR_SIMULATED_CUDA
+    if (done)
+        simulated_cuda::note_ends();
+#endif
+    return done;
+}
+// CUDA tells of it some time after the last launch.
 bool comes_back(memory_of& memory, cudaStream_t s) {
     for (int turns = 0; turns < 1'000'000; ++turns)
-        if (memory.try_release(s))
+        if (goes_back(memory, s))
             return true;
     return false;
 }
@@ -240,7 +249,7 @@ TEST_CASE("graph_memory: it goes back by itself when the graph, its executables 
         check(cudaGraphExecDestroy(second), "cudaGraphExecDestroy");
         std::size_t const held = memory.reserved_bytes();
         CHECK(held > 0);
-        bool const was_over = memory.try_release(s); // the launch may have run by now, or not
+        bool const was_over = goes_back(memory, s); // the launch may have run by now, or not
         void* const theirs = pool.allocate(s, held);
         fill(theirs, 1, held, s); // not what the launch writes to
         drain(other);
@@ -254,7 +263,7 @@ TEST_CASE("graph_memory: it goes back by itself when the graph, its executables 
 
 TEST_CASE("graph_memory: it goes back by itself capture after capture, broken ones too, in order on the stream that asks") {
     support::every_schedule([] {
-        support::scoped_stream const s;
+        support::scoped_stream const s, other;
         weir::device_pool pool;
         weir::graph_memory memory(pool);
         for (int round = 0; round < 4; ++round) {
@@ -282,11 +291,12 @@ TEST_CASE("graph_memory: it goes back by itself capture after capture, broken on
             }
             CHECK(comes_back(memory, s));
             CHECK(pool.in_use_bytes() == 0);
-            void* const next = pool.allocate(s, 3 * MiB);
-            fill(next, 7, 3 * MiB, s);
-            pool.deallocate(s, next, 3 * MiB);
+            void* const next = pool.allocate(other, 3 * MiB); // not before what 's' does with it outside of the graph
+            fill(next, 7, 3 * MiB, other);
+            pool.deallocate(other, next, 3 * MiB);
         }
         drain(s);
+        drain(other);
     });
 }
 
@@ -308,6 +318,21 @@ TEST_CASE("graph_memory: a graph that only frees a block of the pool keeps it wh
         }
         CHECK(comes_back(memory, s));
         CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE("graph_memory: what was released on its owner's word is not asked about again") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        recording graph(s);
+        memory.deallocate(s, memory.allocate(s, 1 * MiB), 1 * MiB);
+        graph.end();
+        CHECK_FALSE(memory.try_release(s));
+        memory.release(s);
+        CHECK(memory.try_release(s)); // the graph lives, and nothing is held
+        drain(s);
     });
 }
 
@@ -468,6 +493,7 @@ TEST_CASE("graph_memory: whatever call fails, nothing is lost") {
             return x;
         },
         [](state& x) {
+            static_cast<void>(x.memory.try_release(weir::on_host));
             x.a = x.memory.try_allocate(x.s, 3 * MiB);
             x.b = x.memory.try_allocate(x.s, 64 * KiB);
             x.memory.deallocate(x.s, x.a, 3 * MiB);
@@ -491,6 +517,36 @@ TEST_CASE("graph_memory: whatever call fails, nothing is lost") {
             CHECK(x.pool.reserved_bytes() == 0);
         }, support::faults::pairs_too);
     CHECK(runs >= 20);
+}
+
+TEST_CASE("graph_memory: where a graph could not be watched the call fails, and the next one watches it") {
+    for (bool const frees : {false, true}) {
+        CAPTURE(frees);
+        simulated_cuda::world const world;
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        void* const before = pool.allocate(s, 1 * MiB);
+        memory_of memory(pool);
+        {
+            recording graph(s);
+            simulated_cuda::fail_call("cudaGraphRetainUserObject", 1, cudaErrorUnknown);
+            if (frees) {
+                memory.deallocate(s, before, 1 * MiB); // the pool keeps it from others
+                CHECK(memory.reserved_bytes() == 0);
+            } else {
+                CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 256)),
+                                     doctest::Contains("cudaGraphRetainUserObject failed"), weir::cuda_error);
+            }
+            memory.deallocate(s, memory.allocate(s, 256), 256);
+            graph.end();
+            CHECK_FALSE(memory.try_release(s));
+        }
+        CHECK(comes_back(memory, s));
+        if (!frees)
+            pool.deallocate(s, before, 1 * MiB);
+        CHECK(pool.in_use_bytes() == 0);
+        drain(s);
+    }
 }
 
 TEST_CASE("graph_memory: whatever call fails while it ends, its bytes go back") {

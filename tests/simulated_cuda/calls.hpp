@@ -50,7 +50,7 @@ private:
 };
 
 /// Calls the functions of user objects that have ended, or some, or none: when they are called is part of the schedule.
-void call_destructors(world_state& world);
+void call_destructors(world_state& world, bool all = false);
 cudaError_t begin_call(locked& scope, call_site& site);
 cudaError_t end_call(locked& scope, call_site& site, cudaError_t error);
 

@@ -177,6 +177,7 @@ std::vector<report> world::finish() {
     finished_ = true;
     drain();
     locked scope;
+    call_destructors(scope.world, true);
     std::vector<report> all = scope.world.reports;
     for (report& one : leaks_of(scope.world))
         all.push_back(std::move(one));
@@ -292,6 +293,12 @@ void note_free(void const* p, std::size_t count, cudaStream_t stream, bool stric
     vector_clock clock;
     viewpoint const from = next_on(scope.world, stream, clock, "a user");
     scope.world.knowledge.take_back(scope.world, p, count, from, strictly && scope.world.settings.strict);
+}
+
+void note_ends() {
+    locked scope;
+    scope.world.host.join(scope.world.ended);
+    host_steps(scope.world);
 }
 
 void note_free_host(void const* p, std::size_t count) {

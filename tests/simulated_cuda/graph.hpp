@@ -33,6 +33,18 @@ struct graph_node {
     cudaError_t failure = cudaSuccess;
 };
 
+/// The references to user objects of one graph or executable, which a launch keeps until it has run.
+struct object_refs {
+    explicit object_refs(world_state& in) : world(in) {}
+    ~object_refs();
+    object_refs(object_refs const&) = delete;
+    object_refs& operator=(object_refs const&) = delete;
+
+    world_state& world;
+    std::map<cudaUserObject_t, unsigned> counts;
+    vector_clock past; ///< launches that kept them
+};
+
 struct graph_state {
     explicit graph_state(world_state& in) : world(in) {}
     ~graph_state(); ///< its memory goes with it
@@ -56,11 +68,11 @@ struct graph_state {
     bool launched_unfreed = false; ///< a launch left its allocations to the program
     CUgraph_st* handle = nullptr;
     std::size_t executables = 0;
-    vector_clock past; ///< its launches
-    std::map<cudaUserObject_t, unsigned> objects; ///< and how many references of each are the graph's
+    std::size_t clones = 0;
+    std::vector<std::shared_ptr<object_refs>> nested; ///< of executables whose launch was captured
 
     /// Whether the program can launch it: what was launched is an access like others.
-    bool launchable() const { return handle != nullptr || executables != 0; }
+    bool launchable() const { return handle != nullptr || executables != 0 || clones != 0; }
     bool before(std::size_t node, std::size_t later) const {
         return node < nodes[later].ancestors.size() && nodes[later].ancestors[node];
     }
@@ -76,6 +88,8 @@ struct graph_state {
 std::size_t capture_node(world_state& world, stream_record& stream, graph_node node);
 /// Takes references to a user object away; the last one ends it.
 void disown(world_state& world, cudaUserObject_t object, unsigned count);
+/// References to the same objects, as an executable or a clone of a graph gets.
+std::shared_ptr<object_refs> copy_of(object_refs const& refs);
 /// Breaks a capture: its end will say so.
 void invalidate(world_state& world, graph_state& graph);
 /// For calls that a capture forbids to some threads: cudaErrorStreamCaptureUnsupported, and the captures
@@ -89,16 +103,19 @@ cudaError_t refuse_implicit(world_state& world, stream_record& stream);
 } // namespace simulated_cuda::inside
 
 struct CUgraph_st {
-    std::shared_ptr<simulated_cuda::inside::graph_state> state;
+    std::shared_ptr<simulated_cuda::inside::graph_state> state; ///< shared with clones and executables
+    std::shared_ptr<simulated_cuda::inside::object_refs> objects =
+        std::make_shared<simulated_cuda::inside::object_refs>(state->world);
 };
 struct CUuserObject_st {
     void* data = nullptr;
     cudaHostFn_t destroy = nullptr;
     unsigned own = 0;    ///< references of the program
     unsigned owners = 0; ///< with those of graphs
-    simulated_cuda::inside::vector_clock past; ///< launches of the graphs that owned it
+    simulated_cuda::inside::vector_clock past; ///< launches that kept it
 };
 struct CUgraphExec_st {
     std::shared_ptr<simulated_cuda::inside::graph_state> state;
     unsigned long long flags = 0;
+    std::shared_ptr<simulated_cuda::inside::object_refs> objects;
 };

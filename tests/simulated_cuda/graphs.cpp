@@ -8,10 +8,6 @@
 namespace simulated_cuda::inside {
 
 graph_state::~graph_state() {
-    for (auto const& [object, count] : objects) {
-        object->past.join(past);
-        disown(world, object, count);
-    }
     if (world.ending)
         return;
     if (launched_unfreed) // a graph's end frees nothing, whatever flags it was instantiated with
@@ -27,36 +23,39 @@ cudaError_t instantiate(world_state& world, cudaGraphExec_t* out, cudaGraph_t gr
                         unsigned long long flags) {
     if (out == nullptr || world.graph_handles.count(graph) == 0)
         return cudaErrorInvalidValue;
-    *out = new CUgraphExec_st{graph->state, flags};
+    *out = new CUgraphExec_st{graph->state, flags, copy_of(*graph->objects)};
     ++graph->state->executables;
     world.exec_handles.insert(*out);
     return cudaSuccess;
 }
 
 /// Launched while its stream is captured, a graph becomes one node that does all it does.
-cudaError_t nest(world_state& world, stream_record& stream, std::shared_ptr<graph_state> const& graph,
-                 operation work) {
+cudaError_t nest(world_state& world, stream_record& stream, CUgraphExec_st const& exec, operation work) {
+    std::shared_ptr<graph_state> const& graph = exec.state;
     if (cudaError_t const error = submit(world, stream, cudaGraphNodeTypeGraph, std::move(work), {}, {}))
         return error;
     for (captured_use use : graph->uses) {
         use.node = stream.frontier.front();
         stream.capture->uses.push_back(use);
     }
+    auto& nested = stream.capture->nested;
+    nested.push_back(exec.objects);
+    nested.insert(nested.end(), graph->nested.begin(), graph->nested.end());
     return cudaSuccess;
 }
 
-cudaError_t launch(world_state& world, stream_record& stream, std::shared_ptr<graph_state> const& graph,
-                   unsigned long long flags) {
+cudaError_t launch(world_state& world, stream_record& stream, CUgraphExec_st const& exec) {
+    std::shared_ptr<graph_state> const& graph = exec.state;
     if (cudaError_t const error = lost(world, stream.device))
         return error;
     if (cudaError_t const error = refuse_implicit(world, stream))
         return error;
-    if (graph->launched_unfreed && (flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) == 0)
+    if (graph->launched_unfreed && (exec.flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) == 0)
         return cudaErrorInvalidValue;
     operation work;
     work.what = "graph";
     int const device = stream.device;
-    work.body = [&world, graph, device] {
+    work.body = [&world, graph, device, kept = exec.objects] {
         for (graph_node const& node : graph->nodes) {
             cudaError_t& sticky = world.devices[static_cast<std::size_t>(device)].sticky;
             if (sticky == cudaSuccess && node.body)
@@ -66,7 +65,7 @@ cudaError_t launch(world_state& world, stream_record& stream, std::shared_ptr<gr
         }
     };
     if (stream.capture)
-        return nest(world, stream, graph, std::move(work));
+        return nest(world, stream, exec, std::move(work));
     for (graph_node const& node : graph->nodes)
         if (node.type == cudaGraphNodeTypeWaitEvent && node.event->stream != nullptr)
             order_after(world, stream, node.event->stream, node.event->number, node.event->clock, work.waits);
@@ -88,7 +87,9 @@ cudaError_t launch(world_state& world, stream_record& stream, std::shared_ptr<gr
     for (captured_use const& use : graph->uses)
         world.knowledge.repeat(world, use, from, *graph);
     std::uint64_t const number = enqueue(world, stream, std::move(work));
-    graph->past.join(stream.clock);
+    exec.objects->past.join(stream.clock);
+    for (auto const& inner : graph->nested)
+        inner->past.join(stream.clock);
     std::size_t allocated = 0;
     std::size_t freed = 0;
     for (graph_node const& node : graph->nodes) {
@@ -120,7 +121,7 @@ cudaError_t cudaGraphLaunch_on(null_stream null, cudaGraphExec_t exec, cudaStrea
             return cudaErrorInvalidResourceHandle;
         if (world.exec_handles.count(exec) == 0)
             return cudaErrorInvalidValue;
-        return launch(world, *stream, exec->state, exec->flags);
+        return launch(world, *stream, *exec);
     });
 }
 
@@ -222,8 +223,44 @@ extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     return api(site, [&](world_state& world) -> cudaError_t {
         if (world.graph_handles.erase(graph) == 0)
             return cudaErrorInvalidValue;
-        graph->state->handle = nullptr;
+        if (graph->state->handle == graph)
+            graph->state->handle = nullptr;
+        else
+            --graph->state->clones;
         delete graph;
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaGraphClone(cudaGraph_t* clone, cudaGraph_t graph) {
+    static call_site site{"cudaGraphClone"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (clone == nullptr || world.graph_handles.count(graph) == 0)
+            return cudaErrorInvalidValue;
+        *clone = new CUgraph_st{graph->state, copy_of(*graph->objects)}; // nothing here changes a graph's nodes
+        ++graph->state->clones;
+        world.graph_handles.insert(*clone);
+        return cudaSuccess;
+    });
+}
+
+extern "C" cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* result) {
+    static call_site site{"cudaGraphExecUpdate"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (result == nullptr || world.exec_handles.count(exec) == 0 || world.graph_handles.count(graph) == 0)
+            return cudaErrorInvalidValue;
+        auto const& before = exec->state->nodes;
+        auto const& after = graph->state->nodes;
+        bool const alike = std::equal(before.begin(), before.end(), after.begin(), after.end(),
+                                      [](graph_node const& a, graph_node const& b) { return a.type == b.type && a.follows == b.follows; });
+        *result = {};
+        result->result = alike ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged;
+        if (!alike)
+            return cudaErrorGraphExecUpdateFailure;
+        --exec->state->executables;
+        exec->state = graph->state;
+        ++exec->state->executables;
+        exec->objects = copy_of(*graph->objects);
         return cudaSuccess;
     });
 }

@@ -79,12 +79,21 @@ TEST_CASE("reports: a user object that is never released, and one whose function
                                cudaUserObjectNoDestructorSync) == cudaSuccess);
     CHECK(cudaUserObjectRelease(calls, 1) == cudaSuccess);
     for (int turns = 0; turns < 1000 && sim::reports(finding::host_access).empty(); ++turns)
-        CHECK(cudaGetLastError() == cudaSuccess);
+        CHECK(cudaStreamQuery(nullptr) == cudaSuccess);
     CHECK(sim::reports(finding::host_access).size() == 1);
     bool found = false;
     for (sim::report const& each : world.finish())
         found |= each.kind == finding::leak && each.sentence == "a user object was never released";
     CHECK(found);
+}
+
+TEST_CASE("reports: a reference to a user object that is given away twice") {
+    finds(finding::bad_free, [](stage&) {
+        cudaUserObject_t object = nullptr;
+        CHECK(cudaUserObjectCreate(&object, nullptr, [](void*) {}, 1, cudaUserObjectNoDestructorSync) == cudaSuccess);
+        CHECK(cudaUserObjectRelease(object, 1) == cudaSuccess);
+        CHECK(cudaUserObjectRelease(object, 1) == cudaErrorInvalidValue);
+    });
 }
 
 TEST_CASE("reports: a wait that nothing can end") {

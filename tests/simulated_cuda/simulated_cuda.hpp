@@ -232,6 +232,8 @@ void note_allocate_host(void const* p, std::size_t count);
 void note_free(void const* p, std::size_t count, cudaStream_t stream, bool strictly = true);
 /// The bytes were given back and no use is in flight.
 void note_free_host(void const* p, std::size_t count);
+/// The host has seen what the functions did that were called for user objects: the launches that kept those are over for it.
+void note_ends();
 /// The host itself reads or writes pinned or managed memory here.
 void note_host_read(void const* p, std::size_t count);
 void note_host_write(void const* p, std::size_t count);

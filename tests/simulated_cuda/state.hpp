@@ -174,7 +174,7 @@ struct pool_record {
 struct ended_object {
     void* data = nullptr;
     cudaHostFn_t destroy = nullptr;
-    vector_clock past; ///< launches of the graphs that owned it
+    vector_clock past; ///< launches that kept it
 };
 
 /// One simulated runtime.
@@ -185,6 +185,7 @@ struct world_state {
     bool ending = false; ///< the world itself is being taken down
     std::set<cudaUserObject_t> user_objects;   ///< those with an owner
     std::deque<ended_object> ended_objects; ///< whose functions have not been called yet
+    vector_clock ended;                     ///< launches that kept those whose functions were called
     config settings;
     std::uint64_t generation = 0;
     std::vector<device_state> devices;

@@ -5,6 +5,8 @@
 
 #include "calls.hpp"
 
+#include <climits>
+
 namespace simulated_cuda::inside {
 
 void disown(world_state& world, cudaUserObject_t object, unsigned count) {
@@ -18,11 +20,26 @@ void disown(world_state& world, cudaUserObject_t object, unsigned count) {
     delete object;
 }
 
-void call_destructors(world_state& world) {
-    while (!world.ended_objects.empty() && decide(world, 2) == 0) {
+object_refs::~object_refs() {
+    for (auto const& [object, count] : counts) {
+        object->past.join(past);
+        disown(world, object, count);
+    }
+}
+
+std::shared_ptr<object_refs> copy_of(object_refs const& refs) {
+    auto copy = std::make_shared<object_refs>(refs.world);
+    copy->counts = refs.counts;
+    for (auto const& [object, count] : refs.counts)
+        object->owners += count;
+    return copy;
+}
+
+void call_destructors(world_state& world, bool all) {
+    while (!world.ended_objects.empty() && (all || decide(world, 2) == 0)) {
         ended_object const last = world.ended_objects.front();
         world.ended_objects.pop_front();
-        world.host.join(last.past); // whoever sees what the function does knows
+        world.ended.join(last.past);
         run_body(world, true, [&] { last.destroy(last.data); });
     }
 }
@@ -33,14 +50,25 @@ bool lives(world_state const& world, cudaUserObject_t object) {
     return world.user_objects.count(object) != 0;
 }
 
-/// The graph that a handle names, captured or being captured; null: none.
-graph_state* find_graph(world_state const& world, cudaGraph_t handle) {
+/// What the graph that a handle names owns, captured or being captured; null: there is none.
+object_refs* refs_of(world_state const& world, cudaGraph_t handle) {
     if (world.graph_handles.count(handle) != 0)
-        return handle->state.get();
+        return handle->objects.get();
     for (auto const& capture : world.captures)
         if (handle != nullptr && capture->handle == handle)
-            return capture.get();
+            return handle->objects.get();
     return nullptr;
+}
+
+/// Whether a call may give so many references of the program's away.
+bool gives(world_state& world, cudaUserObject_t object, unsigned count, char const* who) {
+    if (count == 0 || count > INT_MAX)
+        return false;
+    if (lives(world, object) && object->own >= count)
+        return true;
+    world.complain(finding::bad_free, std::string(who) + " (call " + std::to_string(world.step) +
+                                          ") gives away a reference to a user object that the program does not have");
+    return false;
 }
 
 } // namespace
@@ -75,7 +103,7 @@ extern "C" cudaError_t cudaUserObjectRetain(cudaUserObject_t object, unsigned co
 extern "C" cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count) {
     static call_site site{"cudaUserObjectRelease"};
     return api(site, [&](world_state& world) -> cudaError_t {
-        if (!lives(world, object) || count == 0 || object->own < count)
+        if (object == nullptr || !gives(world, object, count, site.name))
             return cudaErrorInvalidValue;
         object->own -= count;
         disown(world, object, count);
@@ -86,13 +114,15 @@ extern "C" cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned c
 extern "C" cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count, unsigned flags) {
     static call_site site{"cudaGraphRetainUserObject"};
     return api(site, [&](world_state& world) -> cudaError_t {
-        graph_state* const owner = find_graph(world, graph);
+        object_refs* const owner = refs_of(world, graph);
         bool const moves = flags == cudaGraphUserObjectMove;
-        if (owner == nullptr || !lives(world, object) || count == 0 || (flags != 0 && !moves) || (moves && object->own < count))
+        if (owner == nullptr || object == nullptr || (flags != 0 && !moves))
+            return cudaErrorInvalidValue;
+        if (moves ? !gives(world, object, count, site.name) : !lives(world, object) || count == 0 || count > INT_MAX)
             return cudaErrorInvalidValue;
         object->own -= moves ? count : 0;
         object->owners += moves ? 0 : count;
-        owner->objects[object] += count;
+        owner->counts[object] += count;
         return cudaSuccess;
     });
 }
@@ -100,14 +130,14 @@ extern "C" cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObje
 extern "C" cudaError_t cudaGraphReleaseUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count) {
     static call_site site{"cudaGraphReleaseUserObject"};
     return api(site, [&](world_state& world) -> cudaError_t {
-        graph_state* const owner = find_graph(world, graph);
+        object_refs* const owner = refs_of(world, graph);
         if (owner == nullptr || count == 0)
             return cudaErrorInvalidValue;
-        auto const held = owner->objects.find(object);
-        if (held == owner->objects.end() || held->second < count)
+        auto const held = owner->counts.find(object);
+        if (held == owner->counts.end() || held->second < count)
             return cudaErrorInvalidValue;
         if ((held->second -= count) == 0)
-            owner->objects.erase(held);
+            owner->counts.erase(held);
         disown(world, object, count);
         return cudaSuccess;
     });

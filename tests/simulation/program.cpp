@@ -1086,6 +1086,8 @@ private:
         if (!waits && die.chance(50)) // CUDA is asked first, for a while
             for (int tries = 0; tries < 8 && !done; ++tries, device::yield())
                 ask("graph_memory::try_release", [&] { done = gone.memory.try_release(stream); });
+        if (done)
+            device::note_ends();
         for (int tries = 0; tries < 64 && !waits && !done; ++tries)
             done = ask("graph_memory::release", [&] { gone.memory.release(stream); });
         if (gone.lent.p) {

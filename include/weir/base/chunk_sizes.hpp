@@ -7,7 +7,7 @@
 // will be, and chunks that are small beside it leave little unused below it. Policies that cut no pieces, and devices that
 // cannot grow in place, get one chunk at a time.
 //
-// invariant: next(bytes) >= bytes but where it overflows, which is 0; 0 < piece_of(bytes) <= bytes where bytes is not 0.
+// invariant: next(bytes) >= bytes, but 0 where it overflows; 0 < piece_of(bytes) <= bytes where bytes is not 0.
 // cost:      arithmetic.
 // not for:   whether there is room.
 
@@ -20,7 +20,7 @@
 namespace weir {
 inline namespace v0 {
 
-/// Sizes are multiples of `Page` bytes where those that are asked about are.
+/// Answers are multiples of `Page` bytes; of piece_of, where the question is.
 template <class Growth, std::size_t Page>
 struct chunk_sizes {
     std::size_t held_bytes = 0;
@@ -39,12 +39,12 @@ struct chunk_sizes {
     std::size_t next(std::size_t bytes) const noexcept {
         if constexpr (cuts) {
             if (!grows_in_place)
-                return Growth::apart::next(bytes, held_bytes);
+                return align_up(Growth::apart::next(bytes, held_bytes), Page);
             // Where there were holes, others may come: what is got without need could not be moved then.
             std::size_t const least = usual_piece(bytes, seen == holes::never ? holes::never : holes::now);
-            return bytes > least ? bytes : least;
+            return align_up(bytes > least ? bytes : least, Page);
         }
-        return Growth::next(bytes, held_bytes);
+        return align_up(Growth::next(bytes, held_bytes), Page);
     }
 
     /// The bytes of each chunk of so many.
@@ -53,9 +53,9 @@ struct chunk_sizes {
             if (!grows_in_place)
                 return bytes;
             std::size_t const piece = usual_piece(bytes, seen);
-            std::size_t const least = align_up(bytes / most_pieces, Page); // 0 where it overflows
-            std::size_t const larger = piece > least && least != 0 ? piece : least;
-            return larger != 0 && larger < bytes ? larger : bytes;
+            std::size_t const least = align_up(bytes / most_pieces, Page);
+            std::size_t const larger = piece > least ? piece : least;
+            return larger < bytes ? larger : bytes;
         }
         return bytes;
     }

@@ -169,7 +169,8 @@ using notes_uses = decltype(std::declval<R&>().used_on(range{}, std::declval<Str
 
 // Growth.
 template <class G>
-using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{}, holes{})), std::size_t> && G::moved_percent != 0 &&
+using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{}, holes{})), std::size_t> &&
+                         std::is_same_v<decltype(G::moved_percent), unsigned const> && (G::moved_percent > 0) &&
                          std::is_same_v<decltype(G::apart::next(std::size_t{}, std::size_t{})), std::size_t>>;
 template <class G>
 using has_piece = decltype(&G::piece);
@@ -296,8 +297,8 @@ constexpr bool require_growth() {
                   "reserved_bytes)'; for weir's own policies, the default among them, include <weir/pool/growth.hpp>");
     static_assert(!holds<has_piece, G> || holds<cuts_pieces, G>,
                   "weir: the growth slot's policy has 'piece', which must be 'static std::size_t piece(std::size_t "
-                  "reserved_bytes, weir::holes)', beside an unsigned 'moved_percent' (see growth::by_holes) and a policy "
-                  "'apart' for devices that cannot grow in place");
+                  "reserved_bytes, weir::holes)', beside 'static constexpr unsigned moved_percent' of at least 1 (see "
+                  "growth::by_holes) and a policy 'apart' for devices that cannot grow in place");
     return true;
 }
 

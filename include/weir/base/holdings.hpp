@@ -171,7 +171,9 @@ public:
         lock_guard<Lock> const lock(lock_);
         chunks_.remove(chunk);
         withdrawn_.erase(withdrawn_.begin() + static_cast<std::ptrdiff_t>(i - 1));
-        for (range const& rest : {range{chunk.offset, pages.offset - chunk.offset}, range{pages.end(), chunk.end() - pages.end()}})
+        range const before{chunk.offset, pages.offset - chunk.offset};
+        range const after{pages.end(), chunk.end() - pages.end()};
+        for (range const& rest : {before, after})
             if (rest) {
                 chunks_.add(rest);
                 withdrawn_.push_back(rest);

@@ -24,7 +24,7 @@ inline namespace v0 {
 
 class hysteresis {
 public:
-    /// Slack doubles each time that more than `percent` per cent of what is held were moved.
+    /// Slack doubles each time that more than `percent` per cent, 1 at least, of what is held were moved.
     explicit hysteresis(unsigned percent) noexcept : percent_(percent) {}
 
     /// The bytes to move before `needed` more are held: `held` and `in_use` are those of now, 'in_use' with what is about

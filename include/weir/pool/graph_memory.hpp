@@ -5,8 +5,9 @@
 //
 // A captured stream bakes addresses into a graph, which uses them at each launch. So what is allocated during a capture is
 // the graph's for as long as it may be launched: it comes out of a pool, in chunks of its own, and goes back there when the
-// owner of the graph says so, or CUDA says that the graph and its executables are gone. Meanwhile this is a pool like others, for containers and Thrust, on the streams of that one
-// capture. Bytes freed on one of them are handed out again on that one: its nodes run in order, at each launch.
+// owner of the graph says so, or asks and CUDA says that the graph and its executables are gone. Meanwhile this is a pool
+// like others, for containers and Thrust, on the streams of that one capture. Bytes freed on one of them are handed out again
+// on that one: its nodes run in order, at each launch.
 //
 //     weir::graph_memory memory(pool);
 //     cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
@@ -47,7 +48,8 @@
 namespace weir {
 inline namespace v0 {
 
-/// Any thread may call any member. `Placement`: which bytes of a chunk.
+/// Any thread may call any member; but the first call for a capture names its graph to CUDA (runtime/graph_life.hpp), and no
+/// other thread may use that graph meanwhile, also not through another graph_memory. `Placement`: which bytes of a chunk.
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
     static_assert(contracts::require_pool<Pool, stream_ref>());
@@ -64,8 +66,8 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// Gives everything back, after all work on the pool's device: the graph and its executables are gone, or are not launched again.
-    /// Blocks still handed out are reported on stderr and are gone.
+    /// Gives everything back, after all work on the pool's device: the graph and its executables are gone, or are not launched
+    /// again. Blocks still handed out are reported on stderr and are gone.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
         bool waits = !chunks_.empty();
@@ -81,14 +83,14 @@ public:
 
     /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and when the pool has no
     /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not being
-    /// captured, or into another graph), and what the pool throws; nothing has changed then.
+    /// captured, or into another graph), cuda_error, std::bad_alloc, and what the pool throws; nothing has changed then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         if (bytes == 0)
             return nullptr;
-        capture const now = capture_of(stream);
         lock_guard<mutex> const lock(mutex_);
+        capture const now = capture_of(stream); // under the lock: soon after, its graph is named
         require(now);
         watch(now);
         Placement& free = of(stream);
@@ -125,8 +127,9 @@ public:
     }
 
     /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use. The graph and its
-    /// executables are gone, or are not launched again. Then another capture may begin. Never blocks. Throws usage_error while
-    /// `stream` is captured or a block is still handed out, cuda_error.
+    /// executables are gone, or are not launched again. Then another capture may begin. Waits for no device itself, but for
+    /// another thread's allocation, which may. Throws usage_error while `stream` is captured or a block is still handed out,
+    /// cuda_error.
     void release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
@@ -136,7 +139,7 @@ public:
 
     /// The same if nothing that could use the memory is left of the graph: neither it nor a copy nor an executable, and no
     /// launch under way (runtime/graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
-    /// after the last launch it may say so for some microseconds more. Never blocks. Throws as release.
+    /// it may say so for some time after the last launch. Waits as release does. Throws as release.
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
@@ -210,7 +213,8 @@ private:
             throw usage_error("weir: graph memory is for streams that are being captured into a graph; allocate from its pool "
                               "instead, or begin the capture first");
         if (capture_ != 0 && now.id != capture_)
-            throw usage_error("weir: this graph memory belongs to another capture; make one for each graph");
+            throw usage_error("weir: this graph memory belongs to another capture; make one for each graph, or call "
+                              "'release' or 'try_release' once that graph is gone");
     }
 
     static void require_no_capture(stream_ref stream) {

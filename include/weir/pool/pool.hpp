@@ -136,9 +136,10 @@ public:
     }
 
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
-    /// or none is left; returns the bytes given back. Bytes still in use by enqueued work stay: call 'settle' first to wait for them. A chunk
-    /// that CUDA refuses to take is kept for the next call. Of a suspended pool, whose chunks can be cut, every wholly free page
-    /// of 2 MiB goes: `resume` leaves it out; `keep_bytes` are of what it brings back. Throws cuda_error, std::bad_alloc.
+    /// or none is left; returns the bytes given back. Bytes still in use by enqueued work stay: call 'settle' first to wait for
+    /// them. A chunk that CUDA refuses to take is kept for the next call. The chunks of a suspended pool can be cut: of those
+    /// every wholly free page of 2 MiB goes, 'resume' leaves it out, and 'keep_bytes' are of what it brings back. Throws
+    /// cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = supply_.bytes();

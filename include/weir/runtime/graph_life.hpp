@@ -5,14 +5,15 @@
 //
 // CUDA counts the owners of a 'user object': the graph that it was given to, copies of that graph, executables made of
 // them or updated to them, and each until its last launch has ended. With the last owner it calls a function, which sets
-// a flag here. A graph takes it while it is still being captured, in every capture mode, and breaks no capture; where a
-// capture breaks, its graph is gone.
+// a flag here. A graph takes it while it is still being captured, in every capture mode, and breaks no capture; the graph of a
+// capture that breaks ends with it.
 //
-// invariant: where is_over() is true, no work of the graph runs or will ever run. It may be false a moment longer than
-//            that: after a launch CUDA calls the function on a thread of its own.
+// invariant: where is_over() is true, no work of the graph runs or will ever run, nor of what was made of it since it was
+//            watched. It may be false some time longer: after a launch CUDA calls the function on a thread of its own.
 // order:     what the graph's work did is done before is_over() is true.
 // cost:      two CUDA calls and two small host allocations a graph; is_over() reads a flag.
-// not for:   work outside of the graph on what it uses.
+// not for:   work outside of the graph on what it uses; what was made of the graph before; captures into a graph that was
+//            there (cudaStreamBeginCaptureToGraph), bodies of conditional nodes among them: CUDA says little of their objects.
 
 #include <cuda_runtime_api.h>
 #include <utility>
@@ -29,7 +30,8 @@ public:
     /// Of no graph: over.
     graph_life() noexcept = default;
 
-    /// Of `graph` and all that is made of it. Never blocks. Throws cuda_error, std::bad_alloc; then the graph is as it was.
+    /// Of `graph` and all that is made of it from now on. No other thread may use the graph meanwhile, as for all of CUDA's
+    /// calls that name it. Never blocks. Throws cuda_error, std::bad_alloc; then the graph is as it was.
     explicit graph_life(cudaGraph_t graph) : over_(flag::make(false)) {
         auto* const told = new flag(over_);
         cudaUserObject_t object = nullptr;

@@ -109,9 +109,9 @@ private:
             for (; next && next.offset == part.end(); next = held.next_part(all, part.end()))
                 part.bytes += next.bytes;
             under_way_ = true;
-            check(cudaMemcpyAsync(reinterpret_cast<void*>(part.offset), static_cast<char*>(saved.host) + (part.offset - saved.device),
-                                  part.bytes, cudaMemcpyHostToDevice, copies_),
-                  "cudaMemcpyAsync");
+            void* const to = reinterpret_cast<void*>(part.offset);
+            void const* const from = static_cast<char*>(saved.host) + (part.offset - saved.device);
+            check(cudaMemcpyAsync(to, from, part.bytes, cudaMemcpyHostToDevice, copies_), "cudaMemcpyAsync");
             part = next;
         }
     }

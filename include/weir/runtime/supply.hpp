@@ -82,7 +82,7 @@ public:
         if constexpr (grows_in_place)
             if (extends() && !again && alignment <= page && extend_for(rule, bytes, alignment, stream))
                 return true;
-        std::size_t const wanted = align_up(sizes().next(needed), page);
+        std::size_t const wanted = sizes().next(needed);
         std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
         // Chunks that nobody uses did not help here, or the bytes would have been found: they go back first.
         give_back(rule, held_.bytes() > needed ? held_.bytes() - needed : 0);
@@ -98,8 +98,8 @@ public:
         holes_ = holes::never;
     }
 
-    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went. Chunks without
-    /// memory can be cut: of those, every wholly free page goes, while 'bytes' are more.
+    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went. Chunks
+    /// without memory can be cut: of those, every wholly free page goes, while 'bytes' are more.
     bool give_back(Rule& rule, std::size_t keep_bytes, range spared = {}) {
         bool any = false;
         if constexpr (can_suspend)
@@ -190,7 +190,7 @@ private:
         if (place.bytes <= elsewhere)
             return true;
         std::size_t const needed = place.bytes - elsewhere;
-        std::size_t got = align_up(sizes().next(needed), page);
+        std::size_t got = sizes().next(needed);
         if (got <= needed || got > place.gap_bytes || !extend(rule, place.end, got, stream))
             got = extend(rule, place.end, needed, stream) ? needed : 0;
         advance(place, got);
