@@ -336,12 +336,12 @@ TEST_CASE("saved_contents: trimmed while it is suspended, a pool comes back with
         std::size_t const held = pool.reserved_bytes();
         CHECK(held > needed); // chunks go back as a whole
 
-        pool.suspend(keep);
-        CHECK(pool.trim(held) == 0);
-        CHECK(pool.trim(held - 4 * MiB) == 4 * MiB);
-        CHECK(pool.trim() == held - 4 * MiB - needed);
-        CHECK(pool.trim() == 0);
-        pool.resume();
+        for (std::size_t const kept : {held, held - 4 * MiB, std::size_t{0}}) {
+            pool.suspend(keep);
+            CHECK(pool.trim(kept) == 0); // it has nothing to give
+            pool.resume();
+            CHECK(pool.reserved_bytes() == (kept > needed ? kept : needed));
+        }
         CHECK(pool.reserved_bytes() == needed);
         for (block const& each : live)
             CHECK((is_whole(each) && pool.owns(each.p)));
@@ -372,7 +372,7 @@ TEST_CASE("saved_contents: what was saved of blocks that were freed meanwhile, a
             live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
         }
         pool.settle();
-        CHECK(pool.trim() > 0);
+        pool.trim();
         pool.resume();
         CHECK(pool.reserved_bytes() == pages_of(live));
         give_all(pool, s, live);
@@ -386,11 +386,11 @@ TEST_CASE("saved_contents: a suspended pool without blocks is trimmed to nothing
         weir::device_pool pool;
         block const a = take(pool, s, 20 * MiB, 1);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        std::size_t const held = pool.reserved_bytes();
         pool.suspend();
         pool.deallocate(s, a.p, a.bytes);
         pool.settle();
-        CHECK(pool.trim() == held);
+        CHECK(pool.owns(a.p));
+        pool.trim();
         CHECK_FALSE(pool.owns(a.p));
         pool.resume();
         CHECK(pool.reserved_bytes() == 0);
@@ -548,7 +548,7 @@ TEST_CASE("saved_contents: whatever call of 'resume' fails, the pool stays suspe
         auto x = std::make_unique<scene>();
         x->pool.suspend(x->keep);
         if (trims)
-            CHECK(x->pool.trim() > 0);
+            x->pool.trim();
         return x;
     };
     auto const attempt = [](scene& x) {
@@ -565,6 +565,121 @@ TEST_CASE("saved_contents: whatever call of 'resume' fails, the pool stays suspe
         trims = each;
         CHECK(support::fault_sweep(prepared, attempt, judge, support::faults::pairs_too) >= 20);
     }
+}
+
+TEST_CASE("saved_contents: a trim takes nothing away while copies of 'resume' may be under way") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late());
+    support::scoped_stream const s;
+    weir::pinned_pool keep;
+    pool_over<weir::reuse::immediate> pool;
+    block const a = take(pool, s, 20 * MiB, 1);
+    block const b = take(pool, s, 20 * MiB, 2);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    pool.suspend(keep);
+    simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    CHECK_THROWS_AS(pool.resume(), weir::cuda_error);
+    simulated_cuda::clear_faults();
+    CHECK(pool.suspended());
+    pool.deallocate(s, a.p, a.bytes);
+    CHECK(pool.trim() == 0);
+    CHECK(simulated_cuda::reports().empty());
+    pool.resume();
+    CHECK(is_whole(b));
+    pool.deallocate(s, b.p, b.bytes);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
+TEST_CASE("saved_contents: no block lies across two reservations, also after a trim that could not cut") {
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    weir::host_pool keep;
+    weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>, weir::reuse::immediate,
+               weir::growth::paged<512, 8 * MiB, 64 * MiB>> pool;
+    auto const scarce = [&](std::size_t bytes, unsigned char value) { // just the addresses that are needed
+        for (std::uint64_t tries = 1; tries <= 17; ++tries)
+            simulated_cuda::fail_call("cuMemAddressReserve", tries, cudaErrorMemoryAllocation);
+        block const fresh = take(pool, s, bytes, value);
+        simulated_cuda::clear_faults();
+        return fresh;
+    };
+    block const a = scarce(7 * MiB, 1);
+    block const b = scarce(8 * MiB, 2);
+    auto const border = reinterpret_cast<std::uintptr_t>(b.p);
+    REQUIRE(border == reinterpret_cast<std::uintptr_t>(a.p) + 8 * MiB);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    simulated_cuda::fail_call("cuMemUnmap", 2, cudaErrorUnknown); // b's chunk stays
+    pool.suspend(keep);
+    pool.deallocate(s, b.p, b.bytes);
+    CHECK(pool.trim() == 0);
+    pool.resume();
+    block const c = take(pool, s, 8 * MiB + 512 * KiB, 3);
+    auto const start = reinterpret_cast<std::uintptr_t>(c.p);
+    CHECK((start >= border || start + c.bytes <= border));
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    CHECK((is_whole(a) && is_whole(c)));
+    pool.deallocate(s, a.p, a.bytes);
+    pool.deallocate(s, c.p, c.bytes);
+    pool.trim();
+    CHECK(pool.reserved_bytes() == 0);
+}
+
+TEST_CASE("saved_contents: a chunk that 'resume' left mapped is not cut before CUDA takes the memory away") {
+    for (std::uint64_t refusals : {1u, 2u}) {
+        CAPTURE(refusals);
+        simulated_cuda::world const world;
+        support::scoped_stream const s;
+        weir::host_pool keep;
+        weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>, weir::reuse::immediate,
+                   weir::growth::paged<512, 16 * MiB, 64 * MiB>> pool;
+        block const a = take(pool, s, 5 * MiB, 1);
+        block const b = take(pool, s, 5 * MiB, 2);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.suspend(keep);
+        simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorUnknown);
+        for (std::uint64_t each = 0; each < refusals; ++each)
+            simulated_cuda::fail_call("cuMemUnmap", 2 + each, cudaErrorUnknown);
+        CHECK_THROWS_AS(pool.resume(), weir::cuda_error);
+        pool.deallocate(s, b.p, b.bytes);
+        pool.trim();
+        simulated_cuda::clear_faults();
+        pool.resume();
+        CHECK(is_whole(a));
+        CHECK(pool.reserved_bytes() == (refusals == 1 ? 6 * MiB : 16 * MiB));
+        pool.deallocate(s, a.p, a.bytes);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    }
+}
+
+TEST_CASE("saved_contents: however many ranges are free, a trim for which the host has no memory loses no page") {
+    for (int pairs = 4; support::host_memory_can_fail && pairs < 20; ++pairs)
+        for (long failures = 0; failures < 12; ++failures) {
+            CAPTURE(pairs);
+            CAPTURE(failures);
+            simulated_cuda::world const world;
+            support::scoped_stream const s;
+            mapped_pool pool;
+            std::vector<block> live{take(pool, s, 512 * KiB, 1)}, others;
+            for (int i = 0; i < 2 * pairs; ++i)
+                (i % 2 == 0 ? others : live).push_back(take(pool, s, 5 * MiB, 2));
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            pool.suspend();
+            for (block const& each : others)
+                pool.deallocate(s, each.p, each.bytes);
+            pool.settle();
+            try {
+                support::failing_new const fails(failures);
+                pool.trim();
+            } catch (std::bad_alloc const&) {
+            }
+            pool.trim();
+            pool.resume();
+            CHECK(pool.reserved_bytes() == pages_of(live));
+            for (block const& each : live)
+                pool.deallocate(s, each.p, each.bytes);
+            pool.settle();
+            pool.trim();
+            CHECK(pool.reserved_bytes() == 0);
+        }
 }
 
 TEST_CASE("saved_contents: whatever call fails, and whatever host memory is left, a suspended pool is trimmed or is as it was") {

@@ -116,8 +116,8 @@ public:
         return any;
     }
 
-    /// Takes the memory of every chunk away and keeps the chunks: 'restore' comes next, or the end. What the upstream refuses
-    /// to give up stays. Throws std::bad_alloc; then nothing has changed.
+    /// Takes the memory of every chunk away and keeps the chunks: 'cut' and 'restore' come next, or the end. What the upstream
+    /// refuses to give up stays. Throws std::bad_alloc; then nothing has changed.
     template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::withdraws, U>>>
     void withdraw() {
         withdrawn_.reserve(chunks_.size());
@@ -146,39 +146,43 @@ public:
         return true;
     }
 
-    /// Cuts whole pages, which nobody uses, out of a chunk without memory: 'restore' leaves them out. False, and nothing has
-    /// changed: that chunk has memory, or the host has none for the lists.
+    /// Whether 'cut' may have these whole pages of a chunk without memory; makes room for it. False: the chunk has memory,
+    /// since CUDA refused to take it away, or the host has none.
     template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::withdraws, U>>>
-    bool cut(range pages) noexcept {
-        std::size_t i = withdrawn_.size();
-        while (i != 0 && !withdrawn_[i - 1].contains(pages))
-            --i;
-        if (i == 0)
+    bool prepare_cut(range pages) noexcept {
+        range const* const chunk = withdrawn_with(pages);
+        if (!chunk)
             return false;
-        range const chunk = withdrawn_[i - 1];
+        // What a call of 'restore' could not undo; mostly nothing, which CUDA takes away as well.
+        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk->offset), chunk->bytes))
+            return false;
         try {
             withdrawn_.reserve(withdrawn_.size() + 1);
             lock_guard<Lock> const lock(lock_);
             chunks_.reserve(1);
             refused_.reserve(refused_.size() + chunks_.size() + 1);
+            return true;
         } catch (...) {
             return false;
         }
-        // What 'restore' may have left there, since CUDA refused to take it away; mostly nothing.
-        static_cast<void>(upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes));
-        if (!upstream_.abandon(reinterpret_cast<void*>(pages.offset), pages.bytes))
-            return false;
-        lock_guard<Lock> const lock(lock_);
-        chunks_.remove(chunk);
-        withdrawn_.erase(withdrawn_.begin() + static_cast<std::ptrdiff_t>(i - 1));
+    }
+
+    /// Cuts them out, which nobody uses: 'restore' leaves them out. After 'prepare_cut'.
+    template <class U = Upstream, class = std::enable_if_t<contracts::holds<contracts::withdraws, U>>>
+    void cut(range pages) noexcept {
+        range const* const place = withdrawn_with(pages);
+        range const chunk = *place;
         range const before{chunk.offset, pages.offset - chunk.offset};
         range const after{pages.end(), chunk.end() - pages.end()};
+        upstream_.abandon(reinterpret_cast<void*>(pages.offset), pages.bytes);
+        lock_guard<Lock> const lock(lock_);
+        chunks_.remove(chunk);
+        withdrawn_.erase(withdrawn_.begin() + (place - withdrawn_.begin()));
         for (range const& rest : {before, after})
             if (rest) {
                 chunks_.add(rest);
                 withdrawn_.push_back(rest);
             }
-        return true;
     }
 
     /// Bytes of chunks without memory. For the thread that withdraws and restores.
@@ -240,6 +244,14 @@ private:
             chunks_.add(range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
         bytes_.fetch_add(bytes, memory_order_relaxed);
         return all;
+    }
+
+    // The chunk without memory that has them; null: none.
+    range const* withdrawn_with(range pages) const noexcept {
+        for (range const* each = withdrawn_.end(); each != withdrawn_.begin();)
+            if ((--each)->contains(pages))
+                return each;
+        return nullptr;
     }
 
     bool taken_back(range chunk) noexcept {

@@ -135,16 +135,15 @@ public:
             rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
 
-    /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
-    /// or none is left; returns the bytes given back. Bytes still in use by enqueued work stay: call 'settle' first to wait for
-    /// them. A chunk that CUDA refuses to take is kept for the next call. The chunks of a suspended pool can be cut: of those
-    /// every wholly free page of 2 MiB goes, 'resume' leaves it out, and 'keep_bytes' are of what it brings back. Throws
-    /// cuda_error, std::bad_alloc.
+    /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held or
+    /// none is left; returns those bytes. Bytes still in use by enqueued work stay: call 'settle' first to wait for them. A chunk
+    /// that CUDA refuses to take is kept for the next call. A suspended pool has nothing to give, but 'resume' will leave out
+    /// every wholly free page of 2 MiB, as long as it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         lock_guard<growth_lock> const lock(growth_lock_);
-        std::size_t const before = supply_.bytes();
-        give_back(keep_bytes);
-        return before - supply_.bytes();
+        std::size_t const before = held().bytes();
+        give_back(keep_bytes, suspended());
+        return before - held().bytes();
     }
 
     /// Gives all memory back to the device and keeps the address of every block, so that pointers and captured graphs stay
@@ -264,10 +263,13 @@ private:
 
     auto const& held() const noexcept { return supply_.held(); }
 
-    void give_back(std::size_t keep_bytes) {
-        supply_.start_anew();
+    void give_back(std::size_t keep_bytes, [[maybe_unused]] bool cuts = false) {
         if constexpr (gathers)
             rule_.gather(on_host);
+        if constexpr (supply_of::can_suspend)
+            if (cuts)
+                return supply_.cut_free_pages(rule_, keep_bytes);
+        supply_.start_anew();
         supply_.give_back(rule_, keep_bytes);
     }
 

@@ -101,18 +101,13 @@ private:
         void* host = nullptr;
     };
 
-    // Chunks side by side in one copy.
     void restore(piece const& saved, chunk_list const& held) {
         range const all{saved.device, saved.bytes};
-        for (range part = held.next_part(all, all.offset); part;) {
-            range next = held.next_part(all, part.end());
-            for (; next && next.offset == part.end(); next = held.next_part(all, part.end()))
-                part.bytes += next.bytes;
-            under_way_ = true;
+        for (range part = held.next_part(all, all.offset); part; part = held.next_part(all, part.end())) {
             void* const to = reinterpret_cast<void*>(part.offset);
             void const* const from = static_cast<char*>(saved.host) + (part.offset - saved.device);
+            under_way_ = true;
             check(cudaMemcpyAsync(to, from, part.bytes, cudaMemcpyHostToDevice, copies_), "cudaMemcpyAsync");
-            part = next;
         }
     }
 

@@ -42,6 +42,8 @@ class supply {
     static constexpr bool shows_free = contracts::holds<contracts::shows_free, Rule, stream_ref, Placement>;
     static constexpr bool grows_in_place =
         contracts::holds<contracts::extends, Upstream> && contracts::has_free_ranges<Placement> && shows_free;
+    static_assert(!grows_in_place || Placement::granularity <= page,
+                  "weir: over memory that grows in place a placement's granularity is at most a page of 2 MiB");
 
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
 
@@ -53,13 +55,6 @@ public:
 
     /// What the pool holds.
     holdings_of const& held() const noexcept { return held_; }
-
-    /// Bytes that it holds, with those that 'restore' will bring.
-    std::size_t bytes() const noexcept {
-        if constexpr (can_suspend)
-            return held_.bytes() + held_.withdrawn_bytes();
-        return held_.bytes();
-    }
 
     /// What kind of memory that is, in words.
     char const* kind() const noexcept {
@@ -98,13 +93,9 @@ public:
         holes_ = holes::never;
     }
 
-    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went. Chunks
-    /// without memory can be cut: of those, every wholly free page goes, while 'bytes' are more.
+    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went.
     bool give_back(Rule& rule, std::size_t keep_bytes, range spared = {}) {
         bool any = false;
-        if constexpr (can_suspend)
-            if (held_.withdrawn_bytes() != 0)
-                return cut_free_pages(rule, keep_bytes);
         if constexpr (grows_in_place) {
             if (held_.bytes() <= keep_bytes)
                 return false;
@@ -139,6 +130,25 @@ public:
     /// Takes the memory away, and gives it back; holdings says how.
     void withdraw() { held_.withdraw(); }
     bool restore() { return held_.restore(); }
+
+    /// Meanwhile chunks can be cut: while more than `keep_bytes` are to be restored, every wholly free page is given up.
+    void cut_free_pages(Rule& rule, std::size_t keep_bytes) {
+        std::size_t left = held_.withdrawn_bytes();
+        for (range const& free : ranges_unused(rule)) {
+            std::size_t start = free.offset;
+            range const whole = inward(free, page);
+            for (range pages = held_.chunks().next_part(whole, whole.offset); pages && left > keep_bytes;
+                 pages = held_.chunks().next_part(whole, pages.end())) {
+                if (pages.bytes > left - keep_bytes)
+                    pages.bytes = align_up(left - keep_bytes, page);
+                if (!held_.prepare_cut(pages) || !removed(rule, pages, start))
+                    continue;
+                held_.cut(pages);
+                left -= pages.bytes;
+                start = pages.end();
+            }
+        }
+    }
 
     /// Whether nothing is to be handed out, and nothing got, until the memory is back. Any thread.
     bool suspended() const noexcept { return can_suspend && suspended_.load(memory_order_acquire); }
@@ -295,32 +305,6 @@ private:
         bool done = false;
         rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, chunk.bytes);
         return done;
-    }
-
-    bool cut_free_pages(Rule& rule, std::size_t keep_bytes) {
-        std::size_t const before = bytes();
-        std::size_t left = before;
-        for (range const& free : ranges_unused(rule)) {
-            std::size_t start = free.offset;
-            range const whole = inward(free, page);
-            for (range pages = held_.chunks().next_part(whole, whole.offset); pages && left > keep_bytes;
-                 pages = held_.chunks().next_part(whole, pages.end())) {
-                if (pages.bytes > left - keep_bytes)
-                    pages.bytes = align_up(left - keep_bytes, page);
-                bool cut = false;
-                rule.visit_unused([&](Placement& there) {
-                    if (!there.remove(pages, start))
-                        return false;
-                    cut = held_.cut(pages);
-                    if (!cut)
-                        there.add(pages); // in the room that they left
-                    return true;
-                }, pages.bytes);
-                left -= cut ? pages.bytes : 0;
-                start = cut ? pages.end() : start;
-            }
-        }
-        return left != before;
     }
 
     bool give_back_within(Rule& rule, range free, std::size_t keep_bytes, range spared) {

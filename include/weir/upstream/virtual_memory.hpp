@@ -150,16 +150,14 @@ public:
         return state_->map.map(place, in_doubt);
     }
 
-    /// Gives up the addresses of a chunk that was withdrawn, or of whole pages of it. False: the host has no memory to note
-    /// them, and they are still the caller's.
-    bool abandon(void* pages, std::size_t bytes) noexcept {
+    /// Gives up the addresses of a chunk that was withdrawn, or of whole pages of it. Where the host has no memory to note that
+    /// they are free, they are not used again.
+    void abandon(void* pages, std::size_t bytes) noexcept {
         try {
             lock_guard<mutex> const lock(state_->lock);
             state_->gaps.reserve(state_->stuck.size() + 1);
             state_->give(range{reinterpret_cast<std::size_t>(pages), bytes});
-            return true;
-        } catch (...) {
-            return false;
+        } catch (...) { // nothing is behind them, and there are many
         }
     }
 
