@@ -42,8 +42,6 @@ class supply {
     static constexpr bool shows_free = contracts::holds<contracts::shows_free, Rule, stream_ref, Placement>;
     static constexpr bool grows_in_place =
         contracts::holds<contracts::extends, Upstream> && contracts::has_free_ranges<Placement> && shows_free;
-    static_assert(!grows_in_place || Placement::granularity <= page,
-                  "weir: over memory that grows in place a placement's granularity is at most a page of 2 MiB");
 
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
 
@@ -288,8 +286,11 @@ private:
 
     // Whether the upstream, which may be able to in general, can grow in place on this device.
     bool extends() const noexcept {
-        if constexpr (grows_in_place)
+        if constexpr (grows_in_place) {
+            static_assert(Placement::granularity <= page,
+                          "weir: over memory that grows in place a placement's granularity is at most a page of 2 MiB");
             return held_.upstream().extends();
+        }
         return false;
     }
 
