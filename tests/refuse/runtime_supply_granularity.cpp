@@ -14,5 +14,5 @@ using my_placement = weir::placement::best_fit<2 * weir::MiB>;
 
 void use() {
     weir::pool<weir::upstream::virtual_memory<>, my_placement, weir::reuse::stream_ordered<>> pool;
-    pool.trim();
+    pool.deallocate_sync(pool.allocate_sync(1), 1);
 }
