@@ -36,21 +36,30 @@ double link_ns(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kin
     return best;
 }
 
-class up_and_back {
+// What is measured of a pool that suspends.
+template <class Measure>
+class of_those_that_suspend {
 public:
-    up_and_back(bool is_the_way_back_timed, bool saves) : is_the_way_back_timed_(is_the_way_back_timed), saves_(saves) {}
+    explicit of_those_that_suspend(Measure measure) : measure_(measure) {}
 
     template <class Pool>
     double operator()(type_of<Pool>, benchmark::State& state) const {
         if constexpr ((Pool::able & suspends) != 0)
-            return measure<Pool>(state);
+            return measure_.template of<Pool>(state);
         else
             throw std::logic_error("this pool does not suspend, and is not asked");
     }
 
 private:
+    Measure measure_;
+};
+
+class up_and_back {
+public:
+    up_and_back(bool is_the_way_back_timed, bool saves) : is_the_way_back_timed_(is_the_way_back_timed), saves_(saves) {}
+
     template <class Pool>
-    double measure(benchmark::State& state) const {
+    double of(benchmark::State& state) const {
         static weir::pinned_pool keep; // locked once, and kept
         std::size_t const block_bytes = count(std::size_t{1} << 30, std::size_t{4} << 20);
         std::size_t const blocks_in_all = 16;
@@ -91,6 +100,7 @@ private:
         return ns;
     }
 
+private:
     bool is_the_way_back_timed_;
     bool saves_;
 };
@@ -98,18 +108,8 @@ private:
 class by_page {
 public:
     template <class Pool>
-    double operator()(type_of<Pool>, benchmark::State& state) const {
-        if constexpr ((Pool::able & suspends) != 0)
-            return measure<Pool>(state);
-        else
-            throw std::logic_error("this pool does not suspend, and is not asked");
-    }
-
-private:
-    static constexpr std::size_t page = std::size_t{2} << 20;
-
-    template <class Pool>
-    static double measure(benchmark::State& state) {
+    double of(benchmark::State& state) const {
+        std::size_t const page = std::size_t{2} << 20;
         static weir::pinned_pool keep;
         std::size_t const block_bytes = std::size_t{1} << 20;
         own_stream const stream;
@@ -154,11 +154,11 @@ private:
 } // namespace
 
 void suspension() {
-    ask("suspension/discard_16_GiB", suspends, up_and_back{false, false});
-    ask("suspension/resume_16_GiB", suspends, up_and_back{true, false});
-    ask("suspension/save_16_GiB_pinned", suspends, up_and_back{false, true});
-    ask("suspension/restore_16_GiB_pinned", suspends, up_and_back{true, true});
-    ask("suspension/trim_by_page_16_GiB", suspends, by_page{});
+    ask("suspension/discard_16_GiB", suspends, of_those_that_suspend(up_and_back{false, false}));
+    ask("suspension/resume_16_GiB", suspends, of_those_that_suspend(up_and_back{true, false}));
+    ask("suspension/save_16_GiB_pinned", suspends, of_those_that_suspend(up_and_back{false, true}));
+    ask("suspension/restore_16_GiB_pinned", suspends, of_those_that_suspend(up_and_back{true, true}));
+    ask("suspension/trim_by_page_16_GiB", suspends, of_those_that_suspend(by_page{}));
 }
 
 } // namespace weir_bench
