@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <new>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <type_traits>
 #include <utility>
 #include <weir/runtime/graph_life.hpp>
@@ -56,3 +58,31 @@ TEST_CASE("graph_life: what is no graph is refused by name, and nothing stays") 
         CHECK(cudaPeekAtLastError() == cudaSuccess);
     });
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("graph_life: whatever host memory is left, a graph is watched or as it was") {
+    if (!support::host_memory_can_fail)
+        return;
+    int thrown = 0;
+    for (long failures = 0; failures < 12; ++failures) {
+        CAPTURE(failures);
+        simulated_cuda::world const world;
+        support::scoped_stream const s;
+        cudaGraph_t graph = nullptr;
+        check(cudaGraphCreate(&graph, 0), "cudaGraphCreate");
+        graph_life life;
+        try {
+            support::failing_new const fails(failures);
+            life = graph_life(graph);
+        } catch (std::bad_alloc const&) {
+            ++thrown;
+            CHECK(life.is_over());
+            life = graph_life(graph);
+        }
+        CHECK_FALSE(life.is_over());
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        CHECK(ends(life, s));
+    }
+    CHECK(thrown >= 4);
+}
+#endif

@@ -6,6 +6,7 @@
 #include "calls.hpp"
 
 #include <climits>
+#include <new>
 
 namespace simulated_cuda::inside {
 
@@ -50,6 +51,17 @@ bool lives(world_state const& world, cudaUserObject_t object) {
     return world.user_objects.count(object) != 0;
 }
 
+/// CUDA throws nothing where the host has no memory.
+template <class Body>
+cudaError_t if_memory_lasts(Body const& body) {
+    try {
+        body();
+        return cudaSuccess;
+    } catch (std::bad_alloc const&) {
+        return cudaErrorMemoryAllocation;
+    }
+}
+
 /// What the graph that a handle names owns, captured or being captured; null: there is none.
 object_refs* refs_of(world_state const& world, cudaGraph_t handle) {
     if (world.graph_handles.count(handle) != 0)
@@ -83,9 +95,11 @@ extern "C" cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data
     return api(site, [&](world_state& world) -> cudaError_t {
         if (object == nullptr || destroy == nullptr || count == 0 || flags != cudaUserObjectNoDestructorSync)
             return cudaErrorInvalidValue;
-        *object = new CUuserObject_st{data, destroy, count, count, {}};
-        world.user_objects.insert(*object);
-        return cudaSuccess;
+        return if_memory_lasts([&] {
+            auto fresh = std::make_unique<CUuserObject_st>(CUuserObject_st{data, destroy, count, count, {}});
+            world.user_objects.insert(fresh.get());
+            *object = fresh.release();
+        });
     });
 }
 
@@ -120,10 +134,11 @@ extern "C" cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObje
             return cudaErrorInvalidValue;
         if (moves ? !gives(world, object, count, site.name) : !lives(world, object) || count == 0 || count > INT_MAX)
             return cudaErrorInvalidValue;
-        object->own -= moves ? count : 0;
-        object->owners += moves ? 0 : count;
-        owner->counts[object] += count;
-        return cudaSuccess;
+        return if_memory_lasts([&] {
+            owner->counts[object] += count;
+            object->own -= moves ? count : 0;
+            object->owners += moves ? 0 : count;
+        });
     });
 }
 

@@ -16,6 +16,7 @@
 //            there (cudaStreamBeginCaptureToGraph), bodies of conditional nodes among them: CUDA says little of their objects.
 
 #include <cuda_runtime_api.h>
+#include <new>
 #include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/shared.hpp>
@@ -38,11 +39,11 @@ public:
         cudaError_t error = cudaUserObjectCreate(&object, told, tell, 1, cudaUserObjectNoDestructorSync);
         if (error != cudaSuccess)
             delete told;
-        check(error, "cudaUserObjectCreate");
+        require(error, "cudaUserObjectCreate");
         error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
         if (error != cudaSuccess && !succeeded(cudaUserObjectRelease(object, 1)))
             static_cast<void>(succeeded(cudaUserObjectRelease(object, 1))); // once more, so that nothing leaks
-        check(error, "cudaGraphRetainUserObject");
+        require(error, "cudaGraphRetainUserObject");
     }
 
     /// Whether the graph, its copies and its executables are gone, and their last launch has ended. Never blocks.
@@ -50,6 +51,12 @@ public:
 
 private:
     using flag = shared<atomic<bool>>;
+
+    // It is the host's memory that these want.
+    static void require(cudaError_t error, char const* call) {
+        if (out_of_room(error, call))
+            throw std::bad_alloc();
+    }
 
     static void CUDART_CB tell(void* told) noexcept {
         auto* const over = static_cast<flag*>(told);
