@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <mutex>
 #include <optional>
 #include <simulated_cuda/simulated_cuda.hpp>
@@ -568,6 +569,9 @@ private:
         } catch (weir::cuda_error const& error) {
             if (faults_ == 0)
                 complain(std::string(what) + " threw without a fault: " + error.what());
+        } catch (std::bad_alloc const&) { // a call that told of the host's memory
+            if (faults_ == 0)
+                complain(std::string(what) + " threw without a fault: it found no host memory");
         } catch (std::exception const& error) {
             complain(std::string(what) + " threw: " + error.what());
         }
