@@ -44,12 +44,15 @@ public:
         return alignment <= largest_alignment && !add_overflows(bytes, padding_for(alignment));
     }
 
+    /// Whether nothing is known of any block.
+    bool empty() const noexcept { return count_.load(memory_order_relaxed) == 0; }
+
     /// The first address at or behind `begin` with `alignment`, whose origin is known from now on. Throws std::bad_alloc,
     /// with nothing changed.
     void* note(void* begin, std::size_t alignment, bool of_graph) {
         auto const from = reinterpret_cast<std::uintptr_t>(begin);
         std::uintptr_t const at = align_up(from, alignment);
-        if (at == from && !of_graph && count_.load(memory_order_relaxed) == 0)
+        if (at == from && !of_graph && empty())
             return begin;
         auto const value = static_cast<std::uint32_t>((at - from) / unit_bytes) | (of_graph ? graphs : 0);
         lock_guard<mutex> const lock(mutex_);
@@ -67,7 +70,7 @@ public:
 
     /// The origin of what 'note' answered. Never blocks on a device.
     origin find(void* p) const noexcept {
-        if (count_.load(memory_order_relaxed) == 0)
+        if (empty())
             return {p, false};
         lock_guard<mutex> const lock(mutex_);
         return of(p, blocks_.find(reinterpret_cast<std::uintptr_t>(p)));

@@ -28,28 +28,19 @@
 #include <cuda_runtime_api.h>
 #include <type_traits>
 #include <utility>
-#include <weir/base/atomic.hpp>
 #include <weir/base/block_origins.hpp>
 #include <weir/base/error.hpp>
-#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/pool_options.hpp>
 #include <weir/base/report_text.hpp>
 #include <weir/base/resource.hpp>
-#include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
-#include <weir/runtime/capture.hpp>
-#include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_memory.hpp>
-#include <weir/runtime/driver_calls.hpp>
+#include <weir/runtime/driver_blocks.hpp>
 #include <weir/runtime/driver_pool_options.hpp>
-#include <weir/runtime/event.hpp>
-#include <weir/runtime/identity.hpp>
 #include <weir/runtime/memory_pool.hpp>
-#include <weir/runtime/refused_blocks.hpp>
-#include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -77,71 +68,28 @@ public:
     /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have, cuda_error, also
     /// where the machine has no such pools.
     explicit driver_pool_of(driver_pool_options options = {})
-        : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)) {
+        : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)),
+          blocks_(pool_.get(), Space, options_.name, options_.ordinal) {
         pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes);
         pool_.template set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies);
         pool_.template set<int>(cudaMemPoolReuseAllowOpportunistic, options_.allow_opportunistic);
         pool_.template set<int>(cudaMemPoolReuseAllowInternalDependencies, options_.allow_internal_dependencies);
         if (Space == memory_space::pinned)
             pool_.allow_all(); // at first only the host reaches it
-        device_guard const guard(options_.ordinal);
-        capture_mode_guard const relaxed;
-        check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     driver_pool_of(driver_pool_of const&) = delete;
     driver_pool_of& operator=(driver_pool_of const&) = delete;
 
     /// Blocks that are still out are reported on stderr (driver_pool_options::on_leak); do not use or free them any more.
     /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
-    ~driver_pool_of() {
-        tell_leaks(options_.name.c_str(), options_.on_leak, live_blocks_.load(memory_order_relaxed), 0);
-        for (refused_blocks* each : {&refused_, &lost_})
-            for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
-                try {
-                    offer(*each);
-                } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
-                }
-            }
-        detail::end_relaxed([this] { static_cast<void>(succeeded(cudaStreamDestroy(host_stream_))); });
-    }
+    ~driver_pool_of() { tell_leaks(options_.name.c_str(), options_.on_leak, blocks_.count(), 0); }
 
     /// A block for work enqueued on `stream` from now on; null for zero bytes and when there is no room. On the host,
     /// blocks until the memory is there. In a captured stream it becomes a node of the graph, whose block it is (see the
     /// head of this page). Throws usage_error, also on the legacy stream while a stream is captured that waits for it;
     /// cuda_error; std::bad_alloc.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-        if (!is_power_of_two(alignment))
-            throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
-        std::size_t const padding = block_origins::padding_for(alignment);
-        if (bytes == 0 || !block_origins::can_be(bytes, alignment))
-            return nullptr;
-        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
-        device_guard const device(ordinal_for(on)); // whose default stream it is
-        bool const in_graph = is_capturing(stream);
-        if (in_graph && is_legacy(stream))
-            throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
-                              "waits for it; use another stream");
-        capture_mode_guard const relaxed;
-        void* block = nullptr;
-        cudaError_t answer{};
-        auto const hand_out = [&] { return answer = detail::allocate_async(&block, bytes + padding, pool_.get(), on), block; };
-        refused_.forget_new(hand_out); // what a wrong free left there would free this one
-        if (out_of_room(answer, "cudaMallocFromPoolAsync"))
-            return nullptr;
-        lost_.forget(block);
-        void* p = nullptr;
-        try {
-            if (stream.is_host())
-                check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
-            p = origins_.note(block, padding == 0 ? 1 : alignment, in_graph);
-        } catch (...) {
-            if (!succeeded(detail::free_async(block, on)) && !in_graph)
-                keep(refused_block{block, bytes + padding, {}}, on);
-            throw;
-        }
-        if (!in_graph)
-            live_blocks_.fetch_add(1, memory_order_relaxed);
-        return p;
+        return blocks_.allocate(stream, bytes, alignment);
     }
 
     /// Takes a block back in the order of `stream` (a default stream: the pool's device's and the current device's); on
@@ -151,51 +99,13 @@ public:
     /// that is freed before a launch or twice after one stays as it is. A block that is freed already or that CUDA did not
     /// hand out is told on stderr and left alone, one in a captured stream when the pool ends. Another pool's CUDA takes.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-        static_cast<void>(alignment); // 'origins_' knows
-        if (!p)
-            return;
-        auto const at = reinterpret_cast<std::uintptr_t>(p);
-        growing_array<event> uses; // on other streams
-        block_origins::origin const block = origins_.take(p);
-        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
-        if ((refused_.has(block.begin) || lost_.has(block.begin)) && !block.of_graph)
-            return tell_wrong_free(options_.name.c_str(), p, true);
-        try {
-            if (ordinal_for(on) != any_device && current_device() != options_.ordinal)
-                uses_.add(at, stream); // the current device's stream of that name
-            uses = uses_.take(at);
-            device_guard const device(ordinal_for(on));
-            // An event from outside would break the capture, and so would a free on the legacy stream.
-            bool const asks = !uses.empty() || is_legacy(on) || block.of_graph;
-            bool const captured = asks && is_capturing(on);
-            bool const frees = !captured || (uses.empty() && !is_legacy(on));
-            capture_mode_guard const relaxed;
-            for (event const& each : uses)
-                if (frees)
-                    each.make_wait(on);
-            auto const free = block.of_graph ? &detail::free_async : &detail::free_or_unknown;
-            cudaError_t const answer = frees ? free(block.begin, on) : cudaErrorNotReady;
-            if (answer == cudaSuccess) {
-                if (captured)
-                    origins_.forget(p); // from now on each launch frees it
-                return block.of_graph ? void() : forget_one();
-            }
-            if (answer == cudaErrorInvalidValue && !block.of_graph)
-                return tell_wrong_free(options_.name.c_str(), p, false);
-        } catch (...) { // some use may be in flight that the free could not be made to wait for
-        }
-        if (!block.of_graph) {
-            forget_one();
-            keep(refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
-        }
+        static_cast<void>(alignment); // 'blocks_' knows
+        blocks_.deallocate(stream, p, bytes);
     }
 
     /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.
     /// Throws usage_error for a stream that is being captured, cuda_error, std::bad_alloc.
-    void used_on(void* p, stream_ref stream) {
-        if (p && !stream.is_host())
-            uses_.add(reinterpret_cast<std::uintptr_t>(p), stream);
-    }
+    void used_on(void* p, stream_ref stream) { blocks_.used_on(p, stream); }
 
     /// Gives unused memory back to the device until at most `keep_bytes` are held; returns the bytes given back.
     /// Throws cuda_error.
@@ -209,7 +119,7 @@ public:
     /// Blocks until all work on the device is done (of pinned and managed memory: on every device), so that 'trim' finds
     /// everything that was freed, and offers CUDA again what it refused, but for what a captured stream freed. Breaks the
     /// captures that are under way there, as cudaDeviceSynchronize does. Throws cuda_error.
-    void settle() { offer(refused_); }
+    void settle() { blocks_.settle(); }
 
     /// Lets kernels and copies of device `ordinal` use the pool's memory too. Pinned and managed memory every device
     /// reaches without. Throws cuda_error, also where that device cannot reach the pool's.
@@ -246,7 +156,7 @@ public:
     /// Throws cuda_error, also where the pool itself was not exported before.
     template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
     exported_block export_block(void* p) const {
-        void* const begin = origins_.find(p).begin;
+        void* const begin = blocks_.begin_of(p);
         return memory_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
     }
 
@@ -262,8 +172,8 @@ public:
     /// What is known of the pool now; CUDA does not tell the largest free range. Throws cuda_error.
     /// lost_bytes: what captured streams freed and CUDA refused, which CUDA counts as in use.
     memory_report facts() const {
-        return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0,
-                live_blocks_.load(memory_order_relaxed), 0, lost_.bytes()};
+        return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0, blocks_.count(), 0,
+                blocks_.lost_bytes()};
     }
     /// Adds the bytes free on the device, as CUDA says. See 'examined'.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
@@ -273,9 +183,9 @@ public:
     /// One line: what CUDA counts, now and at most since reset_peaks. Throws cuda_error.
     text report() const {
         memory_pool_statistics const now = statistics();
-        std::size_t const lost = lost_.bytes();
+        std::size_t const lost = blocks_.lost_bytes();
         return "pool '" + options_.name + "' (" + name_of(Space) + ", the driver's pool): " + bytes_text(now.in_use_bytes) +
-               " in use in " + count_text(live_blocks_.load(memory_order_relaxed), " block") + ", " +
+               " in use in " + count_text(blocks_.count(), " block") + ", " +
                bytes_text(now.reserved_bytes) + " reserved, at most " + bytes_text(now.peak_in_use_bytes) + " and " +
                bytes_text(now.peak_reserved_bytes) + ", limit " +
                (options_.maximum_bytes == 0 ? text("none") : bytes_text(options_.maximum_bytes)) +
@@ -296,40 +206,6 @@ private:
         return options;
     }
 
-    // The device whose work uses the memory; any_device: every device's may.
-    int ordinal_of_memory() const noexcept { return Space == memory_space::device ? options_.ordinal : any_device; }
-
-    // A default stream is the current device's, but a container may end while another device than its own is current.
-    int ordinal_for(cudaStream_t on) const noexcept { return is_default_stream(on) ? ordinal_of_memory() : any_device; }
-
-    // Frees of another pool's blocks do not take the count below zero.
-    void forget_one() noexcept {
-        std::size_t live = live_blocks_.load(memory_order_relaxed);
-        while (live != 0 && !live_blocks_.compare_exchange_weak(live, live - 1, memory_order_relaxed)) {
-        }
-    }
-
-    // Whether the graph captured on `on` may use what was freed there; the legacy stream is only in a capture's way.
-    bool graph_may_use(cudaStream_t on) const noexcept {
-        try {
-            device_guard const device(ordinal_for(on));
-            return is_capturing(on) && !is_legacy(on);
-        } catch (...) { // no stream that is captured answers so
-            return false;
-        }
-    }
-
-    void keep(refused_block block, cudaStream_t freed_on) noexcept {
-        if (!graph_may_use(freed_on))
-            return refused_.keep(std::move(block));
-        lost_.keep(std::move(block));
-    }
-
-    void offer(refused_blocks& blocks) {
-        blocks.offer(ordinal_of_memory(), host_stream_,
-                     [this](void const* begin) { tell_wrong_free(options_.name.c_str(), begin, false); });
-    }
-
     void require_handle_type(cudaMemAllocationHandleType type, char const* name) const {
         if ((options_.handle_types & static_cast<unsigned>(type)) == 0)
             throw usage_error(text("weir: this pool was not made for other processes; set driver_pool_options::handle_types "
@@ -338,12 +214,7 @@ private:
 
     driver_pool_options options_;
     memory_pool pool_;
-    cudaStream_t host_stream_ = nullptr; // orders what is allocated and freed on the host
-    atomic<std::size_t> live_blocks_{0}; // but for those of graphs
-    second_uses uses_;
-    block_origins origins_;
-    refused_blocks refused_; // until 'settle'
-    refused_blocks lost_;    // until the end: what captured streams freed
+    driver_blocks blocks_;
 };
 
 } // namespace v0

@@ -53,14 +53,17 @@ inline void take_off_record(cudaError_t error) noexcept {
     if (cudaPeekAtLastError() == error)
         static_cast<void>(cudaGetLastError());
 }
+
+[[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call) {
+    take_off_record(error);
+    throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice_for(error));
+}
 } // namespace detail
 
 /// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. Any thread.
 inline void check(cudaError_t error, char const* call) {
-    if (error != cudaSuccess) {
-        detail::take_off_record(error);
-        throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice_for(error));
-    }
+    if (error != cudaSuccess)
+        detail::fail(error, call);
 }
 
 /// For calls whose failure nobody can be told of, as in destructors: whether the call succeeded. A failure is not left

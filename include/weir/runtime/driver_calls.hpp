@@ -90,7 +90,7 @@ int ask_driver(Function* function, Arguments... arguments) noexcept {
 template <class Runtime, class Function, class... Arguments>
 cudaError_t call_driver(Runtime const& runtime, Function* function, Arguments... arguments) noexcept {
     if (function)
-        if (int const result = ask_driver(function, arguments...); !wants_context(result))
+        if (int const result = ask_driver(function, arguments...); result == cudaSuccess || !wants_context(result))
             return static_cast<cudaError_t>(result);
     cudaError_t const error = runtime();
     if (error != cudaSuccess && error != cudaErrorNotReady) // which is an answer, and not recorded

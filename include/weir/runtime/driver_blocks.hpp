@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How are blocks taken out of the driver's pool and given back, so that none is lost and none is freed too early?
+//
+// Most blocks are CUDA's to know: a call each, and a count. Of some more must be known: where a block of more than CUDA's
+// alignment begins, that a graph owns it, which other streams use it, that CUDA did not take it back. While nothing of that
+// kind is known of any block, and the stream is an ordinary one that is not captured, both calls take the short way.
+//
+// invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
+//            captured stream freed until the end, since the graph may use it at each launch; any other until 'settle'
+//            offers it again. Never kept are a graph's own block and what CUDA does not know, which is told.
+// order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free.
+// cost:      beside CUDA's own two calls: the question whether the stream is captured, and a guard of others' captures
+//            each (runtime/capture.hpp).
+// not for:   attributes, counts of bytes and access: see runtime/memory_pool.hpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <utility>
+#include <weir/base/atomic.hpp>
+#include <weir/base/block_origins.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/report_text.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/driver_calls.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/identity.hpp>
+#include <weir/runtime/memory_pool.hpp>
+#include <weir/runtime/refused_blocks.hpp>
+#include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Any thread may call any member.
+class driver_blocks {
+public:
+    /// Of `pool`, made under device `ordinal`, of memory of `space`: other than device memory every device's work may use.
+    /// `name`, which must outlive this: what the pool is called where a wrong free is told. Throws cuda_error.
+    driver_blocks(cudaMemPool_t pool, memory_space space, text const& name, int ordinal)
+        : pool_(pool), name_(name), ordinal_(space == memory_space::device ? ordinal : any_device) {
+        device_guard const guard(ordinal);
+        capture_mode_guard const relaxed;
+        check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    }
+    driver_blocks(driver_blocks const&) = delete;
+    driver_blocks& operator=(driver_blocks const&) = delete;
+
+    /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
+    ~driver_blocks() {
+        for (refused_blocks* each : {&refused_, &lost_})
+            for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
+                try {
+                    offer(*each);
+                } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
+                }
+            }
+        detail::end_relaxed([this] { static_cast<void>(succeeded(cudaStreamDestroy(host_stream_))); });
+    }
+
+    /// See driver_pool_of::try_allocate.
+    [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+        cudaStream_t const on = stream.get();
+        bool const usual = bytes != 0 && alignment <= block_origins::unit_bytes && is_power_of_two(alignment) && is_usual(on);
+        if (!usual || is_capturing(on))
+            return allocate_with_care(stream, bytes, alignment);
+        capture_mode_guard const relaxed;
+        void* block = nullptr;
+        if (out_of_room(detail::allocate_async(&block, bytes, pool_, on), "cudaMallocFromPoolAsync"))
+            return nullptr;
+        refused_.forget(block); // what was kept since 'is_usual'
+        lost_.forget(block);
+        live_blocks_.fetch_add(1, memory_order_relaxed);
+        return block;
+    }
+
+    /// See driver_pool_of::deallocate.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes) noexcept {
+        if (!p)
+            return;
+        cudaStream_t const on = stream.get();
+        if (!is_usual(on))
+            return free_with_care(stream, p, bytes);
+        cudaError_t const answer = answer_to_free(p, on);
+        if (answer == cudaSuccess)
+            return forget_one();
+        not_taken(answer, p, refused_block{p, bytes, {}}, on);
+    }
+
+    /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.
+    /// Throws usage_error for a stream that is being captured, cuda_error, std::bad_alloc.
+    void used_on(void* p, stream_ref stream) {
+        if (p && !stream.is_host())
+            uses_.add(reinterpret_cast<std::uintptr_t>(p), stream);
+    }
+
+    /// See driver_pool_of::settle.
+    void settle() { offer(refused_); }
+
+    /// Blocks that are out, but for those of graphs.
+    std::size_t count() const noexcept { return live_blocks_.load(memory_order_relaxed); }
+    /// Bytes that captured streams freed and CUDA refused.
+    std::size_t lost_bytes() const noexcept { return lost_.bytes(); }
+    /// Where the live block `p` begins for CUDA.
+    void* begin_of(void* p) const noexcept { return origins_.find(p).begin; }
+
+private:
+    // Whether nothing is known of any block, and `on` names the same stream everywhere; the host, whose handle is none of
+    // these, has a stream of its own.
+    bool is_usual(cudaStream_t on) const noexcept {
+        return !is_default_handle(on) && origins_.empty() && !uses_.any() && refused_.empty() && lost_.empty();
+    }
+
+    [[gnu::noinline]] void* allocate_with_care(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+        if (!is_power_of_two(alignment))
+            throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+        std::size_t const padding = block_origins::padding_for(alignment);
+        if (bytes == 0 || !block_origins::can_be(bytes, alignment))
+            return nullptr;
+        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
+        device_guard const device(ordinal_for(on)); // whose default stream it is
+        bool const in_graph = is_capturing(stream);
+        if (in_graph && is_legacy(stream))
+            throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
+                              "waits for it; use another stream");
+        capture_mode_guard const relaxed;
+        void* block = nullptr;
+        cudaError_t answer{};
+        auto const hand_out = [&] { return answer = detail::allocate_async(&block, bytes + padding, pool_, on), block; };
+        refused_.forget_new(hand_out); // what a wrong free left there would free this one
+        if (out_of_room(answer, "cudaMallocFromPoolAsync"))
+            return nullptr;
+        lost_.forget(block);
+        void* p = nullptr;
+        try {
+            if (stream.is_host())
+                check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+            p = origins_.note(block, padding == 0 ? 1 : alignment, in_graph);
+        } catch (...) {
+            if (!succeeded(detail::free_async(block, on)) && !in_graph)
+                keep(refused_block{block, bytes + padding, {}}, on);
+            throw;
+        }
+        if (!in_graph)
+            live_blocks_.fetch_add(1, memory_order_relaxed);
+        return p;
+    }
+
+    // CUDA's answer where nothing is known of the block.
+    static cudaError_t answer_to_free(void* block, cudaStream_t on) noexcept {
+        try {
+            capture_mode_guard const relaxed;
+            return detail::free_or_unknown(block, on);
+        } catch (...) { // the guard's, and CUDA was not asked
+            return cudaErrorUnknown;
+        }
+    }
+
+    // CUDA's answer to the free of `p`, a block of no graph, was no.
+    [[gnu::noinline]] void not_taken(cudaError_t answer, void* p, refused_block block, cudaStream_t on) noexcept {
+        if (answer == cudaErrorInvalidValue)
+            return tell_wrong_free(name_.c_str(), p, false);
+        forget_one();
+        keep(std::move(block), on);
+    }
+
+    [[gnu::noinline]] void free_with_care(stream_ref stream, void* p, std::size_t bytes) noexcept {
+        auto const at = reinterpret_cast<std::uintptr_t>(p);
+        growing_array<event> uses; // on other streams
+        block_origins::origin const block = origins_.take(p);
+        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
+        if ((refused_.has(block.begin) || lost_.has(block.begin)) && !block.of_graph)
+            return tell_wrong_free(name_.c_str(), p, true);
+        cudaError_t answer = cudaErrorNotReady;
+        try {
+            if (ordinal_for(on) != any_device && current_device() != ordinal_)
+                uses_.add(at, stream); // the current device's stream of that name
+            uses = uses_.take(at);
+            device_guard const device(ordinal_for(on));
+            // An event from outside would break the capture, and so would a free on the legacy stream.
+            bool const asks = !uses.empty() || is_legacy(on) || block.of_graph;
+            bool const captured = asks && is_capturing(on);
+            bool const frees = !captured || (uses.empty() && !is_legacy(on));
+            capture_mode_guard const relaxed;
+            for (event const& each : uses)
+                if (frees)
+                    each.make_wait(on);
+            auto const free = block.of_graph ? &detail::free_async : &detail::free_or_unknown;
+            if (frees)
+                answer = free(block.begin, on);
+            if (answer == cudaSuccess) {
+                if (captured)
+                    origins_.forget(p); // from now on each launch frees it
+                return block.of_graph ? void() : forget_one();
+            }
+        } catch (...) { // some use may be in flight that the free could not be made to wait for
+        }
+        if (!block.of_graph)
+            not_taken(answer, p, refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
+    }
+
+    // A default stream is the current device's, but a container may end while another device than its own is current.
+    int ordinal_for(cudaStream_t on) const noexcept { return is_default_stream(on) ? ordinal_ : any_device; }
+
+    // Frees of another pool's blocks do not take the count below zero.
+    void forget_one() noexcept {
+        std::size_t live = live_blocks_.load(memory_order_relaxed);
+        while (live != 0 && !live_blocks_.compare_exchange_weak(live, live - 1, memory_order_relaxed)) {
+        }
+    }
+
+    // Whether the graph captured on `on` may use what was freed there; the legacy stream is only in a capture's way.
+    bool graph_may_use(cudaStream_t on) const noexcept {
+        try {
+            device_guard const device(ordinal_for(on));
+            return is_capturing(on) && !is_legacy(on);
+        } catch (...) { // no stream that is captured answers so
+            return false;
+        }
+    }
+
+    void keep(refused_block block, cudaStream_t freed_on) noexcept {
+        if (!graph_may_use(freed_on))
+            return refused_.keep(std::move(block));
+        lost_.keep(std::move(block));
+    }
+
+    void offer(refused_blocks& blocks) {
+        blocks.offer(ordinal_, host_stream_, [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); });
+    }
+
+    cudaMemPool_t pool_;
+    text const& name_;
+    int ordinal_; // of the memory; any_device: any device's work may use it
+    cudaStream_t host_stream_ = nullptr; // orders what is allocated and freed on the host
+    atomic<std::size_t> live_blocks_{0}; // but for those of graphs
+    second_uses uses_;
+    block_origins origins_;
+    refused_blocks refused_; // until 'settle'
+    refused_blocks lost_;    // until the end: what captured streams freed
+};
+
+} // namespace v0
+} // namespace weir

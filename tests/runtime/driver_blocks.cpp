@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What a pool of these blocks promises is in tests/pool/driver_pool.cpp; here is which calls a pair makes, and that what is
+// known of some block is not forgotten on the short way.
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <string>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/standard_error.hpp>
+#include <type_traits>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+#include <weir/runtime/driver_blocks.hpp>
+#include <weir/runtime/memory_pool.hpp>
+
+using weir::check;
+using weir::driver_blocks;
+using weir::KiB;
+using weir::MiB;
+
+static_assert(!std::is_copy_constructible_v<driver_blocks> && !std::is_move_constructible_v<driver_blocks>);
+
+namespace {
+
+cudaMemPoolProps of_device_0() {
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    return properties;
+}
+
+struct blocks_and_pool {
+    weir::text name = "mine";
+    weir::memory_pool pool{of_device_0()};
+    driver_blocks blocks{pool.get(), weir::memory_space::device, name, 0};
+
+    std::size_t in_use() { return pool.statistics().in_use_bytes; }
+};
+
+} // namespace
+
+TEST_CASE("driver_blocks: counts what is out and knows where it begins") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        blocks_and_pool mine;
+        void* const plain = mine.blocks.allocate(s, 1 * KiB, 256);
+        void* const aligned = mine.blocks.allocate(s, 1 * KiB, 64 * KiB);
+        CHECK(reinterpret_cast<std::uintptr_t>(aligned) % (64 * KiB) == 0);
+        CHECK(mine.blocks.count() == 2);
+        CHECK(mine.blocks.begin_of(plain) == plain);
+        CHECK(mine.blocks.begin_of(aligned) <= aligned);
+        CHECK(mine.blocks.allocate(s, 0, 256) == nullptr);
+        CHECK_THROWS_AS(static_cast<void>(mine.blocks.allocate(s, 1, 24)), weir::usage_error);
+        CHECK_THROWS_AS(static_cast<void>(mine.blocks.allocate(s, 1, 0)), weir::usage_error);
+        mine.blocks.deallocate(s, plain, 1 * KiB);
+        mine.blocks.deallocate(s, aligned, 1 * KiB);
+        mine.blocks.deallocate(s, nullptr, 1 * KiB);
+        CHECK(mine.blocks.count() == 0);
+        CHECK(mine.blocks.lost_bytes() == 0);
+    });
+}
+
+TEST_CASE("driver_blocks: what captured streams allocate is their graphs', and counts as nobody's") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        blocks_and_pool mine;
+        {
+            support::capture graph(s);
+            void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
+            CHECK(mine.blocks.count() == 0);
+            mine.blocks.deallocate(s, p, 1 * MiB);
+            CHECK(graph.unbroken());
+        }
+        CHECK(mine.blocks.count() == 0);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_blocks: where nothing is known of any block, a pair is CUDA's two calls, a question and two guards") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    blocks_and_pool mine;
+    std::uint64_t const before = simulated_cuda::calls();
+    void* const p = mine.blocks.allocate(s, 1 * KiB, 256);
+    CHECK(simulated_cuda::calls("cudaStreamIsCapturing") == 1);
+    mine.blocks.deallocate(s, p, 1 * KiB);
+    CHECK(simulated_cuda::calls() - before == 2 + 1 + 2 * 2);
+}
+
+TEST_CASE("driver_blocks: what is known of a block is minded on an ordinary stream, too") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    support::scoped_stream const other;
+    blocks_and_pool mine;
+    void* const first = mine.blocks.allocate(s, 1 * KiB, 256); // so that the next one begins elsewhere for CUDA
+    void* const aligned = mine.blocks.allocate(s, 1 * MiB, 4 * MiB);
+    REQUIRE(mine.blocks.begin_of(aligned) != aligned);
+    mine.blocks.deallocate(s, aligned, 1 * MiB);
+    mine.blocks.deallocate(s, first, 1 * KiB);
+    CHECK(mine.blocks.count() == 0);
+    CHECK(mine.in_use() == 0);
+
+    void* const used = mine.blocks.allocate(s, 1 * MiB, 256);
+    weir::event allocated(0);
+    allocated.record(s);
+    allocated.make_wait(other);
+    check(cudaMemsetAsync(used, 1, 1 * MiB, other), "cudaMemsetAsync");
+    mine.blocks.used_on(used, other);
+    mine.blocks.deallocate(s, used, 1 * MiB); // after the work on 'other', or the device tells
+    void* const next = mine.blocks.allocate(s, 1 * MiB, 256);
+    check(cudaMemsetAsync(next, 2, 1 * MiB, s), "cudaMemsetAsync");
+    mine.blocks.deallocate(s, next, 1 * MiB);
+}
+
+TEST_CASE("driver_blocks: what CUDA did not take is not freed a second time, and offered by 'settle' and at the end") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    blocks_and_pool mine;
+    void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+    mine.blocks.deallocate(s, p, 1 * MiB);
+    CHECK(mine.blocks.count() == 0);
+    CHECK(mine.in_use() == 1 * MiB);
+    std::string const said = support::standard_error_of([&] { mine.blocks.deallocate(s, p, 1 * MiB); });
+    CHECK(said.find("pool 'mine'") != std::string::npos);
+    CHECK(said.find("is freed already; free each block once") != std::string::npos);
+    CHECK(mine.in_use() == 1 * MiB);
+    mine.blocks.settle();
+    CHECK(mine.in_use() == 0);
+    void* const last = mine.blocks.allocate(s, 1 * MiB, 256);
+    simulated_cuda::fail_call("cudaThreadExchangeStreamCaptureMode", 1, cudaErrorUnknown); // the guard's
+    mine.blocks.deallocate(s, last, 1 * MiB);
+    CHECK(mine.in_use() == 1 * MiB);
+    // its end gives it back: the world reports what is left
+}
+#endif
