@@ -6,6 +6,7 @@
 
 #include "stage.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <support/failing_new.hpp>
@@ -87,6 +88,71 @@ TEST_CASE("after_event: growth comes before a wait") {
     CHECK(p != nullptr);
     CHECK(pool->reserved_bytes() <= 8 * MiB);
     pool.deallocate(a, p, 6 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: of what is over by then, a block of that size goes straight to the next taker") {
+    world const here;
+    stream a;
+    on_device pool(pool_options{}.limit(16 * MiB));
+    void* const all = pool.allocate(a, 16 * MiB);
+    pool.deallocate(a, all, 16 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    void* blocks[4];
+    for (void*& each : blocks)
+        each = pool.write(a, 4 * MiB);
+    for (int which : {2, 1, 3})
+        pool.deallocate(a, blocks[which], 4 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    CHECK(pool.write(a, 4 * MiB) == blocks[2]); // the first that was freed
+    CHECK(pool->in_use_bytes() == 8 * MiB);
+    void* const others[] = {pool.write(a, 4 * MiB), pool.write(a, 4 * MiB)};
+    CHECK(std::minmax(others[0], others[1]) == std::minmax(blocks[1], blocks[3]));
+    CHECK(pool.try_allocate(a, 4 * MiB) == nullptr); // none of them is there twice
+    for (void* each : blocks)
+        pool.deallocate(a, each, 4 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: a block of that size but not of that alignment is joined with the others") {
+    world const here;
+    stream a;
+    on_device pool(pool_options{}.limit(16 * MiB));
+    void* const all = pool.allocate(a, 16 * MiB);
+    REQUIRE(reinterpret_cast<std::uintptr_t>(all) % (8 * MiB) == 0);
+    pool.deallocate(a, all, 16 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    void* const first = pool.write(a, 4 * MiB);
+    void* const second = pool.write(a, 4 * MiB);
+    void* const third = pool.write(a, 8 * MiB);
+    pool.deallocate(a, second, 4 * MiB);
+    pool.deallocate(a, first, 4 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    void* const aligned = pool.allocate(a, 4 * MiB, 8 * MiB);
+    CHECK(reinterpret_cast<std::uintptr_t>(aligned) % (8 * MiB) == 0);
+    pool.deallocate(a, aligned, 4 * MiB, 8 * MiB);
+    pool.deallocate(a, third, 8 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: a block that fits is not lost where the question about another stream fails") {
+    world const here;
+    stream a, b;
+    on_device pool(pool_options{}.limit(8 * MiB));
+    void* const on_a = pool.write(a, 4 * MiB);
+    void* const on_b = pool.write(b, 4 * MiB);
+    pool.deallocate(a, on_a, 4 * MiB);
+    pool.deallocate(b, on_b, 4 * MiB);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    device::fail_call("cudaEventQuery", 2, cudaErrorUnknown);
+    CHECK_THROWS_AS(static_cast<void>(pool.allocate(a, 4 * MiB)), weir::cuda_error);
+    CHECK(pool->in_use_bytes() == 0);
+    pool->settle();
+    void* const first = pool.write(a, 4 * MiB);
+    void* const second = pool.write(a, 4 * MiB);
+    CHECK(first != second);
+    pool.deallocate(a, first, 4 * MiB);
+    pool.deallocate(a, second, 4 * MiB);
     check_all_returns(pool);
 }
 

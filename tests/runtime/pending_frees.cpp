@@ -108,6 +108,7 @@ TEST_CASE("pending_frees: what has not been passed stays, in its order, and stre
     CHECK(over(frees) == blocks{1, 2, 4, 6, 8, 10});
     CHECK(frees.size() == 4);
     CHECK(last_ones(frees) == blocks{9});
+    CHECK(over(frees).empty()); // nothing more is kept of b
     CHECK(frees.ordinal_of(weir::id_of(a)) == 0);
     CHECK(frees.ordinal_of(weir::id_of(b)) == weir::any_device);
     free_at(frees, a, 11);
@@ -283,6 +284,8 @@ TEST_CASE("pending_frees: streams that come and go leave nothing behind") {
         weir::synchronize(b);
         weir::synchronize(c);
         CHECK(over(frees) == blocks{turn, turn + 1000, turn + 2000});
+        CHECK(frees.ordinal_of(weir::id_of(a)) == 0); // it may go on
+        CHECK(over(frees).empty());
         for (cudaStream_t each : {cudaStream_t(a), cudaStream_t(b), cudaStream_t(c)})
             CHECK(frees.ordinal_of(weir::id_of(each)) == weir::any_device);
     }

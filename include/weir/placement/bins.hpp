@@ -96,7 +96,7 @@ public:
         if (s == 0)
             return {};
         if (s == kinds_[in].whole)
-            kinds_[in].whole = 0;
+            set_whole(in, 0);
         slab_table::record& from = slabs_[s];
         std::size_t const size = classes::block_bytes_of(in);
         range const taken{from.base + lowest_bit(from.free) * size, size};
@@ -297,7 +297,7 @@ private:
         slabs_[s].free = classes::all_blocks(in);
         slabs_.woke();
         push(kinds_[in].list, s, 0);
-        kinds_[in].whole = s;
+        set_whole(in, s);
         free_bytes_ -= classes::tail_bytes(in);
         return s;
     }
@@ -307,8 +307,14 @@ private:
         if (kinds_[in].whole != 0)
             melt(s);
         else
-            kinds_[in].whole = s;
+            set_whole(in, s);
         keep_whole(in);
+    }
+
+    // The whole slab that the class keeps from now on; 0: none. Either it had one or it has one then.
+    void set_whole(unsigned in, index_type s) noexcept {
+        kinds_[in].whole = s;
+        wholes_ = s != 0 ? wholes_ + 1 : wholes_ - 1;
     }
 
     // A whole slab becomes raw bytes.
@@ -322,11 +328,11 @@ private:
 
     // Makes the whole slabs raw; true where there was one.
     bool shed() noexcept {
-        bool any = false;
-        for (kind& k : kinds_)
-            if (index_type const s = std::exchange(k.whole, 0)) {
+        bool const any = wholes_ != 0;
+        for (unsigned in = 0; wholes_ != 0; ++in)
+            if (index_type const s = kinds_[in].whole) {
+                set_whole(in, 0);
                 melt(s);
-                any = true;
             }
         return any;
     }
@@ -335,6 +341,7 @@ private:
     slab_table slabs_;
     piece_list raw_;
     std::size_t free_bytes_ = 0;
+    unsigned wholes_ = 0; // classes that keep one
 };
 
 } // namespace placement

@@ -21,6 +21,7 @@
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
@@ -57,8 +58,9 @@ struct after_event {
             lock_guard<mutex> const lock(mutex_);
             range block = placement_.take(bytes, alignment);
             if (!block && !pending_.empty()) {
-                poll();
-                block = placement_.take(bytes, alignment);
+                block = poll(Placement::rounded(bytes, alignment), alignment);
+                if (!block)
+                    block = placement_.take(bytes, alignment);
             }
             if (block)
                 used_.took(block);
@@ -192,14 +194,26 @@ struct after_event {
             growing_array<event> uses;
         };
 
-        // With the lock held: gives the placement what is free by now. Throws cuda_error, std::bad_alloc.
-        void poll() {
-            capture_mode_guard const relaxed;
-            pending_.poll([this](shared<pending_free>& free) {
-                placement_.give(free->block);
-                if (free->passed && waiters_ == 0)
-                    recycle(free);
-            });
+        // With the lock held: gives the placement what is free by now, but for one block of exactly `bytes` bytes at a multiple
+        // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc.
+        range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
+            range fitting;
+            try {
+                capture_mode_guard const relaxed;
+                pending_.poll([&](shared<pending_free>& free) {
+                    if (!fitting && free->block.bytes == bytes && is_aligned(free->block.offset, alignment))
+                        fitting = free->block;
+                    else
+                        placement_.give(free->block);
+                    if (free->passed && waiters_ == 0)
+                        recycle(free);
+                });
+            } catch (...) {
+                if (fitting)
+                    keep(stranded{fitting, {}}); // which needs no memory of the placement's
+                throw;
+            }
+            return fitting;
         }
 
         // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,

@@ -82,10 +82,10 @@ public:
     template <class Done>
     void poll(Done const& done) {
         for (std::size_t i = lines_.size(); i-- > 0;) {
-            if (!lines_[i].frees.empty())
+            if (!lines_[i].frees.empty()) {
                 tell(lines_[i].frees, ask(lines_[i]), done);
-            if (!lines_[i].frees.empty())
-                continue;
+                continue; // an empty line stays until the next time: its stream may go on
+            }
             line_of_.erase(lines_[i].stream + 1); // streams come and go
             if (i + 1 != lines_.size()) {
                 std::swap(lines_[i], lines_.back());
