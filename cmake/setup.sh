@@ -58,6 +58,27 @@ weir_packages() {
     done
 }
 
+# weir_wheels FOLDER WHEEL...: PyPI's wheels into FOLDER, which is emptied first.
+weir_wheels() {
+    weir_packages 'python3:python3' || return 1
+    python3 -m pip --version >/dev/null 2>&1 || weir_packages 'pip3:python3-pip' || return 1
+    rm -rf "$1"
+    python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$@" >&2 </dev/null
+}
+
+# weir_oldest_cuda: the headers of the oldest CUDA that weir compiles with into build/cuda-12.8/include. Returns 1 if they
+# are not to be had.
+weir_oldest_cuda() {
+    [ ! -e build/cuda-12.8/include/cuda_runtime_api.h ] || return 0
+    weir_say "fetching the headers of CUDA 12.8 into build/cuda-12.8"
+    if ! weir_wheels build/cuda-12.8 'nvidia-cuda-runtime-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*'; then
+        weir_say "pip could not fetch the headers of CUDA 12.8"
+        return 1
+    fi
+    mkdir build/cuda-12.8/include
+    cp -R build/cuda-12.8/nvidia/cuda_nvcc/include/crt build/cuda-12.8/nvidia/cuda_runtime/include/. build/cuda-12.8/include
+}
+
 # weir_cuda: puts a CUDA toolkit's nvcc on PATH and sets CUDA_HOME. Returns 1 if there is none to be had.
 weir_cuda() {
     weir_toolkit=build/cuda/nvidia/cu13
@@ -71,13 +92,9 @@ weir_cuda() {
     else
         if [ ! -x "$weir_toolkit/bin/nvcc" ] || [ ! -e "$weir_toolkit/lib64" ]; then
             weir_say "no nvcc here: fetching the CUDA toolkit's wheels into build/cuda"
-            weir_packages 'python3:python3' || return 1
-            python3 -m pip --version >/dev/null 2>&1 || weir_packages 'pip3:python3-pip' || return 1
-            rm -rf build/cuda
             # The wheels are one release: nvcc's parts must match one another.
-            if ! python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target build/cuda \
-                'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' \
-                'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' >&2 </dev/null; then
+            if ! weir_wheels build/cuda 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' \
+                'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*'; then
                 weir_say "pip could not fetch the CUDA toolkit; install one, or set CUDA_HOME to a folder that holds include/cuda_runtime_api.h"
                 return 1
             fi

@@ -32,6 +32,10 @@ case " $* " in
     ;;
 esac
 weir_cuda || weir_poor=1
+case " $* " in
+*" --gpu "* | *" --quick "*) ;;
+*) weir_oldest_cuda || weir_poor=1 ;;
+esac
 if [ -n "${weir_poor:-}" ]; then
     weir_say "going on without what is missing; the stages that need it will say so"
 fi

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <random>
 #include <support/every_schedule.hpp>
+#include <support/host_driver_pools.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,10 +21,10 @@
 #define POOLS_THAT_KERNELS_REACH                                                                             \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::driver_pool,             \
         weir::managed_pool, weir::pinned_pool, weir::layer::statistics<weir::device_pool>,                   \
-        weir::layer::statistics<weir::driver_pool>, weir::pinned_driver_pool, weir::managed_driver_pool
+        weir::layer::statistics<weir::driver_pool>, SUPPORT_HOST_DRIVER_POOLS
 #define POOLS_THAT_BOTH_REACH                                                                                \
     weir::managed_pool, weir::pinned_pool, weir::layer::statistics<weir::pinned_pool>,                      \
-        weir::pinned_driver_pool, weir::managed_driver_pool
+        SUPPORT_HOST_DRIVER_POOLS
 
 namespace {
 

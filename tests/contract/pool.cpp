@@ -4,6 +4,7 @@
 // wear no guard: pool.ndebug.cpp.
 
 #include "pool_subject.hpp"
+#include <support/host_driver_pools.hpp>
 #include <weir/recipes.hpp>
 
 namespace pool_contract {
@@ -46,14 +47,15 @@ private:
     }
 };
 
+#if CUDART_VERSION >= 13000
 template <>
 inline constexpr bool has_limit<weir::managed_driver_pool> = false; // CUDA has none for managed memory
+#endif
 
 } // namespace pool_contract
 
 #define WEIR_TEST_POOLS                                                                                                \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool, weir::managed_pool,   \
-        weir::host_pool, weir::frame_pool, weir::node_pool, weir::driver_pool,          \
-        weir::pinned_driver_pool, weir::managed_driver_pool
+        weir::host_pool, weir::frame_pool, weir::node_pool, weir::driver_pool, SUPPORT_HOST_DRIVER_POOLS
 
 #include "pool_suite.hpp"

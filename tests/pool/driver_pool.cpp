@@ -425,7 +425,6 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
     bounded.maximum_bytes = 1 * MiB;
     CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::managed_driver_pool pool(bounded); }), "put layer::limit around");
 }
-#endif
 
 #ifdef WEIR_SIMULATED_CUDA // asking a GPU for more managed memory than it has can hang it
 TEST_CASE("driver_pool: says what to do where managed memory is out") {
@@ -435,7 +434,10 @@ TEST_CASE("driver_pool: says what to do where managed memory is out") {
     CHECK_SAYS(sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(std::size_t{1} << 60)); }),
                "bytes in the machine's memory; free something");
 }
+#endif
+#endif
 
+#ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("driver_pool: a pool lets another device in") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     driver_pool pool;

@@ -109,10 +109,14 @@ void release_pooled(world_state& world, allocation const& memory, std::uintptr_t
 /// Exports Name_on(null_stream, ...) under the API's two names: with the legacy stream for a null handle, and
 /// (Suffix _ptsz or _ptds) with the thread's own.
 #define SIMULATED_CUDA_EXPORT(Name, Suffix, Parameters, ...)                                                 \
+    SIMULATED_CUDA_EXPORT_AS(Name, Name##_on, Name##Suffix, Parameters, __VA_ARGS__)
+
+/// The same for names that do not follow from another.
+#define SIMULATED_CUDA_EXPORT_AS(Name, Function, NameOfThreads, Parameters, ...)                             \
     extern "C" cudaError_t Name Parameters {                                                                 \
-        return simulated_cuda::inside::Name##_on(simulated_cuda::inside::null_stream::legacy, __VA_ARGS__);  \
+        return simulated_cuda::inside::Function(simulated_cuda::inside::null_stream::legacy, __VA_ARGS__);   \
     }                                                                                                        \
-    extern "C" cudaError_t Name##Suffix Parameters {                                                         \
-        return simulated_cuda::inside::Name##_on(simulated_cuda::inside::null_stream::per_thread,            \
-                                                 __VA_ARGS__);                                               \
+    extern "C" cudaError_t NameOfThreads Parameters {                                                        \
+        return simulated_cuda::inside::Function(simulated_cuda::inside::null_stream::per_thread,             \
+                                                __VA_ARGS__);                                                \
     }

@@ -241,6 +241,7 @@ SIMULATED_CUDA_EXPORT(cudaStreamBeginCapture, _ptsz, (cudaStream_t stream, cudaS
 SIMULATED_CUDA_EXPORT(cudaStreamEndCapture, _ptsz, (cudaStream_t stream, cudaGraph_t* graph), stream, graph)
 SIMULATED_CUDA_EXPORT(cudaStreamIsCapturing, _ptsz, (cudaStream_t stream, cudaStreamCaptureStatus* status),
                       stream, status)
+#if CUDART_VERSION >= 13000
 SIMULATED_CUDA_EXPORT(cudaStreamGetCaptureInfo, _ptsz,
                       (cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
                        cudaGraph_t* graph, cudaGraphNode_t const** dependencies,
@@ -250,6 +251,16 @@ SIMULATED_CUDA_EXPORT(cudaStreamUpdateCaptureDependencies, _ptsz,
                       (cudaStream_t stream, cudaGraphNode_t* nodes, cudaGraphEdgeData const* edges,
                        std::size_t count, unsigned flags),
                       stream, nodes, edges, count, flags)
+#else // CUDA 12's functions of these names know no edges
+SIMULATED_CUDA_EXPORT_AS(cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_on, cudaStreamGetCaptureInfo_v2_ptsz,
+                         (cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                          cudaGraph_t* graph, cudaGraphNode_t const** dependencies, std::size_t* count),
+                         stream, status, id, graph, dependencies, nullptr, count)
+SIMULATED_CUDA_EXPORT_AS(cudaStreamUpdateCaptureDependencies, cudaStreamUpdateCaptureDependencies_on,
+                         cudaStreamUpdateCaptureDependencies_ptsz,
+                         (cudaStream_t stream, cudaGraphNode_t* nodes, std::size_t count, unsigned flags),
+                         stream, nodes, nullptr, count, flags)
+#endif
 
 extern "C" cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
     static call_site site{"cudaThreadExchangeStreamCaptureMode"};

@@ -372,6 +372,19 @@ PROBE("the legacy stream is used while a stream that does not block is captured"
     CUDA_OK(graph.end());
 }
 
+namespace {
+
+cudaError_t all_about(cudaStream_t stream, cudaStreamCaptureStatus& status, unsigned long long& id, cudaGraph_t& graph,
+                      cudaGraphNode_t const*& nodes, std::size_t& count) {
+#if CUDART_VERSION >= 13000
+    return cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, nullptr, &count);
+#else // without edges
+    return cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &count);
+#endif
+}
+
+} // namespace
+
 PROBE("a capture tells its id, its graph and what comes next") {
     stream work;
     device_bytes memory(64);
@@ -385,12 +398,12 @@ PROBE("a capture tells its id, its graph and what comes next") {
         cudaGraph_t inside = nullptr;
         cudaGraphNode_t const* nodes = nullptr;
         std::size_t count = 9;
-        CUDA_OK(cudaStreamGetCaptureInfo(work, &status, &first, &inside, &nodes, nullptr, &count));
+        CUDA_OK(all_about(work, status, first, inside, nodes, count));
         CHECK(status == cudaStreamCaptureStatusActive);
         CHECK(inside != nullptr);
         CHECK(count == 0);
         CUDA_OK(cudaMemsetAsync(memory, 1, 64, work));
-        CUDA_OK(cudaStreamGetCaptureInfo(work, &status, &second, &inside, &nodes, nullptr, &count));
+        CUDA_OK(all_about(work, status, second, inside, nodes, count));
         CHECK(count == 1);
         CHECK(first == second);
         CUDA_OK(graph.end());

@@ -119,6 +119,7 @@ PROBE("no pool is on the nearest NUMA node") {
     CUDA_IS(cudaErrorInvalidValue, created(of(cudaMemAllocationTypePinned, cudaMemLocationTypeHostNumaCurrent)));
 }
 
+#if CUDART_VERSION >= 13000
 PROBE("memory of a managed pool is managed, and both sides use it") {
     for (cudaMemLocationType const where : {cudaMemLocationTypeNone, cudaMemLocationTypeDevice, cudaMemLocationTypeHost}) {
         stream work;
@@ -146,6 +147,7 @@ PROBE("a managed pool has no maximum and is not exported") {
     properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
     CHECK(created(properties) != cudaSuccess);
 }
+#endif
 
 PROBE("a pool that was made for it is exported, each time as another descriptor") {
     memory_pool const pool(exportable());

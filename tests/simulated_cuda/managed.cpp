@@ -172,9 +172,16 @@ int id_of(cudaMemLocation where) {
 
 using namespace simulated_cuda::inside;
 
+#if CUDART_VERSION < 13000 // where the functions that take a location have other names
+#define cudaMemAdvise cudaMemAdvise_v2
+SIMULATED_CUDA_EXPORT_AS(cudaMemPrefetchAsync_v2, cudaMemPrefetchAsync_on, cudaMemPrefetchAsync_v2_ptsz,
+                         (void const* p, std::size_t bytes, cudaMemLocation where, unsigned flags, cudaStream_t stream), p,
+                         bytes, where, flags, stream)
+#else
 SIMULATED_CUDA_EXPORT(cudaMemPrefetchAsync, _ptsz,
                       (void const* p, std::size_t bytes, cudaMemLocation where, unsigned flags, cudaStream_t stream), p,
                       bytes, where, flags, stream)
+#endif
 SIMULATED_CUDA_EXPORT(cudaMemDiscardBatchAsync, _ptsz,
                       (void** ranges, std::size_t* sizes, std::size_t count, unsigned long long flags, cudaStream_t stream),
                       ranges, sizes, count, flags, stream)

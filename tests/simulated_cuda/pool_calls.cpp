@@ -22,11 +22,13 @@ cudaError_t judge(world_state& world, cudaMemPoolProps const& asked, pool_kind& 
         return cudaErrorInvalidDevice;
     if ((on_node && (asked.location.id < 0 || asked.location.id >= numa_nodes)) || (asked.handleTypes & ~exports) != 0)
         return cudaErrorInvalidValue;
+#if CUDART_VERSION >= 13000
     if (asked.allocType == cudaMemAllocationTypeManaged) {
         kind = pool_kind::managed;
         bool const located = on_device || on_node || on_host || asked.location.type == cudaMemLocationTypeNone;
         return located && asked.handleTypes == 0 && asked.maxSize == 0 ? cudaSuccess : cudaErrorInvalidValue;
     }
+#endif
     if (asked.allocType != cudaMemAllocationTypePinned || !(on_device || on_node || on_host) ||
         (on_host && asked.handleTypes != 0))
         return cudaErrorInvalidValue;

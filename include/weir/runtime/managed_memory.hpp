@@ -78,7 +78,7 @@ inline void prefetch(stream_ref stream, void const* p, std::size_t bytes, memory
 #if CUDART_VERSION >= 13000
     check(cudaMemPrefetchAsync(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync");
 #else
-    check(cudaMemPrefetchAsync_v2(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync_v2");
+    check(cudaMemPrefetchAsync_v2(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync");
 #endif
 }
 
@@ -91,7 +91,7 @@ inline void advise(void const* p, std::size_t bytes, memory_advice advice) {
 #if CUDART_VERSION >= 13000
     check(cudaMemAdvise(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise");
 #else
-    check(cudaMemAdvise_v2(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise_v2");
+    check(cudaMemAdvise_v2(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise");
 #endif
 }
 
