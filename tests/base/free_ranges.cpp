@@ -399,3 +399,41 @@ TEST_CASE(
         CHECK((failures != 0) == (count != 1)); // one leaves room for more
     }
 }
+
+TEST_CASE("free_ranges: 'clear' forgets every range, and what comes next needs no memory") {
+    std::mt19937 random(3);
+    ranges free = make();
+    for (int turn = 0; turn < 20; ++turn) {
+        CAPTURE(turn);
+        std::size_t const count = 1 + random() % 60;
+        list expected;
+        for (std::size_t i = 0; i < count; ++i) // apart, so that nothing joins
+            expected.push_back({i * 64 * KiB, (1 + random() % 100) * 512});
+        free.reserve(count);
+        std::size_t const before = free.bookkeeping_bytes();
+        list shuffled = expected;
+        std::shuffle(shuffled.begin(), shuffled.end(), random);
+        {
+            support::failing_new const fails(0);
+            for (range each : shuffled)
+                free.insert(each);
+            CHECK(free.size() == count);
+        }
+        CHECK(all(free) == expected);
+        cut(free, 0, {0, 512});
+        free.clear();
+        CHECK(free.size() == 0);
+        CHECK(free.bytes() == 0);
+        CHECK(free.largest() == 0);
+        CHECK(all(free).empty());
+        CHECK(free.starting_at(64 * KiB) == 0);
+        CHECK(free.bookkeeping_bytes() >= before);
+        {
+            support::failing_new const fails(0);
+            for (std::size_t i = 0; i < count; ++i) // where the others ended, with which nothing joins
+                free.insert({expected[i].end(), 512});
+        }
+        CHECK(free.size() == count);
+        free.clear();
+    }
+}

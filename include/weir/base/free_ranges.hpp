@@ -155,6 +155,14 @@ public:
         }
     }
 
+    /// Forgets every range, and keeps the room: what was emptied is filled again soon as a rule.
+    void clear() noexcept {
+        for (; nodes_.size() > 1; nodes_.pop_back())
+            if (auto const last = static_cast<index_type>(nodes_.size() - 1); nodes_[last].free)
+                carve(last, nodes_[last].free);
+        spare_ = 0;
+    }
+
     /// Host bytes that the records hold.
     std::size_t bookkeeping_bytes() const noexcept {
         return nodes_.capacity() * sizeof(node) + tags_.bookkeeping_bytes() + lists_.bookkeeping_bytes();

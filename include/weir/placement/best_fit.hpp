@@ -137,7 +137,7 @@ public:
         for (auto const& n : other.free_.nodes())
             if (n.free)
                 free_.insert(n.free);
-        other = other.sibling();
+        other.free_.clear();
     }
 
     /// Takes out a range which, added to an empty sibling, lets take(bytes, alignment) succeed there.
