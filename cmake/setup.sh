@@ -4,8 +4,8 @@
 # tests/run.sh and examples/run.sh.
 #
 # Debian's packages where apt-get is there; the CUDA toolkit's wheels into build/cuda where there is no nvcc (the
-# compiler, the headers and the runtime: no driver, no GPU). Nothing is installed that is there already, and
-# everything said goes to stderr.
+# compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of the oldest CUDA that weir compiles
+# with into build/cuda-12.8. Nothing is installed that is there already, and everything said goes to stderr.
 #
 #     . cmake/setup.sh; weir_packages 'g++:g++' 'header doctest/doctest.h:doctest-dev'; weir_cuda
 
@@ -69,14 +69,16 @@ weir_wheels() {
 # weir_oldest_cuda: the headers of the oldest CUDA that weir compiles with into build/cuda-12.8/include. Returns 1 if they
 # are not to be had.
 weir_oldest_cuda() {
-    [ ! -e build/cuda-12.8/include/cuda_runtime_api.h ] || return 0
-    weir_say "fetching the headers of CUDA 12.8 into build/cuda-12.8"
-    if ! weir_wheels build/cuda-12.8 'nvidia-cuda-runtime-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*'; then
-        weir_say "pip could not fetch the headers of CUDA 12.8"
+    weir_oldest=build/cuda-12.8
+    [ ! -d $weir_oldest/include ] || return 0
+    weir_say "fetching the headers of CUDA 12.8 into $weir_oldest"
+    # The folder has its name when all is there.
+    if ! { weir_wheels $weir_oldest 'nvidia-cuda-runtime-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*' &&
+        mv $weir_oldest/nvidia/cuda_nvcc/include/crt $weir_oldest/nvidia/cuda_runtime/include/crt &&
+        mv $weir_oldest/nvidia/cuda_runtime/include $weir_oldest/include && rm -rf $weir_oldest/nvidia*; }; then
+        weir_say "could not fetch the headers of CUDA 12.8, which the stage 'oldest' of the tests needs"
         return 1
     fi
-    mkdir build/cuda-12.8/include
-    cp -R build/cuda-12.8/nvidia/cuda_nvcc/include/crt build/cuda-12.8/nvidia/cuda_runtime/include/. build/cuda-12.8/include
 }
 
 # weir_cuda: puts a CUDA toolkit's nvcc on PATH and sets CUDA_HOME. Returns 1 if there is none to be had.

@@ -33,7 +33,8 @@ case " $* " in
 esac
 weir_cuda || weir_poor=1
 case " $* " in
-*" --gpu "* | *" --quick "*) ;;
+*oldest*) weir_oldest_cuda || weir_poor=1 ;;
+*" --gpu "* | *" --quick "* | *" --list "* | *" --only"*) ;;
 *) weir_oldest_cuda || weir_poor=1 ;;
 esac
 if [ -n "${weir_poor:-}" ]; then

@@ -123,7 +123,7 @@ TEST_CASE("check: with no GPU, and with a driver that is too old, the first call
         world.forgive();
     }
     {
-        simulated_cuda::world world(simulated_cuda::config{}.with_driver(11080));
+        simulated_cuda::world world(simulated_cuda::config{}.with_driver(CUDART_VERSION / 1000 * 1000 - 10));
         void* p = nullptr;
         CHECK_SAYS(sentence_of<cuda_error>([&] { check(cudaMalloc(&p, 256), "cudaMalloc"); }),
                    "it is older than the CUDA runtime");

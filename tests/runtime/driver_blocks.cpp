@@ -6,15 +6,20 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <functional>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/standard_error.hpp>
 #include <type_traits>
+#include <utility>
+#include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_blocks.hpp>
+#include <weir/runtime/event.hpp>
 #include <weir/runtime/memory_pool.hpp>
 
 using weir::check;
@@ -114,6 +119,71 @@ TEST_CASE("driver_blocks: what is known of a block is minded on an ordinary stre
     void* const next = mine.blocks.allocate(s, 1 * MiB, 256);
     check(cudaMemsetAsync(next, 2, 1 * MiB, s), "cudaMemsetAsync");
     mine.blocks.deallocate(s, next, 1 * MiB);
+}
+
+TEST_CASE("driver_blocks: what a captured stream frees from outside is kept until the end, and not freed on another stream") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    support::scoped_stream const other;
+    blocks_and_pool mine;
+    void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
+    {
+        support::capture graph(s);
+        mine.blocks.deallocate(s, p, 1 * MiB);
+        CHECK(graph.unbroken());
+    }
+    CHECK(mine.blocks.lost_bytes() == 1 * MiB);
+    CHECK(mine.blocks.count() == 0);
+    CHECK(support::standard_error_of([&] { mine.blocks.deallocate(other, p, 1 * MiB); }).find("freed already") != std::string::npos);
+    mine.blocks.settle();
+    CHECK(mine.in_use() == 1 * MiB);
+}
+
+TEST_CASE("driver_blocks: what others learn of an address while it is handed out is forgotten") {
+    // Between the look at what is known and CUDA's answer another thread frees the address, wrongly and where CUDA refuses, or
+    // captures it into a graph that goes at once.
+    enum { refused, lost, of_graph };
+    for (int const how : {refused, lost, of_graph}) {
+        CAPTURE(how);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const s;
+        support::scoped_stream const other;
+        blocks_and_pool mine;
+        void* p = nullptr;
+        if (how != of_graph) {
+            p = mine.blocks.allocate(s, 1 * MiB, 256);
+            mine.blocks.deallocate(s, p, 1 * MiB);
+        }
+        static std::function<void()> meanwhile;
+        meanwhile = [&] {
+            if (how == refused) {
+                simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+                mine.blocks.deallocate(other, p, 1 * MiB);
+            } else {
+                support::capture graph(other, cudaStreamCaptureModeRelaxed);
+                if (how == lost)
+                    mine.blocks.deallocate(other, p, 1 * MiB);
+                else
+                    p = mine.blocks.allocate(other, 1 * MiB, 256);
+                CHECK(graph.unbroken());
+            }
+        };
+        simulated_cuda::at_switch_points([] {
+            if (auto const once = std::exchange(meanwhile, nullptr))
+                once();
+        });
+        void* const again = mine.blocks.allocate(s, 1 * MiB, 256);
+        simulated_cuda::at_switch_points(nullptr);
+        CHECK_FALSE(meanwhile);
+        REQUIRE(again == p);
+        CHECK(mine.blocks.count() == 1);
+        CHECK(mine.blocks.lost_bytes() == 0);
+        mine.blocks.settle();
+        CHECK(mine.in_use() == 1 * MiB);
+        mine.blocks.deallocate(s, again, 1 * MiB);
+        CHECK(mine.blocks.count() == 0);
+        CHECK(mine.in_use() == 0);
+    }
 }
 
 TEST_CASE("driver_blocks: what CUDA did not take is not freed a second time, and offered by 'settle' and at the end") {

@@ -48,7 +48,7 @@ struct config {
     int devices = 1;
     std::size_t memory_bytes = std::size_t(80) << 30; ///< of each device; costs nothing until written
     std::size_t pinned_bytes = std::size_t(64) << 30; ///< limit of pinned and managed memory together
-    int driver_version = 13000;                       ///< of an older CUDA than the runtime: cudaErrorInsufficientDriver
+    int driver_version = 13000;                       ///< of an older major version than the runtime's: cudaErrorInsufficientDriver
     bool virtual_memory = true;                       ///< whether devices can map memory
     bool device_memory_visible = false; ///< the host may touch device addresses (Thrust's host backend)
     bool log = false;                   ///< keep the log

@@ -15,9 +15,7 @@
 // one. A block that is out when the capture begins is not the graph's: freed in the capture, it is kept until the pool
 // ends.
 //
-// invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
-//            captured stream freed until the pool ends, since the graph may use it at each launch; any other until
-//            'settle' offers it again. Never kept are a graph's own block and what CUDA does not know, which is told.
+// invariant: nothing leaks, and nothing is freed too early: what CUDA refuses to take back is kept (runtime/driver_blocks.hpp).
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free. The host
 //            may touch pinned and managed blocks once the stream has reached the allocation.
 // cost:      600 to 800 ns a pair on one thread, more as threads join (bench/results).

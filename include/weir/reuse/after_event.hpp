@@ -4,7 +4,7 @@
 // When may freed bytes be handed out again, if they should go to any stream without ever making one wait?
 //
 // Each free records an event on its stream; the bytes are anyone's once it has been reached. Streams need no
-// memory of their own and nothing is kept of a stream but its pending frees, so this is the rule for pinned staging
+// memory of their own and little is kept of a stream but its pending frees, so this is the rule for pinned staging
 // buffers that many short-lived streams share, and for pools where a free is rare. Freed bytes are not reused before
 // the device has caught up, not even on their own stream.
 //
@@ -195,7 +195,7 @@ struct after_event {
         };
 
         // With the lock held: gives the placement what is free by now, but for one block of exactly `bytes` bytes at a multiple
-        // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc.
+        // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc; with such a block the next one says what failed.
         range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
             range fitting;
             try {
@@ -209,9 +209,8 @@ struct after_event {
                         recycle(free);
                 });
             } catch (...) {
-                if (fitting)
-                    keep(stranded{fitting, {}}); // which needs no memory of the placement's
-                throw;
+                if (!fitting)
+                    throw;
             }
             return fitting;
         }

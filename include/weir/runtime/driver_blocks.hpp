@@ -5,14 +5,14 @@
 //
 // Most blocks are CUDA's to know: a call each, and a count. Of some more must be known: where a block of more than CUDA's
 // alignment begins, that a graph owns it, which other streams use it, that CUDA did not take it back. While nothing of that
-// kind is known of any block, and the stream is an ordinary one that is not captured, both calls take the short way.
+// kind is known of any block, both calls take the short way on any stream but a default one. An allocation asks besides whether
+// the stream is captured; a free leaves that to CUDA, which refuses a captured stream what is not its graph's.
 //
 // invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
 //            captured stream freed until the end, since the graph may use it at each launch; any other until 'settle'
 //            offers it again. Never kept are a graph's own block and what CUDA does not know, which is told.
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free.
-// cost:      beside CUDA's own two calls: the question whether the stream is captured, and a guard of others' captures
-//            each (runtime/capture.hpp).
+// cost:      beside CUDA's own: a question an allocation, and a guard of others' captures a call (runtime/capture.hpp).
 // not for:   attributes, counts of bytes and access: see runtime/memory_pool.hpp.
 
 #include <cstddef>
@@ -77,10 +77,10 @@ public:
         void* block = nullptr;
         if (out_of_room(detail::allocate_async(&block, bytes, pool_, on), "cudaMallocFromPoolAsync"))
             return nullptr;
-        refused_.forget(block); // what was kept since 'is_usual'
+        refused_.forget(block); // what others learnt of that address since 'is_usual'
         lost_.forget(block);
         live_blocks_.fetch_add(1, memory_order_relaxed);
-        return block;
+        return origins_.note(block, 1, false);
     }
 
     /// See driver_pool_of::deallocate.
@@ -96,8 +96,7 @@ public:
         not_taken(answer, p, refused_block{p, bytes, {}}, on);
     }
 
-    /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.
-    /// Throws usage_error for a stream that is being captured, cuda_error, std::bad_alloc.
+    /// See driver_pool_of::used_on.
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             uses_.add(reinterpret_cast<std::uintptr_t>(p), stream);
@@ -114,8 +113,8 @@ public:
     void* begin_of(void* p) const noexcept { return origins_.find(p).begin; }
 
 private:
-    // Whether nothing is known of any block, and `on` names the same stream everywhere; the host, whose handle is none of
-    // these, has a stream of its own.
+    // Whether nothing is known of any block, and `on` names the same stream on every device. The host's handle is null, as a
+    // default stream's: not usual either.
     bool is_usual(cudaStream_t on) const noexcept {
         return !is_default_handle(on) && origins_.empty() && !uses_.any() && refused_.empty() && lost_.empty();
     }

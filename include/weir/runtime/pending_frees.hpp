@@ -53,7 +53,7 @@ public:
         free.passed.record(stream);
     }
 
-    /// The device of a stream that has frees here; any_device of another one.
+    /// The device of a stream that has frees here, or had some when 'poll' was called last; any_device of another one.
     int ordinal_of(unsigned long long stream) const noexcept {
         std::uint32_t const at = line_of_.find(stream + 1);
         return at == address_map::none ? any_device : lines_[at].ordinal;
@@ -78,7 +78,8 @@ public:
     }
 
     /// Calls done(shared<pending_free>&) for each free that is over, which is here no longer when that returns. Never
-    /// blocks. Throws cuda_error, and what `done` throws; what was not told of is still here then.
+    /// blocks. Throws cuda_error, and what `done` throws; what was not told of is still here then. A stream that has no frees
+    /// here at one call and none at the next is forgotten.
     template <class Done>
     void poll(Done const& done) {
         for (std::size_t i = lines_.size(); i-- > 0;) {

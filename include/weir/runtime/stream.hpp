@@ -63,7 +63,7 @@ public:
     stream_ref(std::nullptr_t) = delete; // ambiguous to a reader: write cudaStream_t{} or cudaStreamLegacy
     stream_ref(int) = delete;
 
-    /// CUDA's handle. Not meaningful where is_host().
+    /// CUDA's handle; null where is_host().
     cudaStream_t get() const noexcept { return stream_; }
     /// Whether this names the host, not a stream.
     bool is_host() const noexcept { return is_host_; }
