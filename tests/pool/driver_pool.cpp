@@ -1334,6 +1334,7 @@ TEST_CASE("driver_pool: a stream that was created knows its device: none is aske
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;
     driver_pool pool;
+    pool.deallocate_sync(pool.allocate_sync(1000), 1000); // makes the host's stream
     std::uint64_t const before = simulated_cuda::calls("cudaGetDevice");
     pool.deallocate(s, pool.allocate(s, 1000), 1000);
     pool.deallocate_sync(pool.allocate_sync(1000), 1000);

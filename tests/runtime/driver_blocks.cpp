@@ -96,6 +96,24 @@ TEST_CASE("driver_blocks: where nothing is known of any block, a pair is CUDA's 
     CHECK(simulated_cuda::calls() - before == 2 + 1 + 2 * 2);
 }
 
+TEST_CASE("driver_blocks: the host's stream is made when the host allocates or frees first") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    std::uint64_t const before = simulated_cuda::calls("cudaStreamCreateWithFlags");
+    blocks_and_pool mine;
+    void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
+    CHECK(simulated_cuda::calls("cudaStreamCreateWithFlags") == before);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    simulated_cuda::fail_call("cudaStreamCreateWithFlags", 1, cudaErrorUnknown);
+    mine.blocks.deallocate(weir::on_host, p, 1 * MiB); // kept
+    CHECK(mine.in_use() == 1 * MiB);
+    CHECK(mine.blocks.lost_bytes() == 0);
+    mine.blocks.settle();
+    CHECK(mine.in_use() == 0);
+    mine.blocks.deallocate(weir::on_host, mine.blocks.allocate(weir::on_host, 1 * MiB, 256), 1 * MiB);
+    CHECK(simulated_cuda::calls("cudaStreamCreateWithFlags") == before + 2); // the one that failed, and one for all
+}
+
 TEST_CASE("driver_blocks: what is known of a block is minded on an ordinary stream, too") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;

@@ -24,6 +24,7 @@
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/mutex.hpp>
 #include <weir/base/report_text.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
@@ -45,13 +46,9 @@ inline namespace v0 {
 class driver_blocks {
 public:
     /// Of `pool`, made under device `ordinal`, of memory of `space`: other than device memory every device's work may use.
-    /// `name`, which must outlive this: what the pool is called where a wrong free is told. Throws cuda_error.
-    driver_blocks(cudaMemPool_t pool, memory_space space, text const& name, int ordinal)
-        : pool_(pool), name_(name), ordinal_(space == memory_space::device ? ordinal : any_device) {
-        device_guard const guard(ordinal);
-        capture_mode_guard const relaxed;
-        check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    }
+    /// `name`, which must outlive this: what the pool is called where a wrong free is told.
+    driver_blocks(cudaMemPool_t pool, memory_space space, text const& name, int ordinal) noexcept
+        : pool_(pool), name_(name), made_on_(ordinal), ordinal_(space == memory_space::device ? ordinal : any_device) {}
     driver_blocks(driver_blocks const&) = delete;
     driver_blocks& operator=(driver_blocks const&) = delete;
 
@@ -64,7 +61,8 @@ public:
                 } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
                 }
             }
-        detail::end_relaxed([this] { static_cast<void>(succeeded(cudaStreamDestroy(host_stream_))); });
+        if (host_stream_)
+            detail::end_relaxed([this] { static_cast<void>(succeeded(cudaStreamDestroy(host_stream_))); });
     }
 
     /// See driver_pool_of::try_allocate.
@@ -125,7 +123,7 @@ private:
         std::size_t const padding = block_origins::padding_for(alignment);
         if (bytes == 0 || !block_origins::can_be(bytes, alignment))
             return nullptr;
-        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
+        cudaStream_t const on = stream.is_host() ? host_stream() : stream.get();
         device_guard const device(ordinal_for(on)); // whose default stream it is
         bool const in_graph = is_capturing(stream);
         if (in_graph && is_legacy(stream))
@@ -176,11 +174,13 @@ private:
         auto const at = reinterpret_cast<std::uintptr_t>(p);
         growing_array<event> uses; // on other streams
         block_origins::origin const block = origins_.take(p);
-        cudaStream_t const on = stream.is_host() ? host_stream_ : stream.get();
+        cudaStream_t on = stream.get();
         if ((refused_.has(block.begin) || lost_.has(block.begin)) && !block.of_graph)
             return tell_wrong_free(name_.c_str(), p, true);
         cudaError_t answer = cudaErrorNotReady;
         try {
+            if (stream.is_host())
+                on = host_stream();
             if (ordinal_for(on) != any_device && current_device() != ordinal_)
                 uses_.add(at, stream); // the current device's stream of that name
             uses = uses_.take(at);
@@ -205,6 +205,17 @@ private:
         }
         if (!block.of_graph)
             not_taken(answer, p, refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
+    }
+
+    // The stream that orders what is allocated and freed on the host, made when it is needed first. Throws cuda_error.
+    cudaStream_t host_stream() {
+        lock_guard<mutex> const lock(host_stream_mutex_);
+        if (!host_stream_) {
+            device_guard const guard(made_on_);
+            capture_mode_guard const relaxed;
+            check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        }
+        return host_stream_;
     }
 
     // A default stream is the current device's, but a container may end while another device than its own is current.
@@ -234,13 +245,15 @@ private:
     }
 
     void offer(refused_blocks& blocks) {
-        blocks.offer(ordinal_, host_stream_, [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); });
+        blocks.offer(ordinal_, host_stream(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); });
     }
 
     cudaMemPool_t pool_;
     text const& name_;
+    int made_on_;
     int ordinal_; // of the memory; any_device: any device's work may use it
-    cudaStream_t host_stream_ = nullptr; // orders what is allocated and freed on the host
+    mutex host_stream_mutex_;
+    cudaStream_t host_stream_ = nullptr; // none until something is allocated or freed on the host
     atomic<std::size_t> live_blocks_{0}; // but for those of graphs
     second_uses uses_;
     block_origins origins_;
