@@ -78,7 +78,7 @@ public:
         refused_.forget(block); // what others learnt of that address since 'is_usual'
         lost_.forget(block);
         live_blocks_.fetch_add(1, memory_order_relaxed);
-        return origins_.note(block, 1, false);
+        return origins_.empty() ? block : origins_.note(block, 1, false);
     }
 
     /// See driver_pool_of::deallocate.
