@@ -7,6 +7,7 @@
 #include "stage.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <support/failing_new.hpp>
@@ -34,6 +35,14 @@ void check_all_returns(Pool& pool) {
     pool->trim();
     CHECK(pool->reserved_bytes() == 0);
     CHECK(pool->facts().live_blocks == 0);
+}
+
+// Where the pool's one chunk, of so many bytes and wholly free, begins.
+std::uintptr_t make_chunk(on_device& pool, stream& on, std::size_t bytes) {
+    void* const all = pool.allocate(on, bytes);
+    pool.deallocate(on, all, bytes);
+    CHECK(cudaStreamSynchronize(on) == cudaSuccess);
+    return reinterpret_cast<std::uintptr_t>(all);
 }
 
 } // namespace
@@ -95,9 +104,7 @@ TEST_CASE("after_event: of what is over by then, a block of that size goes strai
     world const here;
     stream a;
     on_device pool(pool_options{}.limit(16 * MiB));
-    void* const all = pool.allocate(a, 16 * MiB);
-    pool.deallocate(a, all, 16 * MiB);
-    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    make_chunk(pool, a, 16 * MiB);
     void* blocks[4];
     for (void*& each : blocks)
         each = pool.write(a, 4 * MiB);
@@ -118,10 +125,7 @@ TEST_CASE("after_event: a block of that size but not of that alignment is joined
     world const here;
     stream a;
     on_device pool(pool_options{}.limit(16 * MiB));
-    void* const all = pool.allocate(a, 16 * MiB);
-    REQUIRE(reinterpret_cast<std::uintptr_t>(all) % (8 * MiB) == 0);
-    pool.deallocate(a, all, 16 * MiB);
-    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    REQUIRE(make_chunk(pool, a, 16 * MiB) % (8 * MiB) == 0);
     void* const first = pool.write(a, 4 * MiB);
     void* const second = pool.write(a, 4 * MiB);
     void* const third = pool.write(a, 8 * MiB);
