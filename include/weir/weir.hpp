@@ -8,7 +8,7 @@
 // unit lean, include the parts that it uses instead; <weir/fwd.hpp> has the names alone.
 //
 // cost:      about 0.6 s of compile time over an empty CUDA file.
-// not for:   headers that only mention a pool: <weir/fwd.hpp> does.
+// not for:   headers that only mention a pool: <weir/recipes.hpp> has the pools, <weir/fwd.hpp> the parts' names.
 
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>

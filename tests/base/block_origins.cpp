@@ -116,3 +116,22 @@ TEST_CASE("block_origins: threads share it") {
     for (std::thread& each : crew)
         each.join();
 }
+
+TEST_CASE("block_origins: the graph that owns a block forgets it with its own free, and no other graph's does") {
+    block_origins origins;
+    CHECK(origins.note(at(0x1100), 4096, 7) == at(0x2000));
+    origins.freed_by(8, at(0x2000));
+    CHECK(origins.find(at(0x2000)).begin == at(0x1100));
+    CHECK(origins.find(at(0x2000)).of_graph);
+    origins.freed_by(7, at(0x2000));
+    CHECK(origins.find(at(0x2000)).begin == at(0x2000));
+    CHECK(origins.empty());
+    CHECK(origins.note(at(0x3000), 1, 7) == at(0x3000));
+    CHECK(origins.note(at(0x3000), 1, 9) == at(0x3000)); // another's now
+    origins.freed_by(7, at(0x3000));
+    CHECK_FALSE(origins.empty());
+    CHECK(origins.note(at(0x3000), 1, 0) == at(0x3000)); // and then the pool's
+    CHECK(origins.empty());
+    origins.freed_by(9, at(0x3000));
+    CHECK(origins.empty());
+}

@@ -212,7 +212,7 @@ TEST_CASE("chunk_list: only making room needs host memory, and where there is no
 
 TEST_CASE("chunk_list: visits what lies in the chunks and in no hole, also where a hole reaches across several") {
     chunk_list chunks;
-    chunk_list holes;
+    weir::growing_array<range> holes;
     auto const outside = [&] {
         std::vector<range> seen;
         chunks.for_each_outside(holes, [&](range each) { seen.push_back(each); });
@@ -222,11 +222,11 @@ TEST_CASE("chunk_list: visits what lies in the chunks and in no hole, also where
     for (std::size_t at : {100u, 200u, 300u, 500u, 700u})
         put(chunks, range{at, 100});
     CHECK(outside() == std::vector<range>{{100, 100}, {200, 100}, {300, 100}, {500, 100}, {700, 100}});
-    put(holes, range{100, 10});  // at the start of one
-    put(holes, range{150, 100}); // across two
-    put(holes, range{290, 110}); // from one to the end of the next
-    put(holes, range{520, 30});  // within one
-    put(holes, range{700, 100}); // all of one
+    holes.push_back(range{100, 10});  // at the start of one
+    holes.push_back(range{150, 100}); // across two
+    holes.push_back(range{290, 110}); // from one to the end of the next
+    holes.push_back(range{520, 30});  // within one
+    holes.push_back(range{700, 100}); // all of one
     CHECK(outside() == std::vector<range>{{110, 40}, {250, 40}, {500, 20}, {550, 50}});
 }
 
@@ -258,4 +258,18 @@ TEST_CASE("chunk_list: the next part of a chunk inside a range") {
             REQUIRE(seen[i] == (held[i] && within.contains(i)));
     }
     CHECK_FALSE(chunk_list().next_part(range{0, 100}, 0));
+}
+
+TEST_CASE("chunk_list: ranges are brought in order of address") {
+    weir::growing_array<range> ranges;
+    weir::sort_by_address(ranges);
+    CHECK(ranges.empty());
+    for (std::size_t i = 0; i < 1000; ++i)
+        ranges.push_back(range{i * 7919 % 1000 * 64, 1 + i});
+    ranges.push_back(range{SIZE_MAX - 63, 1});
+    weir::sort_by_address(ranges);
+    CHECK(ranges.size() == 1001);
+    for (std::size_t i = 0; i < 1000; ++i)
+        CHECK(ranges[i].offset == i * 64);
+    CHECK(ranges[1000].offset == SIZE_MAX - 63);
 }

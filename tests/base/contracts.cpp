@@ -38,6 +38,7 @@ struct rule {
     static constexpr bool waits_before_growing = false;
     template <class>
     struct over {
+        over(int, int);
         range take(std::size_t, std::size_t, on_host_t);
         void give(range, on_host_t) noexcept;
         void add(range, on_host_t);
@@ -51,6 +52,7 @@ struct rich_rule {
     static constexpr bool waits_before_growing = true;
     template <class Placement>
     struct over : rule::over<Placement> {
+        using rule::over<Placement>::over;
         range borrow(std::size_t, std::size_t, on_host_t);
         void gather(on_host_t);
         void reclaim();
@@ -67,12 +69,13 @@ struct whole_pool : pool {
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;
     static constexpr std::size_t default_alignment = 16;
+    weir::memory_report facts() const;
+    weir::text refusal(std::size_t, std::size_t) const;
 };
 
 // All that a part may add.
 struct rich_upstream : upstream {
     static constexpr std::size_t granularity = 4096;
-    static constexpr bool release_waits = true;
     bool release(void*, std::size_t) noexcept;
     int ordinal() const;
 };
@@ -101,9 +104,6 @@ struct no_space {
 };
 struct space_as_number : upstream {
     static constexpr int space = 3;
-};
-struct waits_not : upstream {
-    static constexpr bool release_waits = false;
 };
 struct takes_pointer : placement {
     void* take(std::size_t, std::size_t);
@@ -134,6 +134,7 @@ struct promises_at_run_time {
     struct over {};
 };
 struct waits_silently : rule::over<placement> {
+    using rule::over<placement>::over;
     void wait();
 };
 struct user_of_second_streams : pool {
@@ -219,9 +220,6 @@ TEST_CASE("contracts: absence is information") {
     CHECK(contracts::holds<contracts::says_granularity, rich_upstream>);
     CHECK_FALSE(contracts::holds<contracts::says_ordinal, upstream>);
     CHECK(contracts::holds<contracts::says_ordinal, rich_upstream>);
-    CHECK_FALSE(contracts::holds<contracts::release_waits, upstream>);
-    CHECK_FALSE(contracts::holds<contracts::release_waits, waits_not>);
-    CHECK(contracts::holds<contracts::release_waits, rich_upstream>);
 
     CHECK_FALSE(contracts::has_largest<placement>);
     CHECK_FALSE(contracts::fences<placement>);

@@ -206,3 +206,20 @@ TEST_CASE("growing_array: where the host has no memory to grow, it is as it was"
     CHECK(support::each_failure(full, [](growing_array<tracked>& list) { list.resize(5); }, is_as_it_was) == 1);
     CHECK(support::each_failure(full, [](growing_array<tracked>& list) { list.reserve(5); }, is_as_it_was) == 1);
 }
+
+TEST_CASE("growing_array: room for more is made seldom, however often it is asked for") {
+    growing_array<int> array;
+    std::size_t moves = 0;
+    for (int i = 0; i < 10'000; ++i) {
+        std::size_t const before = array.capacity();
+        array.reserve_more(1);
+        moves += array.capacity() != before;
+        CHECK(array.capacity() > array.size());
+        array.push_back(i);
+    }
+    CHECK(moves <= 20);
+    array.reserve_more(50'000);
+    CHECK(array.capacity() >= 60'000);
+    CHECK(array[9'999] == 9'999);
+    CHECK_THROWS_AS(array.reserve_more(SIZE_MAX / sizeof(int)), std::bad_alloc);
+}

@@ -88,14 +88,13 @@ TEST_CASE("value: a device value that was moved from says so") {
             said = error.what();
         }
         CHECK(said ==
-              "weir: this device_value was moved from and has no element; assign another to it first");
+              "weir: this value was moved from and has no element; assign another to it first");
         CHECK_THROWS_AS(x.value_sync(), weir::usage_error);
-        x.zero_async(); // of nothing
+        CHECK_THROWS_AS(x.zero_async(), weir::usage_error);
         int untouched = 3;
-        x.copy_to_async(&untouched);
+        CHECK_THROWS_AS(x.copy_to_async(&untouched), weir::usage_error);
+        CHECK_THROWS_AS(device_value<int>(pool, a, x), weir::usage_error);
         CHECK(untouched == 3);
-        device_value<int> z(pool, a, x);
-        CHECK(z.data() == nullptr);
         x = std::move(y);
         CHECK(x.value_sync() == 5);
     });
@@ -134,6 +133,21 @@ TEST_CASE("value: a pinned value is the host's") {
         from.set_async(*to);
         *to = 78; // the value was taken at the call
         CHECK(from.value_sync() == 77);
+    });
+}
+
+TEST_CASE("value: a pinned value is copied at once, to any pool, and one without an element is not") {
+    support::every_schedule([] {
+        support::scoped_stream a, b;
+        pinned_pool pool, another;
+        pinned_value<int> x(pool, a, 5);
+        pinned_value<int> y(another, b, x);
+        *x = 6;
+        CHECK(*y == 5);
+        CHECK(y.stream() == weir::stream_ref(b));
+        pinned_value<int> const z(std::move(x));
+        CHECK_THROWS_AS(pinned_value<int>(pool, a, x), weir::usage_error);
+        CHECK(*z == 6);
     });
 }
 

@@ -537,3 +537,20 @@ TEST_CASE("vector: works whichever device is current, and between two") {
     }
 }
 #endif
+
+TEST_CASE_TEMPLATE("vector: takes lists of elements", Vector, device_vector<int>, pinned_vector<int>) {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        pinned_pool pool;
+        Vector xs(pool, a, {1, 2, 3});
+        CHECK(xs.size() == 3);
+        xs.append({4, 5});
+        weir::check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        CHECK(std::vector<int>(xs.begin(), xs.end()) == std::vector<int>{1, 2, 3, 4, 5});
+        xs.assign({7});
+        weir::check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        CHECK(std::vector<int>(xs.begin(), xs.end()) == std::vector<int>{7});
+        xs.assign({});
+        CHECK(xs.empty());
+    });
+}

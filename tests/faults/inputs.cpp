@@ -221,9 +221,10 @@ TEST_CASE("inputs: a device that there is not") {
             weir::driver_pool const pool(options);
         }),
         "cudaMemPoolCreate failed with cudaErrorInvalidDevice (101): there is no device of that ordinal");
-    weir::pool<weir::upstream::device, stage::sized, weir::reuse::stream_ordered<>> pool{
-        weir::upstream::device(7)};
-    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(pool.allocate_sync(64)); }),
+    CHECK_SAYS(sentence_of<weir::cuda_error>([] {
+                   weir::pool<weir::upstream::device, stage::sized, weir::reuse::stream_ordered<>> const pool{
+                       weir::upstream::device(7)};
+               }),
                "cudaErrorInvalidDevice (101): there is no device of that ordinal; cudaGetDeviceCount says "
                "how many there are");
 }

@@ -44,6 +44,9 @@ public:
             room_bytes_ += bytes;
     }
 
+    weir::memory_report facts() const { return {}; }
+    weir::text refusal(std::size_t, std::size_t) const { return "no room"; }
+
 private:
     std::size_t room_bytes_;
 };

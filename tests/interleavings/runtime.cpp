@@ -189,7 +189,7 @@ std::size_t free_bytes(directory& sets) {
 TEST_CASE("interleavings: stream_sets: threads that see a stream first make it one set") {
     explore_on_device([] {
         stream const a, b;
-        directory sets(0, make);
+        directory sets(0, 0, make);
         set* found[3] = {};
         std::size_t most = 0;
         threads([&] { found[0] = enter(sets, a); }, [&] { found[1] = enter(sets, a), found[2] = enter(sets, b); },
@@ -211,7 +211,7 @@ TEST_CASE("interleavings: stream_sets: threads that see a stream first make it o
 TEST_CASE("interleavings: stream_sets: a handle comes back at once, in the same thread or another") {
     explore_on_device([] {
         stream a, b;
-        directory sets(0, make);
+        directory sets(0, 0, make);
         {
             auto const own = sets.enter(a, true, make);
             own->covered().add(range{1 * MiB, 1 * MiB});
@@ -234,7 +234,7 @@ TEST_CASE("interleavings: stream_sets: a handle comes back at once, in the same 
 void old_set_is_wanted(bool by_two, bool by_other) {
     stream const full[14];
     stream a, b;
-    directory sets(0, make);
+    directory sets(0, 0, make);
     fill(sets, full, 14);
     enter(sets, a); // the host's and this one make 16
     a.again();
@@ -272,7 +272,7 @@ TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away
         [] {
             stream const full[14];
             stream b;
-            directory sets(0, make);
+            directory sets(0, 0, make);
             fill(sets, full, 14);
             enter(sets, cudaStreamLegacy); // empty: a new stream may have it
             std::uint64_t const key = weir::key_of(cudaStreamLegacy);
@@ -298,7 +298,7 @@ TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away
 TEST_CASE("interleavings: stream_sets: what is adopted is listed, once, whoever else makes a set") {
     explore_on_device([] {
         stream const a;
-        directory sets(0, make);
+        directory sets(0, 0, make);
         set* const orphan = make();
         orphan->covered().add(range{1 * MiB, 1 * MiB});
         orphan->offer();

@@ -237,7 +237,7 @@ TEST_CASE("failure_handler: a refusal says that the handler was asked") {
         static_cast<void>(pool.allocate(on_host, 101));
         FAIL_CHECK("nothing was thrown");
     } catch (weir::out_of_memory const& error) {
-        CHECK(error.reason() == "full has no 101; the failure handler was asked and found nothing");
+        CHECK(error.reason() == "full has no 101; the failure handler was asked, and there is no room still");
         CHECK(error.asked_bytes() == 101);
         CHECK(error.limit_bytes() == 100);
         CHECK(error.pool_name() == "full");
@@ -245,8 +245,8 @@ TEST_CASE("failure_handler: a refusal says that the handler was asked") {
     weir::layer::statistics<handled&> above(pool);
     CHECK_SAYS(
         support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(above.allocate(on_host, 200)); }),
-        "pool 'full' cannot hand out 200 bytes: full has no 200; the failure handler was asked and found "
-        "nothing (");
+        "pool 'full' cannot hand out 200 bytes: full has no 200; the failure handler was asked, and "
+        "there is no room still (");
     CHECK(above.failures() == 1);
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <doctest/doctest.h>
 #include <random>
 #include <string>
@@ -179,4 +180,21 @@ TEST_CASE("limit: is never exceeded, at no moment and with any threads") {
     watcher.join();
     CHECK(wrong.load() == 0);
     CHECK(pool.current_bytes() == 0);
+}
+
+TEST_CASE("limit: a wrong free while an allocation is under way makes no room without end") {
+    struct refusing : support::counting_pool<> {
+        void* try_allocate(weir::stream_ref, std::size_t, std::size_t = default_alignment) {
+            meanwhile();
+            return nullptr;
+        }
+        void deallocate(weir::stream_ref, void*, std::size_t, std::size_t = default_alignment) noexcept {}
+        std::function<void()> meanwhile;
+    };
+    weir::layer::limit<refusing> pool(100);
+    int block = 0;
+    pool.inner().meanwhile = [&] { pool.deallocate(on_host, &block, 100); };
+    CHECK(pool.try_allocate(on_host, 60) == nullptr);
+    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.try_allocate(on_host, 101) == nullptr);
 }

@@ -463,3 +463,16 @@ TEST_CASE("watermark: whatever call of CUDA's fails in a trim, the block is hand
 }
 
 #endif
+
+TEST_CASE("watermark: frees that were none do not end it") {
+    using guarded = weir::layer::watermark<weir::layer::guard<weir::host_pool>, small>;
+    guarded pool;
+    pool.inner().on_violation([](char const*) {});
+    void* const p = pool.allocate(on_host, 100'000);
+    pool.deallocate(on_host, p, 100'000);
+    pool.deallocate(on_host, p, 100'000); // refused below
+    step(pool, 20, 100'000);
+    one_by_one(pool, 200, 1000);
+    CHECK(pool.mark_bytes() <= 10'000);
+    CHECK(pool.given_back_bytes() > 0);
+}

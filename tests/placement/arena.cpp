@@ -186,3 +186,42 @@ TEST_CASE("arena: nested scopes never hand out a byte that an outer one still ho
         CHECK(a.free_bytes() == all);
     }
 }
+
+TEST_CASE("arena: what takes the place of a block from before the mark ends with the mark") {
+    arena a;
+    a.add({0, 1000});
+    range const older = a.take(100, 1);
+    auto const outer = a.mark();
+    range const old = a.take(100, 1);
+    auto const inner = a.mark();
+    a.give(old); // below the inner mark now
+    CHECK(a.take(60, 1) == range{100, 60});
+    a.rewind(inner);
+    CHECK(a.free_bytes() == 900);
+    a.give(older); // nothing was taken since: below the outer mark
+    CHECK(a.take(30, 1) == range{0, 30});
+    auto const again = a.mark();
+    CHECK(a.take(500, 1) == range{30, 500});
+    a.rewind(again);
+    CHECK(a.free_bytes() == 970);
+    a.rewind(outer);
+    CHECK(a.free_bytes() == 1000);
+}
+
+TEST_CASE("arena: a mark may be rewound to again and again, and ends nothing from before") {
+    arena a;
+    a.add({0, 1000});
+    range const first = a.take(100, 1);
+    auto const outer = a.mark();
+    CHECK(a.take(100, 1).bytes == 100);
+    auto const point = a.mark();
+    for (int i = 0; i < 3; ++i) {
+        CHECK(a.take(300, 1) == range{200, 300});
+        a.rewind(point);
+        CHECK(a.free_bytes() == 800);
+    }
+    a.rewind(outer);
+    CHECK(a.free_bytes() == 900);
+    a.give(first);
+    CHECK(a.free_bytes() == 1000);
+}

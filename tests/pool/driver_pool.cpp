@@ -633,6 +633,106 @@ TEST_CASE("driver_pool: the launch of another graph may free what a graph alloca
     });
 }
 
+TEST_CASE("driver_pool: several graphs may free what a graph allocates, and the program too, at any alignment") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        void* const own = pool.allocate(s, 1 * MiB); // in whose place nothing of the graphs' is counted
+        void* p = nullptr;
+        void* q = nullptr;
+        launchable makes(s, [&] {
+            void* const first = pool.allocate(s, 256); // so that 'q' does not begin where CUDA says by chance
+            p = pool.allocate(s, 1 * MiB);
+            q = pool.allocate(s, 1000, 64 * KiB);
+            pool.deallocate(s, first, 256);
+        });
+        auto const end = [&] {
+            check(cudaMemsetAsync(q, 7, 1000, s), "cudaMemsetAsync");
+            pool.deallocate(s, q, 1000, 64 * KiB);
+            pool.deallocate(s, p, 1 * MiB);
+        };
+        launchable ends(s, end);
+        launchable ends_too(s, end);
+        CHECK(pool.facts().lost_bytes == 0);
+        for (launchable* each : {&ends, &ends_too, &ends}) {
+            makes.launch(s);
+            each->launch(s);
+        }
+        makes.launch(s);
+        CHECK(support::standard_error_of(end).empty()); // by the program this time
+        makes.launch(s);
+        ends.launch(s);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(pool.facts().live_blocks == 1);
+        CHECK(pool.facts().lost_bytes == 0);
+        pool.deallocate(s, own, 1 * MiB);
+        CHECK(pool.facts().live_blocks == 0);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: a graph frees a graph's block once its use on another stream is over, and is told where it is not") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, other;
+    driver_pool pool;
+    void* p = nullptr;
+    launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
+    makes.launch(s);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    simulated_cuda::gate held;
+    held.close(other);
+    pool.used_on(p, other);
+    {
+        launchable in_vain(s, [&] {
+            std::string const said = support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); });
+            CHECK(support::contains(said, "stays, since work on another stream uses it and a graph cannot wait for that; capture "
+                                          "its free once that work is done"));
+        });
+    }
+    held.open();
+    check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+    launchable ends(s, [&] { CHECK(support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }).empty()); });
+    for (int round = 0; round < 3; ++round) {
+        if (round != 0)
+            makes.launch(s);
+        ends.launch(s);
+    }
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    CHECK(pool.facts().lost_bytes == 0);
+}
+
+TEST_CASE("driver_pool: a use that a captured free was told of is waited for by the free that is made") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, other;
+    driver_pool pool;
+    void* p = nullptr;
+    launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
+    makes.launch(s);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
+    pool.used_on(p, other);
+    {
+        launchable in_vain(s, [&] { support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }); });
+    }
+    auto const waits = simulated_cuda::calls("cudaStreamWaitEvent");
+    pool.deallocate(s, p, 1 * MiB);
+    CHECK(simulated_cuda::calls("cudaStreamWaitEvent") == waits + 1);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+#endif
+
+TEST_CASE("driver_pool: what a captured stream freed in vain is lost with what its alignment took") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        void* const p = pool.allocate(s, 1 * MiB, 4 * MiB);
+        std::size_t const taken = pool.in_use_bytes();
+        launchable graph(s, [&] { pool.deallocate(s, p, 1 * MiB, 4 * MiB); });
+        CHECK(pool.facts().lost_bytes == 5 * MiB);
+        CHECK(pool.in_use_bytes() == taken);
+    });
+}
+
 TEST_CASE("driver_pool: each launch frees what the one before allocated where it was told to, and the program the last") {
     support::every_schedule([] {
         support::scoped_stream const s;

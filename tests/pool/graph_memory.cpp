@@ -9,12 +9,15 @@
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/sentence.hpp>
 #include <support/standard_error.hpp>
 #include <utility>
 #include <vector>
 #include <weir/container/vector.hpp>
+#include <weir/layer/failure_handler.hpp>
 #include <weir/pool/graph_memory.hpp>
 #include <weir/recipes.hpp>
+#include <weir/runtime/order_after.hpp>
 
 using weir::check;
 using weir::KiB;
@@ -602,4 +605,97 @@ TEST_CASE("graph_memory: whatever host memory is left, an allocation throws or i
     CHECK(thrown > 3);
 }
 
+#endif
+
+TEST_CASE("graph_memory: a large block of the pool that a capture frees makes no chunk larger") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        void* const large = pool.allocate(s, 64 * MiB);
+        {
+            recording graph(s);
+            memory.deallocate(s, large, 64 * MiB);
+            void* const p = memory.allocate(s, 1 * KiB);
+            CHECK(memory.reserved_bytes() == 66 * MiB);
+            memory.deallocate(s, p, 1 * KiB);
+            graph.end();
+        }
+        memory.release(s);
+        drain(s);
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE("graph_memory: refuses the host, and says where pinned containers are to come from") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        recording graph(s);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { static_cast<void>(memory.allocate(weir::on_host, 64)); }),
+                   "weir: graph memory is for a graph's own work, and pinned containers allocate on the host; take them from its "
+                   "pool");
+        graph.end();
+    });
+}
+
+TEST_CASE("graph_memory: its pool's failure handler may ask it to go back") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        struct asker {
+            weir::graph_memory<weir::layer::failure_handler<weir::device_pool, asker&>>* memory = nullptr;
+            int asked = 0;
+            bool operator()(weir::failed_allocation const& failed) {
+                ++asked;
+                return failed.attempt == 0 && memory->try_release(weir::on_host);
+            }
+        } handler;
+        weir::layer::failure_handler<weir::device_pool, asker&> pool(handler, weir::pool_options{}.limit(8 * MiB));
+        weir::graph_memory<weir::layer::failure_handler<weir::device_pool, asker&>> memory(pool);
+        handler.memory = &memory;
+        recording graph(s);
+        CHECK(memory.try_allocate(s, 16 * MiB) == nullptr);
+        CHECK(handler.asked != 0);
+        void* const p = memory.allocate(s, 1 * MiB);
+        memory.deallocate(s, p, 1 * MiB);
+        graph.end();
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("graph_memory: what other streams did before they freed outside the capture comes before any other use") {
+    for (bool const fails : {false, true}) {
+        CAPTURE(fails);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const s, reader, last;
+        weir::device_pool pool;
+        void* p = nullptr;
+        weir::graph_memory memory(pool);
+        {
+            recording graph(s);
+            p = memory.allocate(s, 1 * MiB);
+            simulated_cuda::note_allocate(p, 1 * MiB, s);
+            CHECK(simulated_cuda::launch(s, {}, {{p, 1 * MiB}}) == cudaSuccess);
+            graph.end();
+            graph.launch(last);
+            weir::order_after(reader, last);
+            CHECK(simulated_cuda::launch(reader, {{p, 1 * MiB}}, {}) == cudaSuccess);
+            if (fails)
+                simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
+            memory.deallocate(reader, p, 1 * MiB);
+            simulated_cuda::clear_faults();
+        }
+        simulated_cuda::note_free(p, 1 * MiB, reader);
+        memory.release(last);
+        void* const q = pool.allocate(last, 2 * MiB); // the chunk, in flight but for the order
+        CHECK(q == p);
+        simulated_cuda::note_allocate(q, 2 * MiB, last);
+        CHECK(simulated_cuda::launch(last, {}, {{q, 2 * MiB}}) == cudaSuccess);
+        simulated_cuda::note_free(q, 2 * MiB, last);
+        pool.deallocate(last, q, 2 * MiB);
+        drain(last);
+        drain(reader);
+    }
+}
 #endif

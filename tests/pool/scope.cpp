@@ -141,3 +141,17 @@ TEST_CASE("scope: clear ends all blocks and keeps the chunks, trim gives them ba
     CHECK(pool.trim() == 5 * 64 * KiB);
     CHECK(ledger.live.empty());
 }
+
+TEST_CASE("scope: blocks that take the place of freed ones from before end with it, frame after frame") {
+    upstream_ledger ledger;
+    frame_pool pool{recorded_upstream<>(ledger)};
+    for (int frame_number = 0; frame_number < 100; ++frame_number) {
+        void* const before = pool.allocate_sync(5000);
+        weir::scope const frame(pool);
+        pool.deallocate_sync(before, 5000);
+        CHECK(pool.allocate_sync(4500) == before);
+    }
+    CHECK(pool.in_use_bytes() == 0);
+    CHECK(pool.facts().live_blocks == 0);
+    CHECK(ledger.asked.size() == 1);
+}

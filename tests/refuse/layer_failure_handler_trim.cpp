@@ -4,6 +4,8 @@
 #include <weir/pool/driver_pool.hpp>
 
 struct my_pool {
+    weir::memory_report facts() const { return {}; }
+    weir::text refusal(std::size_t, std::size_t) const { return "none"; }
 #ifndef REJECT
     std::size_t trim() { return 0; }
 #endif

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the pool slot of a layer needs 'static constexpr std::size_t default_alignment'
+// expect: weir: the pool slot of a layer needs 'static constexpr std::size_t default_alignment', a power of two
 #include <weir/layer/statistics.hpp>
 #include <weir/runtime/stream.hpp>
 
 struct my_pool {
+    weir::memory_report facts() const { return {}; }
+    weir::text refusal(std::size_t, std::size_t) const { return "none"; }
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
     static constexpr weir::memory_space space = weir::memory_space::host;

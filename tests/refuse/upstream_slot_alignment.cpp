@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the upstream slot needs 'static constexpr std::size_t alignment'
+// expect: weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>

@@ -405,6 +405,28 @@ TEST_CASE("after_event: a stream of another device has events of its own") {
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
 }
 
+TEST_CASE("after_event: a pool that ends waits for uses on another device") {
+    for (bool const second : {false, true}) {
+        CAPTURE(second);
+        world const here(device::config{}.late().with_devices(2));
+        stream a;
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+        stream far;
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        {
+            on_device pool;
+            void* const p = pool.allocate(a, 2 * MiB);
+            CHECK(device::launch(far, {}, {{p, 2 * MiB}}) == cudaSuccess);
+            if (second)
+                pool->used_on(p, far);
+            pool.deallocate(second ? a : far, p, 2 * MiB);
+            CHECK(device::pending() != 0);
+        }
+        CHECK(device::pending() == 0);
+    }
+}
+
 TEST_CASE_TEMPLATE("after_event: a free on a stream that is no more is kept until settle", Pool, staging, on_device) {
     world const here(device::config{}.late().with_devices(2));
     stream a, b;

@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+#include <weir/runtime/order_after.hpp>
+#include <weir/upstream/virtual_memory.hpp>
 
 using namespace stage;
 using weir::on_host;
@@ -1125,6 +1127,67 @@ TEST_CASE("stream_ordered: memory of no device hands over between devices") {
     pool->settle();
     CHECK(device::pending() == 0); // both devices were waited for
     check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: a stream of another device with the handle of one that is gone is not taken for it by its frees") {
+    world const here(device::config{}.late().with_devices(2));
+    watched<pool_of<usual<>, fitted, weir::upstream::managed>> pool;
+    stream a, d;
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    stream far;
+    void* const p = pool.allocate(far, 1 * MiB);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    pool.deallocate(a, pool.allocate(a, 4096), 4096); // the pool knows the stream
+    cudaStream_t const gone = a;
+    a.destroy();
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    stream again;
+    REQUIRE(cudaStream_t(again) == gone);
+    weir::order_after(again, cudaStream_t(far));
+    CHECK(device::launch(again, {}, {{p, 1 * MiB}}) == cudaSuccess);
+    pool.deallocate(again, p, 1 * MiB);
+    pool->settle();
+    CHECK(cudaStreamQuery(again) == cudaSuccess); // the device that was waited for
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    void* const q = pool.write(d, 1 * MiB);
+    CHECK(q == p);
+    pool.deallocate(d, q, 1 * MiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: a block of whose use on another device nothing is known comes back when that one is done") {
+    for (bool const fault : {false, true}) {
+        CAPTURE(fault);
+        world const here(device::config{}.late().with_devices(2));
+        weir::upstream::virtual_memory<> shared(0);
+        shared.accessible_from(1);
+        using reached_by_two =
+            watched<weir::pool<weir::upstream::virtual_memory<>, fitted, rule<>, weir::growth::paged<>>>;
+        reached_by_two pool(std::move(shared));
+        stream d;
+        void* const p = pool.allocate(on_host, 1 * MiB);
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        stream captured(cudaStreamDefault), far;
+        cudaStream_t const user = fault ? cudaStream_t(far) : cudaStreamLegacy;
+        CHECK(device::launch(user, {}, {{p, 1 * MiB}}) == cudaSuccess);
+        if (fault)
+            device::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
+        else
+            REQUIRE(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed) == cudaSuccess); // legacy is in its way
+        pool.deallocate(user, p, 1 * MiB);
+        device::clear_faults();
+        cudaGraph_t graph = nullptr;
+        if (!fault) {
+            REQUIRE(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
+            CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+        }
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        pool->settle();
+        CHECK(device::pending() == 0);
+        void* const q = pool.write(d, 1 * MiB);
+        pool.deallocate(d, q, 1 * MiB);
+        check_all_returns(pool);
+    }
 }
 
 TEST_CASE("stream_ordered: a pool that ends waits for uses on another device") {

@@ -158,3 +158,20 @@ TEST_CASE("device_guard: no GPU and an old driver say so") {
     }
 }
 #endif
+
+TEST_CASE("device_guard: existing_device is the current one, or the one that is named, if there is one") {
+    machine const here;
+    CHECK(weir::device_count() == here.devices);
+    CHECK(weir::existing_device(weir::any_device) == weir::current_device());
+    CHECK(weir::existing_device(0) == 0);
+    for (int none : {weir::device_count(), 99, -7, -2}) {
+        CAPTURE(none);
+        try {
+            weir::existing_device(none);
+            FAIL("no error");
+        } catch (weir::cuda_error const& error) {
+            CHECK(error.code() == cudaErrorInvalidDevice);
+        }
+    }
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+}

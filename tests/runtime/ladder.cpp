@@ -54,13 +54,12 @@ struct supply {
     std::size_t limit = 1000;
 
     struct holdings {
-        std::size_t limit;
         std::size_t bytes() const { return 0; }
-        std::size_t limit_bytes() const { return limit; }
     };
     int asks_before_suspension = 1000000; // of the ladder
     bool suspended() { return asks_before_suspension-- <= 0; }
-    holdings held() const { return holdings{limit}; }
+    holdings held() const { return {}; }
+    std::size_t most_bytes() const { return limit; }
     bool grow(rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
         note->answer(again ? "grow-again" : "grow");
         return grows-- > 0;

@@ -81,3 +81,14 @@ TEST_CASE("order_after: every call of CUDA may fail, and is reported") {
     CHECK(broken >= 8); // device, create, record, wait and destroy, once and for ever
 #endif
 }
+
+TEST_CASE("order_after: a captured stream is not made to wait for work outside its graph, and its capture lives on") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        check(cudaStreamBeginCapture(b, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        CHECK_THROWS_AS(weir::order_after(b, a), weir::usage_error);
+        cudaGraph_t graph = nullptr;
+        CHECK(cudaStreamEndCapture(b, &graph) == cudaSuccess);
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    });
+}

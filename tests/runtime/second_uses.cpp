@@ -204,3 +204,56 @@ TEST_CASE("second_uses: every call may fail, and then nothing is marked") {
 #endif
     static_cast<void>(runs);
 }
+
+TEST_CASE("second_uses: a block that is marked again and again has few events, those that are not over among them") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        second_uses uses;
+        std::size_t most = 0;
+        for (int i = 0; i < 2000; ++i) {
+            uses.add(64, s);
+            if (i % 50 == 49)
+                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        }
+        auto const left = uses.take(64);
+        most = left.size();
+        CHECK(most >= 1);
+        CHECK(most <= 128);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("second_uses: what is not over is never dropped") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, t;
+    second_uses uses;
+    simulated_cuda::gate held;
+    held.close(t);
+    uses.add(64, t);
+    for (int i = 0; i < 500; ++i) {
+        uses.add(64, s);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    }
+    CHECK_FALSE(weir::all_reached(uses.take(64)));
+    held.open();
+}
+#endif
+
+TEST_CASE("second_uses: what was taken out can be put back, also where others came meanwhile") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        second_uses uses;
+        uses.add(64, s);
+        uses.add(64, s);
+        auto taken = uses.take(64);
+        CHECK_FALSE(uses.any());
+        uses.put_back(64, std::move(taken));
+        CHECK(uses.any());
+        taken = uses.take(64);
+        CHECK(taken.size() == 2);
+        uses.add(64, s);
+        uses.put_back(64, std::move(taken));
+        CHECK(uses.take(64).size() == 3);
+        CHECK_FALSE(uses.any());
+    });
+}

@@ -138,6 +138,8 @@ public:
     void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment);
     void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept;
     int device() const noexcept;
+    weir::memory_report facts() const { return {}; }
+    weir::text refusal(std::size_t, std::size_t) const { return "no room"; }
 
     bool capturing = false; ///< set by the thread whose capture gets its memory here
 

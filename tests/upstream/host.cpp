@@ -27,7 +27,6 @@ using weir::upstream::host;
 static_assert(host::space == weir::memory_space::host);
 static_assert(std::is_empty_v<host>);
 static_assert(noexcept(host().acquire(1)) && noexcept(host().release(nullptr, 1)));
-static_assert(!weir::contracts::holds<weir::contracts::release_waits, host>);
 
 TEST_CASE("host: chunks are aligned to a page, disjoint and writable") {
     host upstream;

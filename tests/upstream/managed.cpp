@@ -63,8 +63,7 @@ TEST_CASE("managed: is made under the device that was named, or current then") {
         CHECK(weir::current_device() == 0);
         CHECK(upstream.release(chunk, 2 * MiB));
     }
-    managed nowhere(12345);
-    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(nowhere.acquire(2 * MiB)); }),
+    CHECK_SAYS(sentence_of<weir::cuda_error>([] { managed const nowhere(12345); }),
                "cudaErrorInvalidDevice (101): there is no device of that ordinal");
 }
 

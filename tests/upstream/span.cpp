@@ -23,7 +23,6 @@ static_assert(span::space == memory_space::host);
 static_assert(weir::upstream::span<memory_space::device>::space == memory_space::device);
 static_assert(noexcept(std::declval<span&>().release(nullptr, 1)));
 static_assert(!std::is_default_constructible_v<span>); // there is no memory of nobody
-static_assert(!weir::contracts::holds<weir::contracts::release_waits, span>);
 
 namespace {
 

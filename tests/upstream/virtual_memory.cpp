@@ -25,7 +25,6 @@ using virtual_memory = weir::upstream::virtual_memory<>;
 static_assert(virtual_memory::space == weir::memory_space::device);
 static_assert(weir::contracts::holds<weir::contracts::extends, virtual_memory>);
 static_assert(weir::contracts::holds<weir::contracts::may_refuse, virtual_memory>);
-static_assert(!weir::contracts::holds<weir::contracts::release_waits, virtual_memory>);
 static_assert(!std::is_convertible_v<int, virtual_memory>);
 
 namespace {

@@ -47,15 +47,19 @@ public:
     /// Whether nothing is known of any block.
     bool empty() const noexcept { return count_.load(memory_order_relaxed) == 0; }
 
-    /// The first address at or behind `begin` with `alignment`, whose origin is known from now on. Throws std::bad_alloc,
-    /// with nothing changed.
-    void* note(void* begin, std::size_t alignment, bool of_graph) {
+    /// The first address at or behind `begin` with `alignment`, whose origin is known from now on. `capture`: the id of the
+    /// one whose graph owns the block; 0: the pool does. Throws std::bad_alloc, with nothing changed.
+    void* note(void* begin, std::size_t alignment, std::uint64_t capture) {
         auto const from = reinterpret_cast<std::uintptr_t>(begin);
         std::uintptr_t const at = align_up(from, alignment);
-        if (at == from && !of_graph && empty())
+        if (at == from && capture == 0 && empty())
             return begin;
-        auto const value = static_cast<std::uint32_t>((at - from) / unit_bytes) | (of_graph ? graphs : 0);
+        auto const value = static_cast<std::uint32_t>((at - from) / unit_bytes) | (capture != 0 ? graphs : 0);
         lock_guard<mutex> const lock(mutex_);
+        if (captures_.contains(at))
+            captures_.erase(at);
+        if (capture != 0)
+            captures_.insert(at, short_of(capture));
         if (blocks_.contains(at)) { // of a graph that is gone
             if (value != 0)
                 blocks_.assign(at, value);
@@ -84,13 +88,23 @@ public:
         return found;
     }
 
-    /// Forgets a block, as when its graph frees it itself.
+    /// The graph of the capture `capture` frees the block. Where it is the owner, nobody else will, and the block is forgotten.
+    void freed_by(std::uint64_t capture, void* p) noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        if (captures_.find(reinterpret_cast<std::uintptr_t>(p)) == short_of(capture))
+            erase(reinterpret_cast<std::uintptr_t>(p));
+    }
+
+    /// Forgets a block.
     void forget(void* p) noexcept {
         lock_guard<mutex> const lock(mutex_);
         erase(reinterpret_cast<std::uintptr_t>(p));
     }
 
 private:
+    // Two captures are 2^31 others apart before one is taken for the other.
+    static std::uint32_t short_of(std::uint64_t capture) noexcept { return static_cast<std::uint32_t>(capture & 0x7fffffff); }
+
     static constexpr std::uint32_t graphs = std::uint32_t{1} << 30; // a bit beside the distance
 
     static origin of(void* p, std::uint32_t value) noexcept {
@@ -101,10 +115,12 @@ private:
     void erase(std::uintptr_t at) noexcept {
         if (blocks_.erase(at) != address_map::none)
             count_.fetch_sub(1, memory_order_relaxed);
+        captures_.erase(at);
     }
 
     mutable mutex mutex_;
     address_map blocks_;
+    address_map captures_; // of graphs' blocks: whose
     atomic<std::size_t> count_{0};
 };
 

@@ -12,11 +12,22 @@
 // not for:   blocks: there can be millions of those.
 
 #include <cstddef>
+#include <cstdlib>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 
 namespace weir {
 inline namespace v0 {
+
+/// Brings ranges in order of address. O(n log n).
+inline void sort_by_address(growing_array<range>& ranges) noexcept {
+    if (!ranges.empty())
+        std::qsort(ranges.data(), ranges.size(), sizeof(range), [](void const* a, void const* b) {
+            std::size_t const first = static_cast<range const*>(a)->offset;
+            std::size_t const second = static_cast<range const*>(b)->offset;
+            return (first > second) - (first < second);
+        });
+}
 
 /// One thread at a time.
 class chunk_list {
@@ -71,9 +82,10 @@ public:
         return start < stop ? range{start, stop - start} : range{};
     }
 
-    /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them.
+    /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them and
+    /// are in that order too.
     template <class Visit>
-    void for_each_outside(chunk_list const& holes, Visit const& visit) const {
+    void for_each_outside(growing_array<range> const& holes, Visit const& visit) const {
         range const* hole = holes.begin();
         for (range const& each : by_address_) {
             std::size_t at = each.offset;

@@ -15,10 +15,13 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
+#include <weir/base/error.hpp>
 #include <weir/base/hole_watch.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/resource.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
 #include <weir/base/usage.hpp>
 
 namespace weir {
@@ -50,11 +53,11 @@ template <class U>
 using may_refuse =
     when<std::is_same_v<decltype(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{})), bool>>;
 template <class U>
-using says_alignment = size_type_of<decltype(U::alignment)>;
+using says_alignment = when<is_power_of_two(U::alignment)>;
 template <class U>
-using says_space = when<std::is_same_v<std::remove_cv_t<decltype(U::space)>, memory_space>>;
+using says_space = std::integral_constant<memory_space, U::space>;
 template <class U>
-using says_granularity = size_type_of<decltype(U::granularity)>;
+using says_granularity = std::integral_constant<std::size_t, U::granularity>;
 template <class U>
 using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordinal()), int>>;
 template <class U>
@@ -72,8 +75,6 @@ using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(n
                        std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
                        noexcept(std::declval<U&>().abandon(static_cast<void*>(nullptr), std::size_t{})) &&
                        std::is_same_v<decltype(std::declval<U const&>().has_peers()), bool>>;
-template <class U>
-using release_waits = when<U::release_waits>;
 
 // Placement.
 template <class P>
@@ -103,7 +104,7 @@ using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
 template <class P>
 using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), range>>;
 template <class P>
-using marks = decltype(std::declval<P&>().rewind(std::declval<P const&>().mark()));
+using marks = decltype(std::declval<P&>().rewind(std::declval<P&>().mark()));
 template <class P>
 using clears = decltype(std::declval<P&>().clear());
 template <class P>
@@ -143,6 +144,8 @@ template <class R, class Stream>
 using reuse_gives = when<noexcept(std::declval<R&>().give(range{}, std::declval<Stream>()))>;
 template <class R, class Stream>
 using reuse_adds = decltype(std::declval<R&>().add(range{}, std::declval<Stream>()));
+template <class R>
+using knows_devices = decltype(R(0, 0));
 template <class R>
 using settles = decltype(std::declval<R&>().settle());
 template <class R, class Stream>
@@ -185,17 +188,21 @@ template <class P, class Stream>
 using frees = when<noexcept(std::declval<P&>().deallocate(std::declval<Stream>(), static_cast<void*>(nullptr),
                                                           std::size_t{}, std::size_t{}))>;
 template <class P>
-using says_default_alignment = size_type_of<decltype(P::default_alignment)>;
+using says_default_alignment = when<is_power_of_two(P::default_alignment)>;
 template <class P>
 using says_what_its_users_may =
     when<is_constant_bool<decltype(P::thread_safe)> && is_constant_bool<decltype(P::stream_ordered)>>;
+template <class P>
+using tells = when<std::is_same_v<decltype(std::declval<P const&>().facts()), memory_report> &&
+                   std::is_convertible_v<decltype(std::declval<P const&>().refusal(std::size_t{}, std::size_t{})), text>>;
+template <class P>
+using says_device = when<std::is_same_v<decltype(std::declval<P const&>().device()), int>>;
 template <class P>
 using marks_pool = decltype(std::declval<P&>().rewind(std::declval<P&>().mark()));
 template <class P>
 using knows_owner = when<std::is_same_v<decltype(std::declval<P const&>().owns(nullptr)), bool>>;
 template <class P, class Stream>
 using marks_uses = decltype(std::declval<P&>().used_on(static_cast<void*>(nullptr), std::declval<Stream>()));
-
 template <class P>
 using trims = size_type_of<decltype(std::declval<P&>().trim())>;
 template <class P>
@@ -215,7 +222,6 @@ template <class Pool>
 inline constexpr bool has_owns = holds<knows_owner, Pool>;
 template <class Pool, class Stream>
 inline constexpr bool has_used_on = holds<marks_uses, Pool, Stream>;
-
 /// The upstream slot.
 template <class U>
 constexpr bool require_upstream() {
@@ -224,7 +230,8 @@ constexpr bool require_upstream() {
     static_assert(holds<releases, U>,
                   "weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where "
                   "the chunk could not be given back; or void, where it always can");
-    static_assert(holds<says_alignment, U>, "weir: the upstream slot needs 'static constexpr std::size_t alignment'");
+    static_assert(holds<says_alignment, U>,
+                  "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
     static_assert(holds<says_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
     static_assert(!holds<extends, U> || holds<grows_at_an_end, U>,
                   "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, std::size_t "
@@ -276,6 +283,7 @@ constexpr bool require_reuse() {
                   "weir: the reuse slot's 'over' needs 'void give(range, stream_ref) noexcept'");
     static_assert(holds<reuse_adds, R, Stream>, "weir: the reuse slot's 'over' needs 'void add(range, stream_ref)'");
     static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
+    static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int ordinal, int users)'");
     static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
     if constexpr (holds<gathers, R, Stream>)
         static_assert(holds<reclaims, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");
@@ -318,10 +326,13 @@ template <class P, class Stream>
 constexpr bool require_layered() {
     static_assert(require_pool<P, Stream>());
     static_assert(holds<says_default_alignment, P>,
-                  "weir: the pool slot of a layer needs 'static constexpr std::size_t default_alignment'");
+                  "weir: the pool slot of a layer needs 'static constexpr std::size_t default_alignment', a power of two");
     static_assert(holds<says_what_its_users_may, P>,
                   "weir: the pool slot of a layer needs 'static constexpr bool' members 'thread_safe' and "
                   "'stream_ordered'");
+    static_assert(holds<tells, P>,
+                  "weir: the pool slot of a layer needs 'weir::memory_report facts() const' and 'weir::text "
+                  "refusal(std::size_t bytes, std::size_t alignment) const', which out_of_memory says");
     return true;
 }
 

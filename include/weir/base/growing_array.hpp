@@ -81,6 +81,13 @@ public:
             move_to(count);
     }
 
+    /// Makes room for `more` elements beyond those that are here. In the mean O(more), however often it is called.
+    void reserve_more(std::size_t more) {
+        std::size_t const twice = 2 * capacity_;
+        if (more > capacity_ - size_)
+            move_to(size_ + more > twice ? size_ + more : twice);
+    }
+
     /// Makes the size `count`; elements that are new are T().
     void resize(std::size_t count) {
         reserve(count);

@@ -11,6 +11,9 @@
 // not for:   run-time options: see pool_options.
 
 #include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <weir/base/contracts.hpp>
 #include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
 
@@ -51,5 +54,38 @@ struct stream_ordered_tuning {
 };
 
 } // namespace reuse
+
+namespace contracts {
+
+template <class I, class Stream>
+using identifies =
+    when<is_constant_bool<decltype(I::asks)> &&
+         std::is_same_v<decltype(I::id(std::declval<Stream>())), unsigned long long> &&
+         std::is_void_v<decltype(I::require_no_capture(std::declval<Stream>()))>>;
+template <class H>
+using hands_over = when<is_constant_bool<decltype(H::waits_before_growing)>>;
+template <class T>
+using tunes_streams =
+    decltype(std::integral_constant<unsigned, T::recent_blocks>(), std::integral_constant<std::size_t, T::recent_bytes>(),
+             std::integral_constant<unsigned, T::young_frees>(), std::integral_constant<std::size_t, T::stranded_bytes>(),
+             std::integral_constant<std::size_t, T::gather_bytes>());
+
+/// The slots of reuse::stream_ordered.
+template <class Identity, class Handover, class Tuning, class Stream>
+constexpr bool require_stream_order() {
+    static_assert(holds<identifies, Identity, Stream>,
+                  "weir: the identity slot of reuse::stream_ordered needs 'static constexpr bool asks', 'static unsigned long "
+                  "long id(stream_ref)' and 'static void require_no_capture(stream_ref)'; it comes first, use "
+                  "'identity::checked' or 'identity::promised'");
+    static_assert(holds<hands_over, Handover>,
+                  "weir: the handover slot of reuse::stream_ordered needs 'static constexpr bool waits_before_growing'; use "
+                  "'handover::grow_first' or 'handover::wait_first'");
+    static_assert(holds<tunes_streams, Tuning>,
+                  "weir: the tuning slot of reuse::stream_ordered lacks a constant; derive from "
+                  "'reuse::stream_ordered_tuning' and hide what is to be otherwise");
+    return true;
+}
+
+} // namespace contracts
 } // namespace v0
 } // namespace weir

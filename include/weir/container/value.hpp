@@ -30,6 +30,13 @@
 namespace weir {
 inline namespace v0 {
 
+namespace detail {
+inline void require_element(void const* element) {
+    if (!element)
+        throw usage_error("weir: this value was moved from and has no element; assign another to it first");
+}
+} // namespace detail
+
 /// One element that kernels use, of a device, managed or pinned pool. `T` must be trivially copyable.
 /// Constructors throw what the pool's 'allocate' throws, and usage_error where `stream` is the host.
 template <class T>
@@ -53,6 +60,7 @@ public:
     /// that stream does next.
     device_value(pool_ref<memory_space::device> pool, stream_ref stream, device_value const& source)
         : pooled(pool, stream, 0, alignof(T)) {
+        source.require_element();
         bytes_.assign(source.bytes_);
     }
 
@@ -68,8 +76,11 @@ public:
         bytes_.write_now(0, &here, sizeof(T));
     }
 
-    /// Overwrites the element with zero bytes, on the stream. Throws cuda_error.
-    void zero_async() { bytes_.zero(); }
+    /// Overwrites the element with zero bytes, on the stream. Throws cuda_error, and usage_error where the value was moved from.
+    void zero_async() {
+        require_element();
+        bytes_.zero();
+    }
 
     /// The element, after waiting for the stream. Errors as 'set_async'.
     T value_sync() const {
@@ -80,15 +91,14 @@ public:
     }
 
     /// Enqueues a copy of the element to `target`, host or device memory, which must live until the stream
-    /// has done it. Throws cuda_error.
-    void copy_to_async(T* target) const { bytes_.read(0, target, bytes_.size()); }
+    /// has done it. Throws cuda_error, and usage_error where the value was moved from.
+    void copy_to_async(T* target) const {
+        require_element();
+        bytes_.read(0, target, sizeof(T));
+    }
 
 private:
-    void require_element() const {
-        if (bytes_.size() == 0)
-            throw usage_error(
-                "weir: this device_value was moved from and has no element; assign another to it first");
-    }
+    void require_element() const { detail::require_element(data()); }
 };
 
 /// One element that the host and copy engines use, of a pinned or managed pool. `T` must be trivially
@@ -109,6 +119,14 @@ public:
     pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream, T const& value)
         : pinned_value(pool, stream) {
         bytes_.write(0, &value, sizeof(T));
+    }
+
+    /// A copy of another value, of any pool, made at once: first finish the work that writes the source
+    /// ('synchronize(source.stream())'). Throws usage_error where the source was moved from.
+    pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream, pinned_value const& source)
+        : pinned_value(pool, stream) {
+        detail::require_element(source.data());
+        bytes_.write(0, source.data(), sizeof(T));
     }
 
     /// The element's address; null once moved from.

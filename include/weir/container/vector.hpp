@@ -47,10 +47,6 @@ template <class T, std::size_t Count>
 constexpr T const* data_of(T const (&source)[Count]) noexcept {
     return source;
 }
-template <class T>
-constexpr T const* data_of(std::initializer_list<T> source) noexcept {
-    return source.begin();
-}
 template <class Range>
 constexpr auto size_of(Range const& source) -> decltype(source.size()) {
     return source.size();
@@ -112,6 +108,8 @@ public:
         : elements(pool, stream, std::size_t{0}) {
         assign(source);
     }
+    elements(pool_ref<Space> pool, stream_ref stream, std::initializer_list<T> source)
+        : elements(pool, stream, source.begin(), source.size()) {}
 
     /// The first element; null where no memory is held. Valid until the vector grows, shrinks to fit or ends.
     T* data() noexcept { return reinterpret_cast<T*>(this->bytes_.data()); }
@@ -164,6 +162,8 @@ public:
             assign(data_of(source), size_of(source));
     }
 
+    void assign(std::initializer_list<T> source) { assign(source.begin(), source.size()); }
+
     /// As 'assign', behind the contents. Grows by half at least, so that many appends cost little each.
     void append(T const* source, std::size_t count) { this->bytes_.append(source, rules::bytes_of(count)); }
     template <class Range, class = if_range<Range>>
@@ -173,6 +173,7 @@ public:
         else
             append(data_of(source), size_of(source));
     }
+    void append(std::initializer_list<T> source) { append(source.begin(), source.size()); }
 
 protected:
     elements(elements&&) noexcept = default;

@@ -180,9 +180,9 @@ public:
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// The wrapped pool's reason, and that the handler could not help.
+    /// The wrapped pool's reason, and that the handler was asked.
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        return this->pool_.refusal(bytes, alignment) + "; the failure handler was asked and found nothing";
+        return this->pool_.refusal(bytes, alignment) + "; the failure handler was asked, and there is no room still";
     }
 
 private:

@@ -55,6 +55,8 @@ public:
     /// `arguments`: the wrapped pool's.
     template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit guard(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+    template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
+    guard() : base(std::in_place) {}
 
     /// Sets who hears of wrong frees. Not while other threads use the pool.
     void on_violation(violation_handler handler) noexcept { handler_ = handler; }

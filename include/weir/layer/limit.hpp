@@ -7,7 +7,9 @@
 // asked. A pool's own limit (pool_options) bounds what it holds from the driver; this one bounds what one part of
 // a program has out, and several can stand on one pool: layer::limit<my_pool&>.
 //
-// invariant: the bytes live through this layer never exceed the limit, at no moment and with any threads.
+// invariant: the bytes live through this layer never exceed the limit, at no moment and with any threads, as long as each
+//            block is freed once and with its own size: a free counts as one also where the wrapped pool refuses it.
+//            Under layer::guard, as guard<limit<Pool>>, a wrong free does not come here.
 // cost:      one atomic addition a call.
 // not for:   the memory that a pool reserves: see pool_options::limit.
 
@@ -15,6 +17,7 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
+#include <weir/base/counts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/base/text.hpp>
@@ -55,12 +58,8 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
-        if (!p)
-            return;
-        std::size_t before = current_bytes_.load(memory_order_relaxed);
-        // Not below zero: no room comes of a free that the wrapped pool refused, or of another size.
-        while (!current_bytes_.compare_exchange_weak(before, before > bytes ? before - bytes : 0, memory_order_relaxed)) {
-        }
+        if (p)
+            lower(current_bytes_, bytes);
     }
 
     /// Bytes live through this layer.
@@ -90,7 +89,7 @@ private:
     struct returned {
         limit& owner;
         std::size_t bytes;
-        ~returned() { owner.current_bytes_.fetch_sub(bytes, memory_order_relaxed); }
+        ~returned() { lower(owner.current_bytes_, bytes); }
     };
 
     std::size_t limit_bytes_;

@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
+#include <weir/base/counts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/base/live_blocks.hpp>
@@ -41,6 +42,8 @@ public:
     /// `arguments`: the wrapped pool's.
     template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit statistics(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+    template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
+    statistics() : base(std::in_place) {}
 
     /// As the wrapped pool's; counts the block, or the failure.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
@@ -64,7 +67,7 @@ public:
                     std::size_t alignment = base::default_alignment) noexcept {
         if (p) {
             lower(current_bytes_, bytes);
-            lower(current_blocks_, 1);
+            lower(current_blocks_, std::uint64_t{1});
             if (bytes >= least_listed_bytes)
                 large_.leave(p);
         }
@@ -96,19 +99,6 @@ public:
     }
 
 private:
-    static void raise(atomic<std::uint64_t>& peak, std::uint64_t now) noexcept {
-        std::uint64_t seen = peak.load(memory_order_relaxed);
-        while (seen < now && !peak.compare_exchange_weak(seen, now, memory_order_relaxed)) {
-        }
-    }
-
-    // Not below zero, which a doubled or foreign free would bring.
-    static void lower(atomic<std::uint64_t>& current, std::uint64_t by) noexcept {
-        std::uint64_t before = current.load(memory_order_relaxed);
-        while (!current.compare_exchange_weak(before, before > by ? before - by : 0, memory_order_relaxed)) {
-        }
-    }
-
     atomic<std::uint64_t> current_bytes_{0};
     atomic<std::uint64_t> current_blocks_{0};
     atomic<std::uint64_t> peak_bytes_{0};

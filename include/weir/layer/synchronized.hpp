@@ -40,6 +40,8 @@ public:
     /// `arguments`: the wrapped pool's.
     template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit synchronized(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+    template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
+    synchronized() : base(std::in_place) {}
 
     /// As the wrapped pool's, one thread at a time.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,

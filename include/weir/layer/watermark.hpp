@@ -24,6 +24,7 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
+#include <weir/base/counts.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/base/size.hpp>
@@ -66,6 +67,8 @@ public:
     /// `arguments`: the wrapped pool's.
     template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
     explicit watermark(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+    template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
+    watermark() : base(std::in_place) {}
 
     /// As the wrapped pool's. At a look it may then trim the pool, and blocks as that does; a failure of that
     /// is no failure of the allocation.
@@ -85,7 +88,7 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
         if (p)
-            current_bytes_.fetch_sub(counted(bytes), memory_order_relaxed);
+            lower(current_bytes_, counted(bytes));
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
@@ -104,12 +107,6 @@ private:
         std::size_t const part = mark / 100 * Tuning::slack_percent;
         std::size_t const slack = part > Tuning::slack_bytes ? part : Tuning::slack_bytes;
         return add_overflows(mark, slack) ? SIZE_MAX : mark + slack;
-    }
-
-    static void raise(atomic<std::size_t>& peak, std::size_t now) noexcept {
-        std::size_t seen = peak.load(memory_order_relaxed);
-        while (seen < now && !peak.compare_exchange_weak(seen, now, memory_order_relaxed)) {
-        }
     }
 
     // Not inlined, so that the usual path stays short.

@@ -28,9 +28,17 @@ namespace placement {
 class arena {
 public:
     /// A point in the order of taking.
-    struct mark_type {
+    struct point {
         std::size_t index = 0; ///< ranges before the current one
         std::size_t used = 0;  ///< bytes of the current one that were taken
+
+        bool operator<(point other) const noexcept { return index != other.index ? index < other.index : used < other.used; }
+    };
+    struct mark_type {
+        point here;
+        point low;              ///< where the arena was lowest since the mark before
+        std::size_t number = 0; ///< of this mark, and of the one before
+        std::size_t before = 0;
     };
 
     /// Bytes that take(bytes, alignment) occupies.
@@ -50,15 +58,17 @@ public:
         if (!has_room(rest(), bytes, alignment) && !move_on(bytes, alignment))
             return {};
         range const block{align_up(rest().offset, alignment), bytes};
-        used_ = block.end() - ranges_[index_].offset;
+        at_.used = block.end() - ranges_[at_.index].offset;
         return block;
     }
 
     /// Nothing, unless it is the block that was taken last.
     void give(range block) noexcept {
-        if (block && index_ < ranges_.size() && ranges_[index_].contains(block) &&
-            block.end() == rest().offset)
-            used_ = block.offset - ranges_[index_].offset;
+        if (!block || at_.index >= ranges_.size() || !ranges_[at_.index].contains(block) || block.end() != rest().offset)
+            return;
+        at_.used = block.offset - ranges_[at_.index].offset;
+        if (at_ < low_)
+            low_ = at_;
     }
 
     /// Adds a range behind the others. Throws std::bad_alloc before any change.
@@ -70,7 +80,7 @@ public:
     /// Takes out exactly 'wanted', a range that was added, if it holds no block; else changes nothing and answers
     /// false. Marks stay good.
     bool remove(range wanted) noexcept {
-        for (std::size_t at = used_ == 0 ? index_ : index_ + 1; at < ranges_.size(); ++at)
+        for (std::size_t at = at_.used == 0 ? at_.index : at_.index + 1; at < ranges_.size(); ++at)
             if (ranges_[at] == wanted) {
                 ranges_.erase(ranges_.begin() + static_cast<std::ptrdiff_t>(at));
                 return true;
@@ -79,14 +89,20 @@ public:
     }
 
     /// Where the next block would come from.
-    mark_type mark() const noexcept { return {index_, used_}; }
+    mark_type mark() noexcept {
+        mark_type const now{at_, low_, ++marks_, newest_};
+        newest_ = marks_;
+        low_ = at_;
+        return now;
+    }
 
-    /// Ends every block taken since 'point' was made. Nothing happens where the arena is not beyond it.
-    void rewind(mark_type point) noexcept {
-        if (point.index < index_ || (point.index == index_ && point.used < used_)) {
-            index_ = point.index;
-            used_ = point.used;
-        }
+    /// Ends every block taken since the mark was made, also where one from before was freed since and left its place to others;
+    /// but not there when the mark is rewound to once more.
+    void rewind(mark_type to) noexcept {
+        bool const first = to.number <= newest_;
+        at_ = lower_of(at_, first ? lower_of(to.here, low_) : to.here);
+        low_ = lower_of(at_, first ? to.low : low_);
+        newest_ = first ? to.before : newest_;
     }
 
     /// Ends every block.
@@ -95,7 +111,7 @@ public:
     /// Bytes that are not taken, in the current range and in later ones.
     std::size_t free_bytes() const noexcept {
         std::size_t sum = rest().bytes;
-        for (std::size_t at = index_ + 1; at < ranges_.size(); ++at)
+        for (std::size_t at = at_.index + 1; at < ranges_.size(); ++at)
             sum += ranges_[at].bytes;
         return sum;
     }
@@ -103,39 +119,43 @@ public:
     /// Bytes of the largest block, of no special alignment, that a take gets now.
     std::size_t largest() const noexcept {
         std::size_t most = rest().bytes;
-        for (std::size_t at = index_ + 1; at < ranges_.size(); ++at)
+        for (std::size_t at = at_.index + 1; at < ranges_.size(); ++at)
             most = ranges_[at].bytes > most ? ranges_[at].bytes : most;
         return most;
     }
 
 private:
+    static point lower_of(point a, point b) noexcept { return a < b ? a : b; }
+
     // What is left of the current range.
     range rest() const noexcept {
-        if (index_ == ranges_.size())
+        if (at_.index == ranges_.size())
             return {};
-        return {ranges_[index_].offset + used_, ranges_[index_].bytes - used_};
+        return {ranges_[at_.index].offset + at_.used, ranges_[at_.index].bytes - at_.used};
     }
 
     // The smallest later range with room becomes the current one; those passed over stay behind it, wholly free.
     bool move_on(std::size_t bytes, std::size_t alignment) noexcept {
         std::size_t best = ranges_.size();
-        for (std::size_t at = index_ + 1; at < ranges_.size(); ++at)
+        for (std::size_t at = at_.index + 1; at < ranges_.size(); ++at)
             if (has_room(ranges_[at], bytes, alignment) &&
                 (best == ranges_.size() || ranges_[at].bytes < ranges_[best].bytes))
                 best = at;
         if (best == ranges_.size())
             return false;
         // An unused current range is not used up: it changes places, and a mark at its start stays good.
-        if (used_ != 0)
-            ++index_;
-        std::swap(ranges_[best], ranges_[index_]);
-        used_ = 0;
+        if (at_.used != 0)
+            ++at_.index;
+        std::swap(ranges_[best], ranges_[at_.index]);
+        at_.used = 0;
         return true;
     }
 
     growing_array<range> ranges_;
-    std::size_t index_ = 0; // the current range; one past the last where there is none
-    std::size_t used_ = 0;  // bytes taken from its start
+    point at_;  // the current range, one past the last where there is none, and bytes taken from its start
+    point low_; // where that was lowest since the newest mark that was not rewound
+    std::size_t newest_ = 0; // that mark's number
+    std::size_t marks_ = 0;  // made
 };
 
 } // namespace placement

@@ -65,7 +65,7 @@ public:
 
     /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have, cuda_error, also
     /// where the machine has no such pools.
-    explicit driver_pool_of(driver_pool_options options = {})
+    explicit driver_pool_of(driver_pool_options options)
         : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)),
           blocks_(pool_.get(), Space, options_.name, options_.ordinal) {
         pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes);
@@ -75,6 +75,7 @@ public:
         if (Space == memory_space::pinned)
             pool_.allow_all(); // at first only the host reaches it
     }
+    driver_pool_of() : driver_pool_of(driver_pool_options{}) {}
     driver_pool_of(driver_pool_of const&) = delete;
     driver_pool_of& operator=(driver_pool_of const&) = delete;
 
@@ -97,8 +98,7 @@ public:
     /// that is freed before a launch or twice after one stays as it is. A block that is freed already or that CUDA did not
     /// hand out is told on stderr and left alone, one in a captured stream when the pool ends. Another pool's CUDA takes.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-        static_cast<void>(alignment); // 'blocks_' knows
-        blocks_.deallocate(stream, p, bytes);
+        blocks_.deallocate(stream, p, bytes + block_origins::padding_for(alignment));
     }
 
     /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.

@@ -43,6 +43,7 @@
 #include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/graph_life.hpp>
 #include <weir/runtime/identity.hpp>
+#include <weir/runtime/last_uses.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -52,7 +53,8 @@ inline namespace v0 {
 /// other thread may use that graph meanwhile, also not through another graph_memory. `Placement`: which bytes of a chunk.
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
-    static_assert(contracts::require_pool<Pool, stream_ref>());
+    static_assert(contracts::require_layered<Pool, stream_ref>());
+    static_assert(contracts::holds<contracts::says_device, Pool>, "weir: the pool slot of graph_memory needs 'int device() const'");
     static_assert(contracts::require_placement<Placement>());
 
 public:
@@ -89,24 +91,31 @@ public:
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         if (bytes == 0)
             return nullptr;
-        lock_guard<mutex> const lock(mutex_);
-        capture const now = capture_of(stream); // under the lock: soon after, its graph is named
-        require(now);
-        watch(now);
-        Placement& free = of(stream);
-        range block = free.take(bytes, alignment);
-        if (!block && grow(free, bytes, alignment))
-            block = free.take(bytes, alignment);
-        if (block) {
-            capture_ = now.id;
-            used_.took(block);
+        if (stream.is_host())
+            throw usage_error("weir: graph memory is for a graph's own work, and pinned containers allocate on the host; take "
+                              "them from its pool");
+        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
+        chunk fresh;
+        {
+            lock_guard<mutex> const lock(mutex_);
+            range const block = take(stream, bytes, alignment, fresh);
+            if (block || needed == 0)
+                return reinterpret_cast<void*>(block.offset);
+            fresh.bytes = chunk_for(needed);
         }
-        return reinterpret_cast<void*>(block.offset);
+        // Without the lock: the pool may ask a handler, which may ask for what graph memory holds.
+        fresh.p = pool_->try_allocate(on_host, fresh.bytes, default_alignment);
+        if (!fresh.p && needed < fresh.bytes)
+            fresh.p = pool_->try_allocate(on_host, fresh.bytes = needed, default_alignment);
+        if (!fresh.p)
+            return nullptr;
+        lock_guard<mutex> const lock(mutex_);
+        return reinterpret_cast<void*>(take(stream, bytes, alignment, fresh).offset);
     }
 
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
-    /// as well, by the capture that uses it last: it goes back to the pool at the release. Waits for no device itself, but for
-    /// another thread's allocation, which may.
+    /// as well, by the capture that uses it last: it goes back to the pool at the release. Outside a capture the stream is noted,
+    /// and the release waits for what it did so far. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -120,16 +129,18 @@ public:
         used_.gave(block);
         try {
             // Each thread has a per-thread stream of its own, and all of them one name.
-            if (capture_of(stream).id == capture_ && !is_per_thread(stream))
+            if (!is_capturing(stream))
+                outside_.note(stream);
+            else if (capture_of(stream).id == capture_ && !is_per_thread(stream))
                 of(stream).give(block);
         } catch (...) { // it is handed out again after the release
         }
     }
 
-    /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use. The graph and its
-    /// executables are gone, or are not launched again. Then another capture may begin. Waits for no device itself, but for
-    /// another thread's allocation, which may. Throws usage_error while `stream` is captured or a block is still handed out,
-    /// cuda_error.
+    /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use, and what other
+    /// streams did before they freed blocks outside the capture. The graph and its executables are gone, or are not launched
+    /// again. Then another capture may begin. Waits for no device unless `stream` is the host or CUDA failed. Throws
+    /// usage_error while `stream` is captured or a block is still handed out, cuda_error.
     void release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
@@ -188,25 +199,12 @@ private:
     struct chunk {
         void* p = nullptr;
         std::size_t bytes = 0;
-        std::size_t alignment = 0;
-    };
-    struct capture {
-        unsigned long long id = 0; // 0: none
-        cudaGraph_t graph = nullptr;
+        std::size_t alignment = default_alignment;
     };
     struct stream_free {
         cudaStream_t stream = nullptr;
         Placement* free = nullptr;
     };
-
-    static capture capture_of(stream_ref stream) {
-        if (!is_capturing(stream))
-            return {};
-        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-        capture now;
-        check(cudaStreamGetCaptureInfo(stream.get(), &status, &now.id, &now.graph), "cudaStreamGetCaptureInfo");
-        return status == cudaStreamCaptureStatusActive ? now : capture{};
-    }
 
     void require(capture const& now) const {
         if (now.id == 0)
@@ -275,47 +273,61 @@ private:
         return *frees_.back().free;
     }
 
-    // Chunks grow with what is held, so that sizes that rise from block to block do not each leave a chunk behind.
-    bool grow(Placement& free, std::size_t bytes, std::size_t alignment) {
-        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
-        if (needed == 0)
-            return false;
-        std::size_t const half = held_bytes() / 2;
-        std::size_t const usual = half > usual_chunk_bytes ? half : usual_chunk_bytes;
-        std::size_t wanted = needed > usual ? needed : usual;
-        chunks_.reserve(chunks_.size() + 1);
-        void* p = pool_->try_allocate(on_host, wanted, default_alignment);
-        if (!p && needed < wanted)
-            p = pool_->try_allocate(on_host, wanted = needed, default_alignment);
-        if (!p)
-            return false;
+    // A block for the capture of `stream`, also of `fresh`, which is held from then on, or goes back to the pool. With the lock.
+    range take(stream_ref stream, std::size_t bytes, std::size_t alignment, chunk& fresh) {
         try {
-            free.add(range{reinterpret_cast<std::uintptr_t>(p), wanted});
+            capture const now = capture_of(stream); // under the lock: soon after, its graph is named
+            require(now);
+            watch(now);
+            Placement& free = of(stream);
+            if (fresh.p) {
+                chunks_.reserve_more(1);
+                free.add(range{reinterpret_cast<std::uintptr_t>(fresh.p), fresh.bytes});
+                chunks_.push_back(fresh);
+                got_bytes_ += fresh.bytes;
+                fresh.p = nullptr;
+            }
+            range const block = free.take(bytes, alignment);
+            if (block) {
+                capture_ = now.id;
+                used_.took(block);
+            }
+            return block;
         } catch (...) {
-            pool_->deallocate(on_host, p, wanted, default_alignment);
+            if (fresh.p)
+                pool_->deallocate(on_host, fresh.p, fresh.bytes, fresh.alignment);
             throw;
         }
-        chunks_.push_back(chunk{p, wanted, default_alignment});
-        return true;
+    }
+
+    // Chunks grow with what was got, so that sizes that rise from block to block do not each leave a chunk behind.
+    std::size_t chunk_for(std::size_t needed) const noexcept {
+        std::size_t const half = got_bytes_ / 2;
+        std::size_t const usual = half > usual_chunk_bytes ? half : usual_chunk_bytes;
+        return needed > usual ? needed : usual;
     }
 
     void give_back(stream_ref stream) noexcept {
+        outside_.make_wait(stream, pool_->device());
         for (stream_free const& each : frees_)
             delete each.free;
         frees_.clear();
         for (chunk const& each : chunks_)
             pool_->deallocate(stream, each.p, each.bytes, each.alignment);
         chunks_.clear();
+        got_bytes_ = 0;
         used_ = usage{};
         capture_ = 0;
     }
 
     Pool* pool_;
     mutable mutex mutex_; // guards the rest
+    last_uses outside_; // what came before frees outside the capture
     unsigned long long capture_ = 0; // whose memory it is
     unsigned long long watched_ = 0; // whose graph life_ is of
     graph_life life_;
     growing_array<chunk> chunks_;
+    std::size_t got_bytes_ = 0; // of chunks that were no blocks of the pool before
     growing_array<stream_free> frees_;
     usage used_;
 };

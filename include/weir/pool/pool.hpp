@@ -72,12 +72,13 @@ public:
         space == memory_space::device || space == memory_space::managed ? 256 : alignof(std::max_align_t);
 
     /// A pool that holds nothing yet. Throws cuda_error where the upstream does.
+    template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>> pool() : pool(U()) {}
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
-    explicit pool(pool_options options = {}) : pool(U(), std::move(options)) {}
+    explicit pool(pool_options options) : pool(U(), std::move(options)) {}
     /// The same over a given upstream.
     explicit pool(Upstream upstream, pool_options options = {})
         : options_(std::move(options)), supply_(std::move(upstream), options_.limit_bytes()),
-          rule_(ordinal_of(held().upstream())) {}
+          rule_(ordinal_of(held().upstream()), supply_.ordinal_of_users()) {}
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
@@ -87,7 +88,7 @@ public:
         usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // What is still out, or was lost to a graph, is in use by work that no event tells of.
-        if constexpr (stream_ordered && !releases_wait)
+        if constexpr (stream_ordered)
             if ((!settled() && !settled()) || used.blocks != 0 || used.lost_bytes != 0)
                 wait_without_memory();
     }
@@ -96,10 +97,10 @@ public:
     /// no room. For work enqueued on `stream` from now on. Asks the driver for memory only where the pool must grow. Blocks on
     /// the device only where it grows and a chunk goes back for it to an upstream that waits (cudaFree does, mapped memory
     /// does not); at the limit; and where streams that are gone left too much behind (stream_ordered_tuning). Throws
-    /// usage_error (alignment; a stream of another device or, where identity is checked, one that is being captured),
-    /// cuda_error, and std::bad_alloc when the host has no memory for the bookkeeping; the pool is then as it was.
-    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = default_alignment) {
+    /// usage_error (alignment; reuse::stream_ordered: a stream of another device, or one that is being captured, which with
+    /// identity::promised is asked only where no block is at hand), cuda_error, and std::bad_alloc when the host has no memory
+    /// for the bookkeeping; the pool is then as it was.
+    [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
         if (bytes == 0)
@@ -114,10 +115,9 @@ public:
 
     /// Takes a block back, ordered on `stream` (a default stream: the pool's device's and the current device's); `bytes`
     /// and `alignment` are those of the allocation. Null does nothing. What a captured stream frees is not handed out
-    /// again, since its graph may use it at each launch; but with identity::promised and reuse::immediate nobody asks whether it
-    /// is captured. Never blocks on a device.
-    void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = default_alignment) noexcept {
+    /// again, since its graph may use it at each launch; but reuse::immediate does not ask whether it is captured, and with
+    /// identity::promised that is asked of some frees only. Never blocks on a device.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
         range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
@@ -215,9 +215,10 @@ public:
     template <class Mark, class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
     void rewind(Mark const& point) {
         rule_.placement().rewind(point.first);
+        usage const then = rule_.placement().free_bytes() == held().bytes() ? usage{} : point.second;
         usage& now = rule_.counts(); // blocks from before the mark may have been freed since
-        now.bytes = now.bytes < point.second.bytes ? now.bytes : point.second.bytes;
-        now.blocks = now.blocks < point.second.blocks ? now.blocks : point.second.blocks;
+        now.bytes = now.bytes < then.bytes ? now.bytes : then.bytes;
+        now.blocks = now.blocks < then.blocks ? now.blocks : then.blocks;
     }
 
     /// Bytes held from the upstream. Any thread.
@@ -259,7 +260,6 @@ public:
 private:
     static constexpr std::size_t least_unsaved_bytes = 64 * KiB; // smaller free ranges are saved as if in use
     static constexpr bool gathers = contracts::holds<contracts::gathers, rule, stream_ref>;
-    static constexpr bool releases_wait = contracts::holds<contracts::release_waits, Upstream>;
 
     auto const& held() const noexcept { return supply_.held(); }
 

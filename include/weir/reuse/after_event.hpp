@@ -46,8 +46,8 @@ struct after_event {
     template <class Placement>
     class over {
     public:
-        /// `ordinal`: the device of the streams; any_device: each stream its own.
-        explicit over(int ordinal) : ordinal_(ordinal) {}
+        /// The device of the streams does not matter. `users`: the one whose work may use the bytes; any_device: any.
+        explicit over(int, int users = any_device) noexcept : users_(users) {}
         over(over const&) = delete;
         over& operator=(over const&) = delete;
 
@@ -157,7 +157,7 @@ struct after_event {
             try {
                 capture_mode_guard const relaxed;
                 if (!found.empty())
-                    wait_for_device(ordinal_); // of no device: it may be in use on any
+                    wait_for_device(users_);
                 for (stranded const& each : found)
                     for (event const& use : each.uses)
                         use.synchronize();
@@ -312,7 +312,7 @@ struct after_event {
         static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
-        int ordinal_;
+        int users_;
         mutable mutex mutex_;
         Placement placement_;
         pending_frees pending_;

@@ -10,7 +10,7 @@
 // order:     none; the stream argument is ignored.
 // cost:      the placement's.
 // not for:   memory that enqueued work may still use: see 'stream_ordered'; several threads: see
-//            layer::thread_safe.
+//            layer::synchronized.
 
 #include <cstddef>
 #include <weir/base/contracts.hpp>
@@ -32,7 +32,7 @@ struct immediate {
     template <class Placement>
     class over {
     public:
-        explicit over(int) {}
+        explicit over(int, int = 0) {}
         over(over const&) = delete;
         over& operator=(over const&) = delete;
 

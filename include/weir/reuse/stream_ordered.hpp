@@ -46,6 +46,8 @@ namespace reuse {
 
 template <class Identity, class Handover, class Tuning>
 struct stream_ordered {
+    static_assert(contracts::require_stream_order<Identity, Handover, Tuning, stream_ref>());
+
     static constexpr bool thread_safe = true;
     static constexpr bool orders_streams = true;
     static constexpr bool waits_before_growing = Handover::waits_before_growing;
@@ -59,8 +61,9 @@ struct stream_ordered {
         using directory = stream_sets<set, Identity>;
 
     public:
-        /// `ordinal`: the device that every stream must belong to; any_device: each stream its own.
-        explicit over(int ordinal) : sets_(ordinal, maker()) {}
+        /// `ordinal`: the device of streams that allocate, `users`: of work that uses the bytes; any_device: any. Throws cuda_error.
+        explicit over(int ordinal, int users = any_device)
+            : sets_(ordinal, users, maker()), asks_at_free_(Identity::asks && users == any_device && device_count() > 1) {}
         ~over() { delete pot_; }
 
         /// Rungs 1 and 2. An empty range: no. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
@@ -95,7 +98,7 @@ struct stream_ordered {
         void give(range block, stream_ref stream) noexcept {
             try {
                 Identity::require_no_capture(stream);
-                if (!uses_.any() && enter(stream, false)->give(block, stream))
+                if (!uses_.any() && enter(stream, asks_at_free_)->give(block, stream))
                     return;
             } catch (...) { // the pool cannot use a set of the stream's
             }
@@ -109,8 +112,7 @@ struct stream_ordered {
             settled->strand(block, uses_.take(block.offset));
         }
 
-        /// Rung 3: fresh bytes, for `stream` first. Throws as take, and then the bytes are not kept.
-        /// `joins`: with free bytes before it.
+        /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take, and they are not kept then.
         void add(range chunk, stream_ref stream, bool joins = false) {
             auto const own = enter(stream);
             if constexpr (contracts::fences<Placement>)
@@ -191,7 +193,7 @@ struct stream_ordered {
             return sets_.enter(stream, verify, maker());
         }
 
-        // What 'take' does when the stream has no such block at hand: not inlined, so that the usual path stays short.
+        // Where the stream has no such block at hand. Not inlined, so that the usual path stays short.
         [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
             if (Placement::rounded(bytes, alignment) == 0)
                 return range{}; // more than a block can have
@@ -309,9 +311,8 @@ struct stream_ordered {
             give_unplaced(block, std::move(uses), stream);
         }
 
-        // Takes back a block whose stream has no set, or none that may be used now: it is captured, of another device,
-        // or unknown to CUDA, or the host has no memory. An event of the block's own stands for it where it can; else
-        // only 'settle' frees it.
+        // Takes back a block whose stream has no set that may be used now: it is captured, of another device or unknown to
+        // CUDA, or the host has no memory. An event of its own stands for the block where it can; else only 'settle' frees it.
         void give_unplaced(range block, growing_array<event> uses, stream_ref stream) noexcept {
             bool captured = false;
             bool placed = false;
@@ -337,6 +338,7 @@ struct stream_ordered {
 
         Placement root_; // holds nothing; what the sets' placements are siblings of
         directory sets_;
+        bool asks_at_free_; // else another device's stream may be taken for one that is gone, and 'settle' would wait there
         mutex moving_; // held while bytes are on their way from set to set: whoever finds none then has seen all
         set* pot_ = nullptr; // gather's: a set, so that nothing is lost where the host runs out of memory
         second_uses uses_;

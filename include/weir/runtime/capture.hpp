@@ -34,6 +34,22 @@ inline bool is_capturing(stream_ref stream) {
     return status != cudaStreamCaptureStatusNone;
 }
 
+/// A capture under way.
+struct capture {
+    unsigned long long id = 0; ///< tells it from all others of the process; 0: there is none
+    cudaGraph_t graph = nullptr;
+};
+
+/// The capture of `stream`; none also for one that is broken, and for the host. Never blocks. Throws cuda_error.
+inline capture capture_of(stream_ref stream) {
+    if (!is_capturing(stream))
+        return {};
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    capture now;
+    check(cudaStreamGetCaptureInfo(stream.get(), &status, &now.id, &now.graph), "cudaStreamGetCaptureInfo");
+    return status == cudaStreamCaptureStatusActive ? now : capture{};
+}
+
 /// Throws usage_error while `stream` is captured. Ask before any other question on a stream that may be: even
 /// cudaStreamGetId and cudaStreamGetDevice fail on a captured stream, and break its capture (seen on CUDA 13).
 inline void require_no_capture(stream_ref stream) {

@@ -27,6 +27,21 @@ inline int current_device() {
     return ordinal;
 }
 
+/// How many devices CUDA sees. Throws cuda_error.
+inline int device_count() {
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    return count;
+}
+
+/// The device of that ordinal, or the current one for any_device. Throws cuda_error where there is none.
+inline int existing_device(int ordinal) {
+    if (ordinal == any_device)
+        return current_device();
+    check(ordinal < 0 || ordinal >= device_count() ? cudaErrorInvalidDevice : cudaSuccess, "cudaGetDeviceCount");
+    return ordinal;
+}
+
 /// The device of a part that says one with `ordinal()`; any_device for others.
 template <class Part>
 int ordinal_of(Part const& part) noexcept {

@@ -25,8 +25,7 @@ inline namespace v0 {
 /// Blocks until all work on the device is done; any_device: on every device of the machine, which makes CUDA ready on
 /// each. Any thread. Throws cuda_error.
 inline void wait_for_device(int ordinal) {
-    int count = 0;
-    check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    int const count = device_count();
     if (ordinal == any_device) {
         for (int each = 0; each < count; ++each)
             wait_for_device(each);

@@ -17,10 +17,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cuda_runtime_api.h>
 #include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/block_origins.hpp>
+#include <weir/base/counts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
@@ -78,10 +80,10 @@ public:
         refused_.forget(block); // what others learnt of that address since 'is_usual'
         lost_.forget(block);
         live_blocks_.fetch_add(1, memory_order_relaxed);
-        return origins_.empty() ? block : origins_.note(block, 1, false);
+        return origins_.empty() ? block : origins_.note(block, 1, 0);
     }
 
-    /// See driver_pool_of::deallocate.
+    /// See driver_pool_of::deallocate; `bytes`: with what the alignment took.
     void deallocate(stream_ref stream, void* p, std::size_t bytes) noexcept {
         if (!p)
             return;
@@ -125,10 +127,11 @@ private:
             return nullptr;
         cudaStream_t const on = stream.is_host() ? host_stream() : stream.get();
         device_guard const device(ordinal_for(on)); // whose default stream it is
-        bool const in_graph = is_capturing(stream);
+        bool const in_graph = is_capturing(on);
         if (in_graph && is_legacy(stream))
             throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
                               "waits for it; use another stream");
+        std::uint64_t const owner = in_graph ? capture_of(on).id : 0;
         capture_mode_guard const relaxed;
         void* block = nullptr;
         cudaError_t answer{};
@@ -141,7 +144,7 @@ private:
         try {
             if (stream.is_host())
                 check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
-            p = origins_.note(block, padding == 0 ? 1 : alignment, in_graph);
+            p = origins_.note(block, padding == 0 ? 1 : alignment, owner);
         } catch (...) {
             if (!succeeded(detail::free_async(block, on)) && !in_graph)
                 keep(refused_block{block, bytes + padding, {}}, on);
@@ -188,8 +191,11 @@ private:
             // An event from outside would break the capture, and so would a free on the legacy stream.
             bool const asks = !uses.empty() || is_legacy(on) || block.of_graph;
             bool const captured = asks && is_capturing(on);
-            bool const frees = !captured || (uses.empty() && !is_legacy(on));
+            std::uint64_t const in = captured && block.of_graph ? capture_of(on).id : 0;
             capture_mode_guard const relaxed;
+            if (captured && block.of_graph && all_reached(uses))
+                uses.clear();
+            bool const frees = !captured || (uses.empty() && !is_legacy(on));
             for (event const& each : uses)
                 if (frees)
                     each.make_wait(on);
@@ -198,13 +204,18 @@ private:
                 answer = free(block.begin, on);
             if (answer == cudaSuccess) {
                 if (captured)
-                    origins_.forget(p); // from now on each launch frees it
+                    origins_.freed_by(in, p); // at each launch
                 return block.of_graph ? void() : forget_one();
             }
         } catch (...) { // some use may be in flight that the free could not be made to wait for
         }
         if (!block.of_graph)
-            not_taken(answer, p, refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
+            return not_taken(answer, p, refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
+        if (uses.empty())
+            return;
+        std::fprintf(stderr, "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait "
+                             "for that; capture its free once that work is done\n", name_.c_str(), p);
+        uses_.put_back(at, std::move(uses)); // for the free to come
     }
 
     // The stream that orders what is allocated and freed on the host, made when it is needed first. Throws cuda_error.
@@ -223,9 +234,7 @@ private:
 
     // Frees of another pool's blocks do not take the count below zero.
     void forget_one() noexcept {
-        std::size_t live = live_blocks_.load(memory_order_relaxed);
-        while (live != 0 && !live_blocks_.compare_exchange_weak(live, live - 1, memory_order_relaxed)) {
-        }
+        lower(live_blocks_, std::size_t{1});
     }
 
     // Whether the graph captured on `on` may use what was freed there; the legacy stream is only in a capture's way.

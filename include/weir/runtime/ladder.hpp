@@ -30,7 +30,7 @@ public:
     /// Whoever waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
     range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         std::size_t const rounded = Placement::rounded(bytes, alignment); // 0: more than a block can have
-        if (rounded == 0 || rounded > supply_.held().limit_bytes() || supply_.suspended())
+        if (rounded == 0 || rounded > supply_.most_bytes() || supply_.suspended())
             return range{}; // waiting would not help
         if constexpr (gathers)
             rule_.reclaim();

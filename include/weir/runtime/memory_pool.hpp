@@ -17,6 +17,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -117,10 +118,8 @@ public:
     }
     /// The same for every device of the machine. Throws cuda_error, std::bad_alloc.
     void allow_all() {
-        int count = 0;
-        check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
         growing_array<cudaMemAccessDesc> all;
-        for (int each = 0; each < count; ++each)
+        for (int each = 0, count = device_count(); each < count; ++each)
             all.push_back(access_of(each));
         capture_mode_guard const relaxed;
         check(cudaMemPoolSetAccess(pool_, all.data(), all.size()), "cudaMemPoolSetAccess");

@@ -9,9 +9,10 @@
 //
 // invariant: only what was on the earlier stream at the call is waited for.
 // order:     'earlier' so far happens before 'later' from now on; orders add up over any number of them.
-// cost:      nothing on one stream; else an event created, recorded and waited for, about 1 us.
+// cost:      nothing on one stream; else two questions about capture, and an event created, recorded and waited for: about 1 us.
 // not for:   the host, which nothing makes wait without blocking it: see 'synchronize'.
 
+#include <weir/base/error.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/event.hpp>
@@ -21,13 +22,17 @@ namespace weir {
 inline namespace v0 {
 
 /// Makes work enqueued on `later` from now on run after the work enqueued on `earlier` so far. Both are
-/// streams, of one device or of two, not the host. Any thread. Does not block. Throws cuda_error; nothing is
-/// ordered then.
+/// streams, of one device or of two, not the host. Any thread. Does not block. Throws usage_error where `later` is captured
+/// and `earlier` is not, which would break the capture, and cuda_error; nothing is ordered then.
 inline void order_after(stream_ref later, stream_ref earlier) {
     if (later == earlier)
         return;
+    bool const in_graph = is_capturing(earlier);
+    if (!in_graph && is_capturing(later))
+        throw usage_error("weir: a stream that is being captured cannot wait for work outside its graph; bring the container "
+                          "to the stream, or make the copy, before the capture begins");
     // A captured stream may not be asked for its device; a capture that changes devices is its author's to order.
-    event passed(is_capturing(earlier) ? any_device : device_of(earlier));
+    event passed(in_graph ? any_device : device_of(earlier));
     passed.record(earlier);
     passed.make_wait(later);
 }

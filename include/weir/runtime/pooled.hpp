@@ -39,8 +39,8 @@ public:
     stream_ref stream() const noexcept { return bytes_.stream(); }
 
     /// Goes over to `stream`, which is made to wait for the work on the present stream so far: nothing is
-    /// lost or seen half done. Does not block. Throws cuda_error, and usage_error for the host; the stream is
-    /// then what it was.
+    /// lost or seen half done. Does not block. Throws cuda_error, and usage_error for the host, and for a stream that is
+    /// being captured where the container holds memory and its present stream is not; the stream is then what it was.
     void set_stream(stream_ref stream) { bytes_.set_stream(stream); }
 
     /// Says that work on another stream uses the memory: the free will wait for what is enqueued on `stream`

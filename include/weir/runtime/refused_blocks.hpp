@@ -175,9 +175,7 @@ private:
     }
 
     static void wait_for_all(int ordinal) {
-        int count = 1;
-        if (ordinal == any_device)
-            check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+        int const count = ordinal == any_device ? device_count() : 1;
         for (int each = 0; each < count; ++each) {
             device_guard const guard(ordinal == any_device ? each : ordinal);
             check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

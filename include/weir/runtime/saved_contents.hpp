@@ -53,7 +53,7 @@ public:
         capture_mode_guard const relaxed;
         for (std::size_t at = memory.offset; at < memory.end(); at += most_bytes) {
             std::size_t const bytes = memory.end() - at < most_bytes ? memory.end() - at : most_bytes;
-            pieces_.reserve(pieces_.size() + 1);
+            pieces_.reserve_more(1);
             void* const host = keep_.allocate(on_host, bytes, alignment);
             pieces_.push_back(piece{at, bytes, host});
             under_way_ = true;

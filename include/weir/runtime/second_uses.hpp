@@ -9,10 +9,13 @@
 //
 // invariant: an offset is in the map if and only if it has at least one event.
 // order:     an event covers what was enqueued before it was added; later work needs another.
-// cost:      none: one relaxed load a free where no block has a second use; else a lock and a look-up.
+// cost:      none: one relaxed load a free where no block has a second use; else a lock and a look-up. A block has about as
+//            many events as uses that were not over when the next ones came.
 // not for:   the block's own stream.
 
 #include <cstddef>
+#include <cstdint>
+#include <new>
 #include <utility>
 #include <weir/base/address_map.hpp>
 #include <weir/base/atomic.hpp>
@@ -39,25 +42,26 @@ public:
         event passed(device_of(stream));
         passed.record(stream);
         lock_guard<mutex> const lock(mutex_);
-        std::uint32_t at = blocks_.find(offset);
-        if (at == address_map::none) {
-            if (spare_.empty()) {
-                spare_.reserve(events_.size() + 1); // so that 'take' never allocates
-                events_.push_back({});
-                spare_.push_back(static_cast<std::uint32_t>(events_.size() - 1));
+        std::uint32_t const known = blocks_.find(offset);
+        if (known != address_map::none && events_[known].size() >= few && events_[known].size() == events_[known].capacity())
+            drop_reached(events_[known]); // so that a block which is used for long has few
+        events_[list_of(offset, 1)].push_back(std::move(passed));
+    }
+
+    /// Puts back what 'take' took out. Where the host has no memory for that, it blocks until the uses are over.
+    void put_back(std::size_t offset, growing_array<event>&& uses) noexcept {
+        try {
+            lock_guard<mutex> const lock(mutex_);
+            growing_array<event>& list = events_[list_of(offset, uses.size())];
+            for (event& each : uses)
+                list.push_back(std::move(each));
+        } catch (std::bad_alloc const&) {
+            for (event const& each : uses) {
+                try {
+                    each.synchronize();
+                } catch (...) { // the device is lost: nothing runs any more
+                }
             }
-            at = spare_.back();
-            events_[at].push_back(std::move(passed));
-            try {
-                blocks_.insert(offset, at);
-            } catch (...) {
-                events_[at].clear();
-                throw;
-            }
-            spare_.pop_back();
-            count_.fetch_add(1, memory_order_relaxed);
-        } else {
-            events_[at].push_back(std::move(passed));
         }
     }
 
@@ -81,6 +85,38 @@ public:
     }
 
 private:
+    static constexpr std::size_t few = 32; // events of a block of which none is looked at
+
+    // The block's list, with room for `more` events. Throws std::bad_alloc before any change that shows.
+    std::uint32_t list_of(std::size_t offset, std::size_t more) {
+        std::uint32_t at = blocks_.find(offset);
+        if (at != address_map::none) {
+            events_[at].reserve_more(more);
+            return at;
+        }
+        if (spare_.empty()) {
+            spare_.reserve(events_.size() + 1); // so that 'take' never allocates
+            events_.push_back({});
+            spare_.push_back(static_cast<std::uint32_t>(events_.size() - 1));
+        }
+        at = spare_.back();
+        events_[at].reserve_more(more);
+        blocks_.insert(offset, at);
+        spare_.pop_back();
+        count_.fetch_add(1, memory_order_relaxed);
+        return at;
+    }
+
+    // Throws cuda_error.
+    static void drop_reached(growing_array<event>& uses) {
+        capture_mode_guard const relaxed;
+        for (std::size_t i = uses.size(); i-- > 0;)
+            if (uses[i].reached()) {
+                std::swap(uses[i], uses.back());
+                uses.pop_back();
+            }
+    }
+
     mutex mutex_;
     address_map blocks_;                     // offset -> index into events_
     growing_array<growing_array<event>> events_; // one list a block

@@ -58,9 +58,9 @@ public:
         Set& set_;
     };
 
-    /// `ordinal`: the device of every stream; any_device: any. `prototype`: what sets' placements are siblings of.
+    /// `ordinal`: the device of every stream; any_device: any. `users`: the one whose work may use the bytes; any_device: any.
     template <class MakeSet>
-    stream_sets(int ordinal, MakeSet const& make) : ordinal_(ordinal) {
+    stream_sets(int ordinal, int users, MakeSet const& make) : ordinal_(ordinal), users_(users) {
         publish(make());
     }
     stream_sets(stream_sets const&) = delete;
@@ -134,7 +134,7 @@ public:
                 continue;
             moments.push_back(moment{each, own->arrivals(), own->passed()});
             own->list_uses(uses);
-            int const place = own->ordinal() == any_device ? ordinal_ : own->ordinal();
+            int const place = own->ordinal() == any_device ? users_ : own->ordinal();
             bool fresh = own->is_untold();
             for (int other : places)
                 fresh &= other != place;
@@ -333,6 +333,7 @@ private:
     }
 
     int ordinal_;
+    int users_;
     mutex mutex_;         // serialises 'create'
     lookup_table<Set> table_;
     atomic<Set*> first_{nullptr};

@@ -54,6 +54,9 @@ public:
     /// What the pool holds.
     holdings_of const& held() const noexcept { return held_; }
 
+    /// The most that it can ever hold, in bytes.
+    std::size_t most_bytes() const noexcept { return align_down(held_.limit_bytes(), page); }
+
     /// What kind of memory that is, in words.
     char const* kind() const noexcept {
         return grows_in_place && !extends() ? "device memory that cannot grow in place" : name_of(Upstream::space);
@@ -114,14 +117,8 @@ public:
     /// work is under way. Throws cuda_error and std::bad_alloc, and what the visit throws.
     template <class Visit>
     void visit_in_use(Rule& rule, std::size_t least_free_bytes, Visit const& visit) {
-        chunk_list free_ranges;
-        rule.visit_unused([&](Placement& free) {
-            free.for_each_free(least_free_bytes, [&](range each) {
-                free_ranges.reserve(1);
-                free_ranges.add(each);
-            });
-            return false; // all of them
-        });
+        growing_array<range> free_ranges = ranges_unused(rule, least_free_bytes);
+        sort_by_address(free_ranges);
         held_.chunks().for_each_outside(free_ranges, visit);
     }
 
@@ -246,11 +243,11 @@ private:
         return all;
     }
 
-    // Free ranges of a page and more that no work uses.
-    static growing_array<range> ranges_unused(Rule& rule) {
+    // Free ranges that no work uses.
+    static growing_array<range> ranges_unused(Rule& rule, std::size_t least_bytes = page) {
         growing_array<range> unused;
         rule.visit_unused([&](Placement& free) {
-            free.for_each_free(page, [&](range each) { unused.push_back(each); });
+            free.for_each_free(least_bytes, [&](range each) { unused.push_back(each); });
             return false; // all of them
         });
         return unused;

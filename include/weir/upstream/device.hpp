@@ -31,10 +31,9 @@ public:
     static constexpr std::size_t alignment = 256;
     static constexpr memory_space space = memory_space::device;
     static constexpr std::size_t granularity = 2 * MiB;
-    static constexpr bool release_waits = true; // for all work on the device
 
     /// `ordinal`: the device; any_device: the one that is current now. Throws cuda_error.
-    explicit device(int ordinal = any_device) : ordinal_(ordinal == any_device ? current_device() : ordinal) {}
+    explicit device(int ordinal = any_device) : ordinal_(existing_device(ordinal)) {}
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {

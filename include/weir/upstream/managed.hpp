@@ -36,7 +36,7 @@ public:
     /// `ordinal`: the device to allocate under; any_device: the one that is current now. `preferred`: where the pages of
     /// all chunks prefer to be (memory_advice::preferred_location). Throws cuda_error.
     explicit managed(int ordinal = any_device, memory_location preferred = memory_location::anywhere())
-        : ordinal_(ordinal == any_device ? current_device() : ordinal), preferred_(preferred) {}
+        : ordinal_(existing_device(ordinal)), preferred_(preferred) {}
 
     /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also where the pages cannot be
     /// where they are to prefer to be.

@@ -49,7 +49,7 @@ public:
 
     /// `ordinal`: the device; any_device: the one that is current now. Throws cuda_error, std::bad_alloc.
     explicit virtual_memory(int ordinal = any_device)
-        : state_(shared<state>::make(ordinal == any_device ? current_device() : ordinal)) {}
+        : state_(shared<state>::make(existing_device(ordinal))) {}
 
     /// Chunks that are acquired from now on can be used by kernels of device `peer` as well, which must be able to
     /// (cudaDeviceCanAccessPeer), and `acquire` throws usage_error where 'extends' is false. Call it before the pool gets its
@@ -99,6 +99,7 @@ public:
             }
             lock_guard<mutex> const lock(state_->lock);
             range const place{reinterpret_cast<std::size_t>(chunk), bytes};
+            state_->release_stuck();
             state_->gaps.reserve(state_->stuck.size() + 1);
             if (!state_->map.unmap(place))
                 return false;
@@ -137,6 +138,7 @@ public:
     /// as it was.
     bool withdraw(void* chunk, std::size_t bytes) noexcept {
         lock_guard<mutex> const lock(state_->lock);
+        state_->release_stuck();
         return state_->map.unmap(range{reinterpret_cast<std::size_t>(chunk), bytes});
     }
 
