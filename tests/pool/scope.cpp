@@ -52,6 +52,15 @@ TEST_CASE("scope: a block from before that is freed in it stays freed, and more 
     }
     CHECK(pool.facts().live_blocks == 0);
     CHECK(pool.in_use_bytes() == 0);
+    void* const kept = pool.allocate_sync(300);
+    void* const freed = pool.allocate_sync(200);
+    {
+        weir::scope const frame(pool);
+        pool.deallocate_sync(freed, 200);
+    }
+    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.in_use_bytes() == 300);
+    pool.deallocate_sync(kept, 300);
     void* late = nullptr;
     {
         weir::scope const frame(pool);

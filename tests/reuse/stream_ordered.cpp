@@ -1190,6 +1190,21 @@ TEST_CASE("stream_ordered: a block of whose use on another device nothing is kno
     }
 }
 
+TEST_CASE("stream_ordered: what the pool can never hold is refused without a wait") {
+    world const here;
+    stream a, b;
+    fits pool(limit(5 * MiB)); // two pages
+    void* const p = pool.write(b, 1 * MiB);
+    pool.deallocate(b, p, 1 * MiB);
+    for (std::size_t bytes : {4 * MiB + 1, 5 * MiB + 1, 6 * MiB}) {
+        CHECK(pool->try_allocate(cudaStream_t(a), bytes) == nullptr);
+        CHECK(device::pending() != 0);
+    }
+    void* const q = pool.write(a, 4 * MiB);
+    pool.deallocate(a, q, 4 * MiB);
+    check_all_returns(pool);
+}
+
 TEST_CASE("stream_ordered: a pool that ends waits for uses on another device") {
     world const here(device::config{}.late().with_devices(2));
     stream a;

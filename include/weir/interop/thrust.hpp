@@ -23,7 +23,8 @@
 //            at once, in memory that the host must reach. Making a policy then waits for the stream; make one
 //            for each call.
 // cost:      one pool allocation a temporary; off the default stream, an event for each of a vector's blocks.
-// not for:   a pool that is not stream ordered with 'par_nosync', unless one stream uses it.
+// not for:   a pool that is not stream ordered with 'par_nosync', unless one stream uses it; and a thrust::device_vector's
+//            'assign(n, value)', for which Thrust makes an allocator of its own: assign a range, or swap with a fresh vector.
 
 #include <cstddef>
 #include <thrust/device_ptr.h>

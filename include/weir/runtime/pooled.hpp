@@ -12,7 +12,8 @@
 //            before the container's end may use it, whatever is enqueued later may not.
 // cost:      that of owned_bytes.
 // not for:   use from several threads at a time; cudaStreamPerThread names the calling thread's stream, so a
-//            container on it stays with its thread.
+//            container on it stays with its thread, and the legacy default stream is the current device's, so one on that is
+//            used while its device is current.
 
 #include <cstddef>
 #include <utility>

@@ -53,10 +53,11 @@ public:
 
     /// Chunks that are acquired from now on can be used by kernels of device `peer` as well, which must be able to
     /// (cudaDeviceCanAccessPeer), and `acquire` throws usage_error where 'extends' is false. Call it before the pool gets its
-    /// upstream. Throws std::bad_alloc.
+    /// upstream. Throws cuda_error where there is no such device, std::bad_alloc.
     virtual_memory& accessible_from(int peer) {
+        int const ordinal = existing_device(peer);
         lock_guard<mutex> const lock(state_->lock);
-        state_->map.allow(peer);
+        state_->map.allow(ordinal);
         return *this;
     }
 
