@@ -698,4 +698,25 @@ TEST_CASE("graph_memory: what other streams did before they freed outside the ca
         drain(reader);
     }
 }
+
+TEST_CASE("graph_memory: a free outside the capture on a stream that is no more is waited for with all work on the device") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, user, last;
+    weir::device_pool pool;
+    weir::graph_memory memory(pool);
+    {
+        recording graph(s);
+        void* const p = memory.allocate(s, 1 * MiB);
+        graph.end();
+        graph.launch(last);
+        check(cudaMemsetAsync(p, 1, 1 * MiB, user), "cudaMemsetAsync");
+        cudaStream_t gone = nullptr;
+        check(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check(cudaStreamDestroy(gone), "cudaStreamDestroy");
+        memory.deallocate(gone, p, 1 * MiB); // against the rules
+    }
+    memory.release(last);
+    CHECK(cudaStreamQuery(user) == cudaSuccess);
+    simulated_cuda::clear_reports();
+}
 #endif

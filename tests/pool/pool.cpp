@@ -399,6 +399,17 @@ TEST_CASE("pool: chunks that nobody uses go back before more is asked for") {
     pool.deallocate_sync(large, 60 * KiB);
 }
 
+TEST_CASE("pool: a free chunk that is too small goes back before another is got, also where both have room") {
+    upstream_ledger ledger;
+    recorded_pool<placement::best_fit<>> pool{recorded_upstream<>(ledger)};
+    pool.deallocate_sync(pool.allocate_sync(4096), 4096);
+    CHECK(pool.reserved_bytes() == 4096);
+    void* const p = pool.allocate_sync(8192);
+    CHECK(ledger.returned == std::vector<std::size_t>{4096});
+    CHECK(pool.reserved_bytes() == 8192);
+    pool.deallocate_sync(p, 8192);
+}
+
 TEST_CASE("pool: one chunk makes room for the block that it was acquired for, whatever its alignment") {
     for (std::size_t alignment = 1; alignment <= 4 * MiB; alignment *= 2)
         for (std::size_t bytes : {std::size_t{1}, std::size_t{300}, 40 * KiB, 64 * KiB, 65 * KiB, 200 * KiB}) {
@@ -695,6 +706,27 @@ TEST_CASE_TEMPLATE("pool: one that ends waits for nobody else's work", Reuse, re
 #endif
 
 // ---- streams ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("pool: what two streams freed, and others have used, joins for a third once that is over") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b, c, user;
+        weir::pool<upstream::device, placement::best_fit<>, reuse::stream_ordered<>, growth::exact> pool;
+        pool.deallocate(c, pool.allocate(c, 4 * MiB), 4 * MiB);
+        pool.settle();
+        void* const p = pool.allocate(a, 2 * MiB);
+        void* const q = pool.allocate(b, 2 * MiB);
+        CHECK(pool.reserved_bytes() == 4 * MiB);
+        pool.used_on(p, user);
+        pool.used_on(q, user);
+        pool.deallocate(a, p, 2 * MiB);
+        pool.deallocate(b, q, 2 * MiB);
+        for (cudaStream_t each : {static_cast<cudaStream_t>(a), static_cast<cudaStream_t>(b), static_cast<cudaStream_t>(user)})
+            check(cudaStreamSynchronize(each), "cudaStreamSynchronize");
+        void* const whole = pool.allocate(c, 4 * MiB);
+        CHECK(pool.reserved_bytes() == 4 * MiB);
+        pool.deallocate(c, whole, 4 * MiB);
+    });
+}
 
 TEST_CASE_TEMPLATE("pool: the default streams are streams like others", Pool, device_pool, event_pool) {
     support::every_schedule([] {

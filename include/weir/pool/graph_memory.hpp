@@ -134,6 +134,7 @@ public:
             else if (capture_of(stream).id == capture_ && !is_per_thread(stream))
                 of(stream).give(block);
         } catch (...) { // it is handed out again after the release
+            outside_.note_unknown();
         }
     }
 

@@ -181,6 +181,7 @@ private:
         if ((refused_.has(block.begin) || lost_.has(block.begin)) && !block.of_graph)
             return tell_wrong_free(name_.c_str(), p, true);
         cudaError_t answer = cudaErrorNotReady;
+        bool captured = false;
         try {
             if (stream.is_host())
                 on = host_stream();
@@ -190,7 +191,7 @@ private:
             device_guard const device(ordinal_for(on));
             // An event from outside would break the capture, and so would a free on the legacy stream.
             bool const asks = !uses.empty() || is_legacy(on) || block.of_graph;
-            bool const captured = asks && is_capturing(on);
+            captured = asks && is_capturing(on);
             std::uint64_t const in = captured && block.of_graph ? capture_of(on).id : 0;
             capture_mode_guard const relaxed;
             if (captured && block.of_graph && all_reached(uses))
@@ -211,11 +212,11 @@ private:
         }
         if (!block.of_graph)
             return not_taken(answer, p, refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
-        if (uses.empty())
-            return;
-        std::fprintf(stderr, "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait "
-                             "for that; capture its free once that work is done\n", name_.c_str(), p);
-        uses_.put_back(at, std::move(uses)); // for the free to come
+        if (captured && !uses.empty())
+            std::fprintf(stderr, "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot "
+                                 "wait for that; capture its free once that work is done\n", name_.c_str(), p);
+        if (!uses.empty())
+            uses_.put_back(at, std::move(uses)); // for the free to come
     }
 
     // The stream that orders what is allocated and freed on the host, made when it is needed first. Throws cuda_error.

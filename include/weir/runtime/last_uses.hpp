@@ -32,9 +32,12 @@ public:
         try {
             uses_.add(all, stream);
         } catch (...) { // CUDA failed, or the host has no memory
-            untold_.store(true, memory_order_relaxed);
+            note_unknown();
         }
     }
+
+    /// Notes that some stream, of which nothing is known, used the memory. Never blocks.
+    void note_unknown() noexcept { untold_.store(true, memory_order_relaxed); }
 
     /// Makes `stream` wait for all that was noted, which is forgotten; the host blocks. Where a note failed, or CUDA fails here,
     /// it blocks until device `ordinal` (any_device: every device) has done all work.
@@ -48,7 +51,7 @@ public:
                     stream.is_host() ? each.synchronize() : each.make_wait(stream);
                 return;
             } catch (...) { // where it fails twice the device is lost: nothing runs any more
-                untold_.store(true, memory_order_relaxed);
+                note_unknown();
             }
         }
     }
