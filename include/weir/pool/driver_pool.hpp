@@ -98,7 +98,7 @@ public:
     /// that is freed before a launch or twice after one stays as it is. A block that is freed already or that CUDA did not
     /// hand out is told on stderr and left alone, one in a captured stream when the pool ends. Another pool's CUDA takes.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-        blocks_.deallocate(stream, p, bytes + block_origins::padding_for(alignment));
+        blocks_.deallocate(stream, p, bytes, alignment);
     }
 
     /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.

@@ -61,7 +61,7 @@ struct stream_ordered {
         using directory = stream_sets<set, Identity>;
 
     public:
-        /// `ordinal`: the device of streams that allocate, `users`: of work that uses the bytes; any_device: any. Throws cuda_error.
+        /// `ordinal`: the device of streams that allocate, `users`: of work on the bytes; any_device: any. Throws cuda_error.
         explicit over(int ordinal, int users = any_device)
             : sets_(ordinal, users, maker()), asks_at_free_(Identity::asks && users == any_device && device_count() > 1) {}
         ~over() { delete pot_; }
@@ -98,7 +98,7 @@ struct stream_ordered {
         void give(range block, stream_ref stream) noexcept {
             try {
                 Identity::require_no_capture(stream);
-                if (!uses_.any() && enter(stream, asks_at_free_)->give(block, stream))
+                if (!uses_.any() && (asks_at_free_ ? give_asking(block, stream) : enter(stream, false)->give(block, stream)))
                     return;
             } catch (...) { // the pool cannot use a set of the stream's
             }
@@ -112,7 +112,7 @@ struct stream_ordered {
             settled->strand(block, uses_.take(block.offset));
         }
 
-        /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take, and they are not kept then.
+        /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take, and then they are not kept.
         void add(range chunk, stream_ref stream, bool joins = false) {
             auto const own = enter(stream);
             if constexpr (contracts::fences<Placement>)
@@ -161,8 +161,7 @@ struct stream_ordered {
         /// Rung 5: blocks until every event recorded so far has been reached; whether any had not been. Throws cuda_error.
         bool wait() { return sets_.wait(); }
 
-        /// Blocks until no work uses what was freed before the call (stream_sets says how); then anyone may have it,
-        /// but for streams on which another thread frees meanwhile. Throws cuda_error, std::bad_alloc.
+        /// As stream_sets' settle: blocks until no work uses what was freed before the call, which anyone may have then.
         void settle() { sets_.settle(); }
 
         /// The same where streams that are gone left more than Tuning::stranded_bytes behind, which nothing else frees.
@@ -298,6 +297,7 @@ struct stream_ordered {
             sets_.settled()->strand(stock, {}, true);
         }
 
+        [[gnu::noinline]] bool give_asking(range block, stream_ref stream) { return enter(stream)->give(block, stream); }
         // Takes back a block that other streams use, or whose stream's handle was another's before.
         [[gnu::noinline]] void give_slowly(range block, stream_ref stream) noexcept {
             growing_array<event> uses = uses_.take(block.offset);
@@ -338,7 +338,7 @@ struct stream_ordered {
 
         Placement root_; // holds nothing; what the sets' placements are siblings of
         directory sets_;
-        bool asks_at_free_; // else another device's stream may be taken for one that is gone, and 'settle' would wait there
+        bool asks_at_free_; // handles come again on other devices (50 times of 50 on two H200)
         mutex moving_; // held while bytes are on their way from set to set: whoever finds none then has seen all
         set* pot_ = nullptr; // gather's: a set, so that nothing is lost where the host runs out of memory
         second_uses uses_;

@@ -83,17 +83,18 @@ public:
         return origins_.empty() ? block : origins_.note(block, 1, 0);
     }
 
-    /// See driver_pool_of::deallocate; `bytes`: with what the alignment took.
-    void deallocate(stream_ref stream, void* p, std::size_t bytes) noexcept {
+    /// See driver_pool_of::deallocate.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                    std::size_t alignment = block_origins::unit_bytes) noexcept {
         if (!p)
             return;
         cudaStream_t const on = stream.get();
         if (!is_usual(on))
-            return free_with_care(stream, p, bytes);
+            return free_with_care(stream, p, bytes + block_origins::padding_for(alignment));
         cudaError_t const answer = answer_to_free(p, on);
         if (answer == cudaSuccess)
             return forget_one();
-        not_taken(answer, p, refused_block{p, bytes, {}}, on);
+        not_taken(answer, p, refused_block{p, bytes + block_origins::padding_for(alignment), {}}, on);
     }
 
     /// See driver_pool_of::used_on.
@@ -213,8 +214,10 @@ private:
         if (!block.of_graph)
             return not_taken(answer, p, refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
         if (captured && !uses.empty())
-            std::fprintf(stderr, "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot "
-                                 "wait for that; capture its free once that work is done\n", name_.c_str(), p);
+            std::fprintf(stderr,
+                         "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait for "
+                         "that; capture its free once that work is done\n",
+                         name_.c_str(), p);
         if (!uses.empty())
             uses_.put_back(at, std::move(uses)); // for the free to come
     }
