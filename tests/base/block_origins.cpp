@@ -57,6 +57,20 @@ TEST_CASE("block_origins: tells what a block of an alignment needs, and the larg
     }
 }
 
+TEST_CASE("block_origins: what is not known is forgotten without harm to what is, and once all is, nothing is known") {
+    block_origins origins;
+    CHECK(origins.empty());
+    origins.note(at(0x1100), 4096, 0);
+    CHECK_FALSE(origins.empty());
+    origins.forget(at(0x9000));
+    CHECK_FALSE(origins.empty());
+    CHECK(origins.find(at(0x2000)).begin == at(0x1100));
+    CHECK(origins.take(at(0x2000)).begin == at(0x1100));
+    CHECK(origins.empty());
+    origins.forget(at(0x2000));
+    CHECK(origins.empty());
+}
+
 TEST_CASE("block_origins: a graph's block stays known, however often it is freed") {
     block_origins origins;
     CHECK(origins.note(at(0x1100), 4096, true) == at(0x2000));

@@ -284,6 +284,27 @@ TEST_CASE("failure_handler: trim asks each pool once, in order, and no further t
     below.deallocate(on_host, full, 100);
 }
 
+TEST_CASE("failure_handler: trim asks a pool without 'settle' once, and another twice, whatever they give back") {
+    struct ready { // at any time
+        std::size_t trim() { return ++trims, 1; }
+        int trims = 0;
+    };
+    struct settling : ready {
+        void settle() {}
+    };
+    counting_pool<> below(std::size_t{5});
+    ready a;
+    settling b;
+    failure_handler of_ready(trim(a), below);
+    CHECK(of_ready.try_allocate(on_host, 10) == nullptr);
+    CHECK(a.trims == 1);
+    CHECK(below.allocations == 1 + 1);
+    failure_handler of_settling(trim(b), below);
+    CHECK(of_settling.try_allocate(on_host, 10) == nullptr);
+    CHECK(b.trims == 2);
+    CHECK(below.allocations == 2 + 1 + 2);
+}
+
 TEST_CASE("failure_handler: trim stops at the first pool whose memory does") {
     // Two pools of one heap of 100 bytes: what the first holds freely the second has not.
     struct sharing : counting_pool<> {

@@ -178,6 +178,40 @@ TEST_CASE("fallback: settles both, and trims the second before the first") {
     CHECK(pool.trim() == 300);
 }
 
+TEST_CASE("fallback: where the second keeps more than it was told to, the first keeps less") {
+    struct in_use : counting_pool<> {
+        std::size_t trim(std::size_t = 0) { return 0; }
+    };
+    counting_pool<> free;
+    in_use other;
+    fallback<counting_pool<>&, in_use&> pool(free, other);
+    free.reserved_bytes = 100;
+    other.reserved_bytes = 50;
+    CHECK(pool.trim(120) == 30);
+    CHECK(free.reserved_bytes == 70);
+    CHECK(pool.trim(49) == 70);
+}
+
+TEST_CASE("fallback: the blocks of both are live, and what either lost is lost") {
+    struct lossy : counting_pool<> {
+        explicit lossy(std::size_t bytes) : counting_pool(std::size_t{10}), lost(bytes) {}
+        weir::memory_report facts() const {
+            weir::memory_report now = counting_pool::facts();
+            now.lost_bytes = lost;
+            return now;
+        }
+        std::size_t lost;
+    };
+    fallback<lossy, lossy> pool(std::size_t{5}, std::size_t{2});
+    void* const a = pool.allocate(on_host, 10);
+    void* const b = pool.allocate(on_host, 10);
+    CHECK(pool.facts().live_blocks == 2);
+    CHECK(pool.facts().lost_bytes == 7);
+    pool.deallocate(on_host, a, 10);
+    pool.deallocate(on_host, b, 10);
+    CHECK(pool.facts().live_blocks == 0);
+}
+
 TEST_CASE("fallback: nests for more than two, and stands on pools that live elsewhere") {
     counting_pool<> a(std::size_t{10}, "a"), b(std::size_t{10}, "b"), c(std::size_t{10}, "c");
     using first_two = fallback<counting_pool<>&, counting_pool<>&>;

@@ -292,3 +292,25 @@ TEST_CASE("guard: of threads that free one block, one does, and the others hear 
     }
     CHECK(here.pool.inner().frees == 200);
 }
+
+TEST_CASE("guard: threads share its ledger, and its largest blocks are told meanwhile") {
+    listener here;
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> crew;
+    for (int t = 0; t < 4; ++t)
+        crew.emplace_back([&, t] {
+            for (int i = 0; i < 300; ++i) {
+                void* const a = here.pool.allocate(on_host, 32);
+                void* const b = here.pool.allocate(on_host, 64);
+                if (t == 0 && here.pool.examined().largest_live.size() < 2)
+                    wrong.fetch_add(1);
+                here.pool.deallocate(on_host, a, 32);
+                here.pool.deallocate(on_host, b, 64);
+            }
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(wrong.load() == 0);
+    CHECK(here.pool.inner().live_blocks() == 0);
+    CHECK(here.pool.inner().frees == 4 * 300 * 2);
+}

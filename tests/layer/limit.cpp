@@ -127,6 +127,7 @@ TEST_CASE("limit: says who refused, and what to do") {
     }
     CHECK(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 101)); })
               .find("cannot hand out 101 bytes: shared has no 101 (") != std::string::npos); // within this limit
+    CHECK(pool.refusal(600, 16) == "shared has no 600"); // which would fill this one
     pool.deallocate(on_host, p, 400);
     CHECK(limited(100, std::size_t{500}).facts().limit_bytes == 100);
 }

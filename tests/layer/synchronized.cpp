@@ -49,19 +49,29 @@ struct alone : weir::resource<alone> {
         return bytes == 0 ? nullptr : &inside;
     }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept { enter(); }
-    weir::memory_report facts() const { return {}; }
-    std::string refusal(std::size_t, std::size_t) const { return ""; }
+    weir::memory_report facts() const { return enter(), weir::memory_report{}; }
+    std::string refusal(std::size_t, std::size_t) const { return enter(), ""; }
+    std::size_t in_use_bytes() const { return enter(), 0; }
+    std::size_t reserved_bytes() const { return enter(), 0; }
+    std::string report() const { return enter(), ""; }
+    bool owns(void const*) const { return enter(), true; }
+    std::size_t trim(std::size_t) { return enter(), 0; }
+    void settle() { enter(); }
+    std::size_t suspend() { return enter(), 0; }
+    std::size_t suspend(int&) { return enter(), 0; }
+    void resume() { enter(); }
+    void used_on(void*, weir::stream_ref) { enter(); }
     int device() const { return 0; }
-    void enter() noexcept {
+    void enter() const noexcept {
         if (inside.fetch_add(1) != 0)
             crowded.fetch_add(1);
         std::this_thread::yield();
         inside.fetch_sub(1);
         ++calls; // no atomic: the layer orders it
     }
-    std::atomic<int> inside{0};
-    std::atomic<int> crowded{0};
-    long calls = 0;
+    mutable std::atomic<int> inside{0};
+    mutable std::atomic<int> crowded{0};
+    mutable long calls = 0;
 };
 
 } // namespace
@@ -91,6 +101,39 @@ TEST_CASE("synchronized: one thread at a time is inside the pool") {
         each.join();
     CHECK(pool.inner().crowded.load() == 0);
     CHECK(pool.inner().calls == 4 * 500 * 2);
+}
+
+TEST_CASE("synchronized: so it is for each member, beside allocations and frees") {
+    using pool_type = synchronized<alone>;
+    constexpr int rounds = 1000;
+    void (*const members[])(pool_type&) = {[](pool_type& pool) { static_cast<void>(pool.facts()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.refusal(1, 1)); },
+                                           [](pool_type& pool) { static_cast<void>(pool.in_use_bytes()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.reserved_bytes()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.report()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.owns(nullptr)); },
+                                           [](pool_type& pool) { static_cast<void>(pool.trim()); },
+                                           [](pool_type& pool) { pool.settle(); },
+                                           [](pool_type& pool) { static_cast<void>(pool.suspend()); },
+                                           [](pool_type& pool) {
+                                               int keep = 0;
+                                               static_cast<void>(pool.suspend(keep));
+                                           },
+                                           [](pool_type& pool) { pool.resume(); },
+                                           [](pool_type& pool) { pool.used_on(nullptr, on_host); }};
+    for (auto const& member : members) {
+        CAPTURE(&member - members);
+        pool_type pool;
+        std::thread other([&] {
+            for (int i = 0; i < rounds; ++i)
+                pool.deallocate(on_host, pool.try_allocate(on_host, 1), 1);
+        });
+        for (int i = 0; i < rounds; ++i)
+            member(pool);
+        other.join();
+        CHECK(pool.inner().crowded.load() == 0);
+        CHECK(pool.inner().calls == 3 * rounds);
+    }
 }
 
 TEST_CASE_TEMPLATE("synchronized: threads share a pool that is made for one", Pool, slab_pool, any_pool) {

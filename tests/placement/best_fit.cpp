@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <map>
+#include <new>
 #include <random>
 #include <support/failing_new.hpp>
 #include <support/interval_oracle.hpp>
@@ -251,6 +252,40 @@ TEST_CASE("best_fit: an aligned block is found wherever it just fits, and what i
         q.add({32 * MiB - 512, 1024});
         CHECK(q.take(512, alignment) == range{32 * MiB, 512});
         CHECK(q.take(512, 1) == range{32 * MiB - 512, 512});
+    }
+}
+
+TEST_CASE("best_fit: blocks that are aligned further leave any number of holes, and all of them join again") {
+    best_fit p;
+    range const chunk{1 * MiB + 512, 4 * MiB};
+    p.add(chunk);
+    std::vector<range> blocks;
+    while (range const block = p.take(512, 4096))
+        blocks.push_back(block);
+    CHECK(blocks.size() == 1024);
+    CHECK(p.free_ranges() == 1024); // one before each, and with the last block the chunk ends
+    for (range const& each : blocks)
+        p.give(each);
+    CHECK(p.free_ranges() == 1);
+    CHECK(p.largest() == chunk.bytes);
+}
+
+TEST_CASE("best_fit: a block that is aligned further is taken as a whole or, without host memory, not at all") {
+    best_fit p;
+    p.add({1 * MiB + 512, 4 * MiB});
+    for (int n = 0; n < 300; ++n) {
+        std::size_t const bytes = p.free_bytes();
+        std::size_t const ranges = p.free_ranges();
+        range block;
+        try {
+            support::failing_new const fails(0);
+            block = p.take(512, 4096);
+        } catch (std::bad_alloc const&) {
+            CHECK(p.free_bytes() == bytes);
+            CHECK(p.free_ranges() == ranges);
+            block = p.take(512, 4096);
+        }
+        CHECK(block == range{1 * MiB + (static_cast<std::size_t>(n) + 1) * 4096, 512});
     }
 }
 

@@ -225,6 +225,31 @@ TEST_CASE("bins: an empty one that absorbs takes over all, also what is known") 
     CHECK_FALSE(one.lend(2 * MiB, 1));
 }
 
+TEST_CASE("bins: without host memory nothing is absorbed, and nothing lost") {
+    struct scene {
+        bins one, two;
+        std::size_t in_one = 0;
+        std::size_t in_two = 0;
+    };
+    for (bool pieces : {false, true}) { // slabs of which a block is free, and memory of no class yet
+        CAPTURE(pieces);
+        auto const make = [&] {
+            scene s;
+            s.one.give({1024 * MiB, 256});
+            for (std::size_t n = 1; n <= 600; ++n)
+                pieces ? s.two.add({n * MiB, 64 * KiB}) : s.two.give({n * MiB, 256});
+            s.in_one = s.one.free_bytes();
+            s.in_two = s.two.free_bytes();
+            return s;
+        };
+        long const failures = support::each_failure(make, [](scene& s) { s.one.absorb(s.two); }, [](scene& s) {
+            CHECK(s.one.free_bytes() == s.in_one);
+            CHECK(s.two.free_bytes() == s.in_two);
+        });
+        CHECK((failures > 0 || !support::host_memory_can_fail));
+    }
+}
+
 TEST_CASE("bins: records cost at most 48 bytes for each live block of 512 bytes") {
     bins p;
     p.add({0, 64 * MiB});

@@ -362,6 +362,7 @@ TEST_CASE("after_event: what a captured stream frees is not handed out while the
     CHECK(cudaGraphLaunch(exec, b) == cudaSuccess);
     pool->settle();
     CHECK(pool->in_use_bytes() == 0);
+    CHECK(pool->facts().lost_bytes == 1 * MiB);
     CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
     CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
@@ -443,6 +444,31 @@ TEST_CASE_TEMPLATE("after_event: a free on a stream that is no more is kept unti
     check_all_returns(pool);
     CHECK(!device::reports(device::finding::destroyed_handle).empty());
     device::clear_reports();
+}
+
+TEST_CASE("after_event: 'settle' waits for the uses of what came back without a stream, on whatever device they are") {
+    for (int const users : {0, weir::any_device}) {
+        CAPTURE(users);
+        world const here(device::config{}.late().with_devices(2));
+        stream b;
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        stream far;
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        weir::reuse::after_event::over<weir::placement::best_fit<>> rule(0, users);
+        rule.add(weir::range{1 << 20, 1 << 20}, on_host);
+        weir::range const block = rule.take(1 << 20, 512, on_host);
+        CHECK(device::launch(far, {}, {}) == cudaSuccess);
+        rule.used_on(block, far);
+        cudaStream_t const gone = b;
+        b.destroy();
+        rule.give(block, gone); // against the rules
+        CHECK_FALSE(rule.take(512, 512, on_host));
+        CHECK(device::pending() != 0);
+        rule.settle();
+        CHECK(device::pending() == 0);
+        CHECK(rule.take(1 << 20, 512, on_host) == block);
+        device::clear_reports();
+    }
 }
 
 TEST_CASE("after_event: what comes back without a stream while 'settle' waits is kept where it fails") {

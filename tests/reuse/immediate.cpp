@@ -122,6 +122,19 @@ TEST_CASE("immediate: what the host has no memory to book is counted as lost") {
     CHECK(rule.used().lost_bytes == 512);
 }
 
+TEST_CASE("immediate: more frees than blocks count nothing below zero") {
+    immediate::over<weir::placement::arena> rule(0);
+    rule.add(chunk, on_host);
+    auto const point = rule.placement().mark();
+    weir::usage const counts = rule.counts();
+    range const block = rule.take(64, 1, on_host);
+    rule.placement().rewind(point);
+    rule.counts() = counts;
+    rule.give(block, on_host); // a mark has ended it
+    CHECK(rule.used().blocks == 0);
+    CHECK(rule.used().bytes == 0);
+}
+
 TEST_CASE("immediate: counts follow a model") {
     immediate::over<weir::placement::best_fit<>> rule(0);
     rule.add(chunk, on_host);

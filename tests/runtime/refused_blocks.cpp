@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include <atomic>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -7,7 +8,9 @@
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
+#include <thread>
 #include <utility>
+#include <vector>
 #include <weir/base/size.hpp>
 #include <weir/runtime/refused_blocks.hpp>
 
@@ -93,18 +96,69 @@ TEST_CASE("refused_blocks: a block that the host has no memory to note is not co
     CHECK(blocks.bytes() == 0);
 }
 
+TEST_CASE("refused_blocks: threads keep blocks and look for them at a time") {
+    refused_blocks blocks;
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> crew;
+    std::vector<char> memory(4 * 100);
+    for (std::size_t t = 0; t < 4; ++t)
+        crew.emplace_back([&, t] {
+            for (std::size_t i = 0; i < 100; ++i) {
+                char* const mine = &memory[t * 100 + i];
+                blocks.keep({mine, 3, {}});
+                if (!blocks.has(mine) || blocks.has(&blocks))
+                    wrong.fetch_add(1);
+            }
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(wrong.load() == 0);
+    CHECK(blocks.bytes() == 4 * 100 * 3);
+}
+
 #ifdef WEIR_SIMULATED_CUDA
-TEST_CASE("refused_blocks: any_device waits for the work of every device") {
-    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
-    support::scoped_stream const host;
-    void* const p = taken(host);
-    check(cudaStreamSynchronize(host), "cudaStreamSynchronize");
+namespace {
+
+// A block of CUDA's pool on device 0 that device 1 may use as well.
+void* taken_for_both(cudaStream_t stream) {
+    void* const p = taken(stream);
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     cudaMemPool_t pool = nullptr;
     check(cudaDeviceGetDefaultMemPool(&pool, 0), "cudaDeviceGetDefaultMemPool");
     cudaMemAccessDesc both{};
     both.location = {cudaMemLocationTypeDevice, 1};
     both.flags = cudaMemAccessFlagsProtReadWrite;
     check(cudaMemPoolSetAccess(pool, &both, 1), "cudaMemPoolSetAccess");
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("refused_blocks: whatever device is waited for, so is every use that is known, on another one too") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream const host;
+    refused_block block{taken_for_both(host), 1 * MiB, {}};
+    check(cudaSetDevice(1), "cudaSetDevice");
+    {
+        support::scoped_stream const there;
+        check(cudaMemsetAsync(block.begin, 1, 1 * MiB, there), "cudaMemsetAsync");
+        weir::event passed(1);
+        passed.record(static_cast<cudaStream_t>(there));
+        block.uses.push_back(std::move(passed));
+        refused_blocks blocks;
+        blocks.keep(std::move(block));
+        CHECK(simulated_cuda::pending() != 0);
+        blocks.offer(0, host, none_unknown);
+        CHECK(simulated_cuda::pending() == 0);
+        CHECK(blocks.empty());
+    }
+    check(cudaSetDevice(0), "cudaSetDevice");
+}
+
+TEST_CASE("refused_blocks: any_device waits for the work of every device") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream const host;
+    void* const p = taken_for_both(host);
     check(cudaSetDevice(1), "cudaSetDevice");
     {
         support::scoped_stream const there;

@@ -41,7 +41,8 @@ using set_of = weir::stream_set<weir::placement::best_fit<512>, Identity, tuning
 template <class Identity>
 struct directory {
     using set = set_of<Identity>;
-    explicit directory(int ordinal = 0) : sets(ordinal, ordinal, make) {}
+    explicit directory(int ordinal = 0) : directory(ordinal, ordinal) {}
+    directory(int ordinal, int users) : sets(ordinal, users, make) {}
     static set* make() { return new set(weir::placement::best_fit<512>()); }
     // The set of a stream, entered and left.
     set* at(weir::stream_ref stream, bool verify = true) { return sets.enter(stream, verify, make).get(); }
@@ -291,6 +292,24 @@ TEST_CASE("stream_sets: settling waits for no more than it must") {
     CHECK(calls("cudaFree") == 1); // which is how one waits for a device
     CHECK(cudaStreamQuery(stranger) == cudaSuccess);
     CHECK(here.sets.unsettled_bytes() == 0);
+}
+
+TEST_CASE("stream_sets: settling waits for the device of a stream that left bytes open, and for no other") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream const a;
+    checked here(0, weir::any_device); // whose memory any device may use
+    {
+        auto const own = here.sets.enter(a, true, &checked::make);
+        own->covered().add(range{1 * MiB, 1 * MiB});
+        own->offer();
+        CHECK(own->put_recent(own->take(100 * KiB, 256, a))); // no event tells of it
+    }
+    weir::device_guard const there(1);
+    support::scoped_stream const stranger;
+    check(simulated_cuda::launch(stranger, {}, {}), "launch");
+    here.sets.settle();
+    CHECK(here.sets.unsettled_bytes() == 0);
+    CHECK(simulated_cuda::pending() == 1); // the stranger's
 }
 #endif
 

@@ -497,6 +497,23 @@ TEST_CASE("supply: trim gives back every chunk that is wholly free, and with not
     });
 }
 
+TEST_CASE("supply: trim keeps just what it is told to keep") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        mapped_pool pool;
+        std::vector<block> blocks;
+        for (int i = 0; i < 3; ++i)
+            blocks.push_back(take(pool, s, 2 * MiB));
+        CHECK(pool.reserved_bytes() == 6 * MiB);
+        give_all(pool, s, blocks);
+        pool.settle();
+        CHECK(pool.trim(4 * MiB) == 2 * MiB);
+        CHECK(pool.reserved_bytes() == 4 * MiB);
+        CHECK(pool.trim(4 * MiB - 1) == 2 * MiB); // a whole chunk, or none
+        CHECK(pool.trim() == 2 * MiB);
+    });
+}
+
 TEST_CASE("supply: with one block of a hundred live, trim gives nearly every page back that none of them lies in") {
     support::scoped_stream const s;
     for (unsigned seed = 1; seed <= 5; ++seed) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <exception>
 #include <memory>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
@@ -423,5 +424,50 @@ TEST_CASE("virtual_memory: a second reservation where the first is full, and chu
     for (void* each : holes)
         CHECK(upstream.release(each, page));
     CHECK(upstream.release(first, page));
+}
+
+TEST_CASE("virtual_memory: what CUDA does not undo needs no host memory, and is undone later") {
+    if (!support::host_memory_can_fail)
+        return;
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    virtual_memory upstream;
+    void* const first = upstream.acquire(page);
+    simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorUnknown);
+    simulated_cuda::fail_call("cuMemUnmap", 1, cudaErrorUnknown);
+    simulated_cuda::at_switch_points([] { // from the first failure on the host has none
+        if (simulated_cuda::failed_calls() != 0)
+            support::allocations_left = 0;
+    });
+    bool threw = false;
+    try {
+        static_cast<void>(upstream.acquire(page));
+    } catch (std::exception const&) {
+        threw = true;
+    }
+    simulated_cuda::at_switch_points(nullptr);
+    support::allocations_left = -1;
+    CHECK(threw);
+    CHECK(simulated_cuda::failed_calls() == 2);
+    CHECK(upstream.extend(behind(first, page), page, page)); // there was its place
+    CHECK(upstream.release(behind(first, page), page));
+    CHECK(upstream.release(first, page));
+}
+
+TEST_CASE("virtual_memory: grows up to the end of a reservation, and not into the next") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(8 * page), support::report_all);
+    virtual_memory upstream; // reserves eight times the memory, 64 pages
+    void* const first = upstream.acquire(page);
+    void* at[2] = {first, behind(first, page)};
+    REQUIRE(upstream.extend(at[1], page, page));
+    for (std::size_t to = 2; to < 63; ++to) { // the two leap over each other, up to the last page but one
+        REQUIRE(upstream.move(at[to % 2], page, behind(first, to * page)));
+        at[to % 2] = behind(first, to * page);
+    }
+    CHECK(upstream.extend(behind(first, 63 * page), page, page));
+    CHECK_FALSE(upstream.extend(behind(first, 64 * page), page, page)); // no addresses
+    CHECK(upstream.acquire(63 * page) == nullptr); // a second reservation, right behind the first, and no memory for it
+    CHECK_FALSE(upstream.extend(behind(first, 64 * page), page, page));
+    for (void* each : {at[0], at[1], static_cast<void*>(behind(first, 63 * page))})
+        CHECK(upstream.release(each, page));
 }
 #endif
