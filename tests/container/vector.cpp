@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/recording_pool.hpp>
 #include <type_traits>
@@ -552,5 +553,22 @@ TEST_CASE_TEMPLATE("vector: takes lists of elements", Vector, device_vector<int>
         CHECK(std::vector<int>(xs.begin(), xs.end()) == std::vector<int>{7});
         xs.assign({});
         CHECK(xs.empty());
+    });
+}
+
+TEST_CASE("vector: a list is not captured, since the graph would read it when it is gone") {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        device_pool pool;
+        device_vector<int> xs(pool, a, 8);
+        pinned_pool host;
+        pinned_vector<int> ys(host, a);
+        support::capture graph(a);
+        CHECK_THROWS_AS(xs.assign({1, 2}), weir::usage_error);
+        CHECK_THROWS_AS(xs.append({1, 2}), weir::usage_error);
+        CHECK(xs.size() == 8);
+        ys.assign({3, 4}); // by the host, at once
+        CHECK(ys[1] == 4);
+        CHECK(graph.unbroken());
     });
 }

@@ -213,15 +213,57 @@ TEST_CASE("arena: a mark may be rewound to again and again, and ends nothing fro
     a.add({0, 1000});
     range const first = a.take(100, 1);
     auto const outer = a.mark();
-    CHECK(a.take(100, 1).bytes == 100);
+    range const second = a.take(100, 1);
     auto const point = a.mark();
     for (int i = 0; i < 3; ++i) {
         CHECK(a.take(300, 1) == range{200, 300});
         a.rewind(point);
         CHECK(a.free_bytes() == 800);
     }
+    a.give(second); // from before 'point', which ends what takes its place, each time
+    for (int i = 0; i < 3; ++i) {
+        CHECK(a.take(50, 1) == range{100, 50});
+        a.rewind(point);
+        CHECK(a.free_bytes() == 900);
+    }
     a.rewind(outer);
     CHECK(a.free_bytes() == 900);
     a.give(first);
     CHECK(a.free_bytes() == 1000);
+}
+
+TEST_CASE("arena: a mark ends what marks between that were never rewound left behind") {
+    arena a;
+    a.add({0, 1000});
+    range const old = a.take(100, 1);
+    auto const outer = a.mark();
+    a.give(old);
+    CHECK(a.take(60, 1) == range{0, 60});
+    static_cast<void>(a.mark());
+    CHECK(a.take(500, 1) == range{60, 500});
+    a.rewind(outer);
+    CHECK(a.free_bytes() == 1000);
+}
+
+TEST_CASE("arena: ranges that are removed, and a clear, leave no mark beyond what there is") {
+    arena a;
+    a.add({0, 4000});
+    range const large = a.take(3000, 1);
+    auto const point = a.mark();
+    a.rewind(point);
+    a.give(large);
+    CHECK(a.remove({0, 4000}));
+    a.add({8000, 100});
+    CHECK(a.take(40, 1) == range{8000, 40});
+    a.rewind(point);
+    CHECK(a.free_bytes() == 100);
+    CHECK(a.take(101, 1) == range{});
+    a.clear();
+    auto const again = a.mark();
+    CHECK(a.take(70, 1) == range{8000, 70});
+    a.clear();
+    CHECK(a.take(30, 1) == range{8000, 30}); // after the mark
+    a.rewind(again);
+    CHECK(a.free_bytes() == 100);
+    CHECK(a.take(101, 1) == range{});
 }

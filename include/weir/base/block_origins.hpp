@@ -48,7 +48,7 @@ public:
     bool empty() const noexcept { return count_.load(memory_order_relaxed) == 0; }
 
     /// The first address at or behind `begin` with `alignment`, whose origin is known from now on. `capture`: the id of the
-    /// one whose graph owns the block; 0: the pool does. Throws std::bad_alloc, with nothing changed.
+    /// one whose graph owns the block; 0: the pool does. Throws std::bad_alloc, with nothing changed that shows.
     void* note(void* begin, std::size_t alignment, std::uint64_t capture) {
         auto const from = reinterpret_cast<std::uintptr_t>(begin);
         std::uintptr_t const at = align_up(from, alignment);

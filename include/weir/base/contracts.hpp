@@ -57,7 +57,7 @@ using says_alignment = when<is_power_of_two(U::alignment)>;
 template <class U>
 using says_space = std::integral_constant<memory_space, U::space>;
 template <class U>
-using says_granularity = std::integral_constant<std::size_t, U::granularity>;
+using says_granularity = size_type_of<decltype(U::granularity)>;
 template <class U>
 using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordinal()), int>>;
 template <class U>

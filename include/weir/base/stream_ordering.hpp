@@ -60,15 +60,18 @@ namespace contracts {
 template <class I, class Stream>
 using identifies =
     when<is_constant_bool<decltype(I::asks)> &&
-         std::is_same_v<decltype(I::id(std::declval<Stream>())), unsigned long long> &&
+         std::is_convertible_v<decltype(I::id(std::declval<Stream>())), unsigned long long> &&
          std::is_void_v<decltype(I::require_no_capture(std::declval<Stream>()))>>;
 template <class H>
 using hands_over = when<is_constant_bool<decltype(H::waits_before_growing)>>;
+template <auto>
+struct constant {};
 template <class T>
-using tunes_streams =
-    decltype(std::integral_constant<unsigned, T::recent_blocks>(), std::integral_constant<std::size_t, T::recent_bytes>(),
-             std::integral_constant<unsigned, T::young_frees>(), std::integral_constant<std::size_t, T::stranded_bytes>(),
-             std::integral_constant<std::size_t, T::gather_bytes>());
+using tunes_streams = decltype(constant<static_cast<unsigned>(T::recent_blocks)>(),
+                               constant<static_cast<unsigned>(T::young_frees)>(),
+                               constant<static_cast<std::size_t>(T::recent_bytes)>(),
+                               constant<static_cast<std::size_t>(T::stranded_bytes)>(),
+                               constant<static_cast<std::size_t>(T::gather_bytes)>());
 
 /// The slots of reuse::stream_ordered.
 template <class Identity, class Handover, class Tuning, class Stream>
@@ -81,7 +84,7 @@ constexpr bool require_stream_order() {
                   "weir: the handover slot of reuse::stream_ordered needs 'static constexpr bool waits_before_growing'; use "
                   "'handover::grow_first' or 'handover::wait_first'");
     static_assert(holds<tunes_streams, Tuning>,
-                  "weir: the tuning slot of reuse::stream_ordered lacks a constant; derive from "
+                  "weir: the tuning slot of reuse::stream_ordered lacks a 'static constexpr' number; derive from "
                   "'reuse::stream_ordered_tuning' and hide what is to be otherwise");
     return true;
 }

@@ -108,8 +108,12 @@ public:
         : elements(pool, stream, std::size_t{0}) {
         assign(source);
     }
+    /// The listed elements, also of one: '{10}' is an element, and no size. Throws usage_error where a device vector's stream is
+    /// captured, whose graph would read the list when it is gone.
     elements(pool_ref<Space> pool, stream_ref stream, std::initializer_list<T> source)
-        : elements(pool, stream, source.begin(), source.size()) {}
+        : elements(pool, stream, std::size_t{0}) {
+        assign(source);
+    }
 
     /// The first element; null where no memory is held. Valid until the vector grows, shrinks to fit or ends.
     T* data() noexcept { return reinterpret_cast<T*>(this->bytes_.data()); }
@@ -162,7 +166,11 @@ public:
             assign(data_of(source), size_of(source));
     }
 
-    void assign(std::initializer_list<T> source) { assign(source.begin(), source.size()); }
+    /// The same of a list, but not while a device vector's stream is captured (usage_error).
+    void assign(std::initializer_list<T> source) {
+        this->bytes_.require_source_lives();
+        assign(source.begin(), source.size());
+    }
 
     /// As 'assign', behind the contents. Grows by half at least, so that many appends cost little each.
     void append(T const* source, std::size_t count) { this->bytes_.append(source, rules::bytes_of(count)); }
@@ -173,7 +181,10 @@ public:
         else
             append(data_of(source), size_of(source));
     }
-    void append(std::initializer_list<T> source) { append(source.begin(), source.size()); }
+    void append(std::initializer_list<T> source) {
+        this->bytes_.require_source_lives();
+        append(source.begin(), source.size());
+    }
 
 protected:
     elements(elements&&) noexcept = default;

@@ -7,9 +7,10 @@
 // room. Frees do nothing, but for the block taken last, which is handed out again. What ends blocks is 'rewind' to a
 // mark, or 'clear'.
 //
-// invariant: ranges before the current one are used up, ranges after it are wholly free.
+// invariant: ranges before the current one are used up, ranges after it are wholly free; no mark lies beyond what is taken.
 // order: marks are rewound newest first; rewinding ends all marks made since.
-// cost: take a few instructions, O(ranges) where a range is full; mark and rewind O(1).
+// cost: take a few instructions, O(ranges) where a range is full; mark and rewind O(1) in the mean. 16 host bytes for each
+//       mark with blocks behind it.
 // not for: blocks that end in no order.
 
 #include <weir/base/growing_array.hpp>
@@ -24,21 +25,12 @@ namespace weir {
 inline namespace v0 {
 namespace placement {
 
-/// Placement of blocks that end together. Not thread-safe. Only 'add' allocates host memory.
+/// Placement of blocks that end together. Not thread-safe. Only 'add' and 'mark' allocate host memory.
 class arena {
 public:
-    /// A point in the order of taking.
-    struct point {
-        std::size_t index = 0; ///< ranges before the current one
-        std::size_t used = 0;  ///< bytes of the current one that were taken
-
-        bool operator<(point other) const noexcept { return index != other.index ? index < other.index : used < other.used; }
-    };
+    /// Names a point in the order of taking.
     struct mark_type {
-        point here;
-        point low;              ///< where the arena was lowest since the mark before
-        std::size_t number = 0; ///< of this mark, and of the one before
-        std::size_t before = 0;
+        std::size_t number = 0; ///< of marks before it
     };
 
     /// Bytes that take(bytes, alignment) occupies.
@@ -67,8 +59,8 @@ public:
         if (!block || at_.index >= ranges_.size() || !ranges_[at_.index].contains(block) || block.end() != rest().offset)
             return;
         at_.used = block.offset - ranges_[at_.index].offset;
-        if (at_ < low_)
-            low_ = at_;
+        for (std::size_t i = marks_.size(); i-- > 0 && at_ < marks_[i];)
+            marks_[i] = at_; // what takes its place came after the mark
     }
 
     /// Adds a range behind the others. Throws std::bad_alloc before any change.
@@ -88,25 +80,29 @@ public:
         return false;
     }
 
-    /// Where the next block would come from.
-    mark_type mark() noexcept {
-        mark_type const now{at_, low_, ++marks_, newest_};
-        newest_ = marks_;
-        low_ = at_;
-        return now;
+    /// Where the next block would come from. Throws std::bad_alloc.
+    mark_type mark() {
+        if (marks_.empty() || marks_.back() < at_)
+            marks_.push_back(at_);
+        return mark_type{marks_.size() - 1};
     }
 
-    /// Ends every block taken since the mark was made, also where one from before was freed since and left its place to others;
-    /// but not there when the mark is rewound to once more.
+    /// Ends every block taken since the mark was made, also those in the place of blocks from before that were freed since.
+    /// The mark stays good.
     void rewind(mark_type to) noexcept {
-        bool const first = to.number <= newest_;
-        at_ = lower_of(at_, first ? lower_of(to.here, low_) : to.here);
-        low_ = lower_of(at_, first ? to.low : low_);
-        newest_ = first ? to.before : newest_;
+        if (to.number >= marks_.size())
+            return; // an older one was rewound to
+        at_ = marks_[to.number];
+        while (marks_.size() > to.number + 1)
+            marks_.pop_back();
     }
 
-    /// Ends every block.
-    void clear() noexcept { rewind({}); }
+    /// Ends every block. Marks stay good: what is taken from now on came after them.
+    void clear() noexcept {
+        at_ = point{};
+        for (point& each : marks_)
+            each = at_;
+    }
 
     /// Bytes that are not taken, in the current range and in later ones.
     std::size_t free_bytes() const noexcept {
@@ -125,7 +121,12 @@ public:
     }
 
 private:
-    static point lower_of(point a, point b) noexcept { return a < b ? a : b; }
+    struct point {
+        std::size_t index = 0; // ranges before the current one
+        std::size_t used = 0;  // bytes of the current one that were taken
+
+        bool operator<(point other) const noexcept { return index != other.index ? index < other.index : used < other.used; }
+    };
 
     // What is left of the current range.
     range rest() const noexcept {
@@ -152,10 +153,8 @@ private:
     }
 
     growing_array<range> ranges_;
-    point at_;  // the current range, one past the last where there is none, and bytes taken from its start
-    point low_; // where that was lowest since the newest mark that was not rewound
-    std::size_t newest_ = 0; // that mark's number
-    std::size_t marks_ = 0;  // made
+    point at_; // the current range, one past the last where there is none, and bytes taken from its start
+    growing_array<point> marks_; // where each is rewound to; none beyond 'at_'
 };
 
 } // namespace placement

@@ -82,8 +82,8 @@ public:
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
-    /// Gives all memory back to the upstream, after the work that uses it, as 'settle' waits for it. Blocks still handed out
-    /// are reported on stderr (pool_options::on_leak) and are gone; the pool then waits for all work on the device.
+    /// Gives all memory back to the upstream, after the work that uses it, for which it waits as 'settle' does. Blocks still
+    /// handed out are told on stderr (pool_options::on_leak) and are gone; the pool then waits for all work on the device.
     ~pool() {
         usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);

@@ -8,7 +8,7 @@
 //
 // invariant: scopes of one pool end in the reverse order of their beginning.
 // order:     the caller sees to it that no enqueued work uses the blocks when the scope ends.
-// cost:      two small copies.
+// cost:      two small copies, and a look at each chunk that the pool holds.
 // not for:   pools without marks: it does not compile there.
 
 #include <utility>
@@ -25,7 +25,7 @@ class [[nodiscard]] scope {
                   "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'");
 
 public:
-    /// Marks `pool`, which outlives the scope.
+    /// Marks `pool`, which outlives the scope. Throws std::bad_alloc.
     explicit scope(Pool& pool) : pool_(pool), point_(pool.mark()) {}
     scope(scope const&) = delete;
     scope& operator=(scope const&) = delete;

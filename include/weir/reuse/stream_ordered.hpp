@@ -61,9 +61,9 @@ struct stream_ordered {
         using directory = stream_sets<set, Identity>;
 
     public:
-        /// `ordinal`: the device of streams that allocate, `users`: of work on the bytes; any_device: any. Throws cuda_error.
+        /// `ordinal`: the device of streams that allocate, `users`: of work on the bytes; any_device: any.
         explicit over(int ordinal, int users = any_device)
-            : sets_(ordinal, users, maker()), asks_at_free_(Identity::asks && users == any_device && device_count() > 1) {}
+            : sets_(ordinal, users, maker()), asks_at_free_(Identity::asks && users == any_device && may_have_several_devices()) {}
         ~over() { delete pot_; }
 
         /// Rungs 1 and 2. An empty range: no. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.

@@ -34,6 +34,12 @@ inline int device_count() {
     return count;
 }
 
+/// Whether there may be several devices: so, too, where CUDA does not say.
+inline bool may_have_several_devices() noexcept {
+    int count = 0;
+    return !succeeded(cudaGetDeviceCount(&count)) || count > 1;
+}
+
 /// The device of that ordinal, or the current one for any_device. Throws cuda_error where there is none.
 inline int existing_device(int ordinal) {
     if (ordinal == any_device)

@@ -160,11 +160,16 @@ public:
     /// As 'write', from a variable that ends with the caller: CUDA reads pageable memory before it returns,
     /// except in a capture, where it would keep the address: usage_error.
     void write_now(std::size_t offset, void const* source, std::size_t bytes) {
+        require_source_lives();
+        write(offset, source, bytes);
+    }
+
+    /// Throws usage_error where a copy from what ends with the caller would be captured.
+    void require_source_lives() const {
         if constexpr (!by_host)
             refuse_capture(
                 "keeps the address of the value, which does not live that long; copy from memory that "
                 "outlives the graph");
-        write(offset, source, bytes);
     }
 
     /// Enqueues a copy of `bytes` bytes from `offset` on to `target`.
