@@ -92,7 +92,8 @@ public:
     }
 
     /// Takes a block back in the order of `stream` (a default stream: the pool's device's and the current device's); on
-    /// the host, at once. Null does nothing. Never blocks. In a captured stream the free of a graph's block becomes a node.
+    /// the host, at once. Null does nothing. Never blocks. In a captured stream the free of a graph's block becomes a node; but
+    /// where work on another stream still uses it ('used_on'), which a graph cannot wait for, it stays, as stderr is told.
     /// CUDA refuses there a block from outside, which the graph may use at each launch: it counts as lost_bytes and is
     /// given back when the pool ends. What CUDA refuses for other reasons 'settle' offers it again; but a graph's block
     /// that is freed before a launch or twice after one stays as it is. A block that is freed already or that CUDA did not
