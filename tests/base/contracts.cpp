@@ -86,8 +86,8 @@ struct rich_placement : placement {
     rich_placement sibling() const;
     void absorb(rich_placement&);
     range lend(std::size_t, std::size_t);
-    int mark() const;
-    void rewind(int);
+    int mark(weir::usage);
+    weir::usage rewind(int, weir::usage);
     void clear();
 };
 

@@ -266,4 +266,10 @@ TEST_CASE("arena: ranges that are removed, and a clear, leave no mark beyond wha
     a.rewind(again);
     CHECK(a.free_bytes() == 100);
     CHECK(a.take(101, 1) == range{});
+    CHECK(a.take(70, 1) == range{8000, 70});
+    auto const late = a.mark();
+    a.clear();
+    CHECK(a.take(30, 1) == range{8000, 30});
+    a.rewind(late);
+    CHECK(a.free_bytes() == 100);
 }

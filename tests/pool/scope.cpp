@@ -164,3 +164,33 @@ TEST_CASE("scope: blocks that take the place of freed ones from before end with 
     CHECK(pool.facts().live_blocks == 0);
     CHECK(ledger.asked.size() == 1);
 }
+
+TEST_CASE("scope: what is live after it is what was live before, less what was freed, whatever it allocated") {
+    upstream_ledger ledger;
+    frame_pool pool{recorded_upstream<>(ledger)};
+    void* const kept = pool.allocate_sync(100);
+    void* const first = pool.allocate_sync(200);
+    void* const last = pool.allocate_sync(300);
+    {
+        weir::scope const outer(pool);
+        pool.deallocate_sync(last, 300);
+        CHECK(pool.allocate_sync(50) == last);
+        {
+            weir::scope const inner(pool);
+            pool.deallocate_sync(first, 200); // no place of it is handed out
+            for (int i = 0; i < 40; ++i)
+                CHECK(pool.allocate_sync(4000) != nullptr); // and other chunks
+        }
+        CHECK(pool.facts().live_blocks == 2);
+        CHECK(pool.in_use_bytes() == 150);
+    }
+    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.in_use_bytes() == 100);
+    {
+        weir::scope const frame(pool);
+        pool.clear();
+        CHECK(pool.allocate_sync(70) == kept);
+    }
+    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.in_use_bytes() == 0);
+}

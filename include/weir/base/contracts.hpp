@@ -104,7 +104,8 @@ using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
 template <class P>
 using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), range>>;
 template <class P>
-using marks = decltype(std::declval<P&>().rewind(std::declval<P&>().mark()));
+using marks =
+    when<std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(usage{}), usage{})), usage>>;
 template <class P>
 using clears = decltype(std::declval<P&>().clear());
 template <class P>
@@ -127,7 +128,6 @@ template <class Placement>
 inline constexpr bool has_mark = holds<marks, Placement>;
 template <class Placement>
 inline constexpr bool has_clear = holds<clears, Placement>;
-
 // Reuse.
 template <class R, class Placement>
 using binds = typename R::template over<Placement>;

@@ -9,13 +9,14 @@
 //
 // invariant: ranges before the current one are used up, ranges after it are wholly free; no mark lies beyond what is taken.
 // order: marks are rewound newest first; rewinding ends all marks made since.
-// cost: take a few instructions, O(ranges) where a range is full; mark and rewind O(1) in the mean. 16 host bytes for each
-//       mark with blocks behind it.
+// cost: take a few instructions, O(ranges) where a range is full; mark and rewind O(1) in the mean; give O(ranges + marks
+//       since the block). 48 host bytes for each mark with blocks behind it.
 // not for: blocks that end in no order.
 
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 
 #include <cstddef>
@@ -56,11 +57,13 @@ public:
 
     /// Nothing, unless it is the block that was taken last.
     void give(range block) noexcept {
+        if (!marks_.empty())
+            give_before_marks(block);
         if (!block || at_.index >= ranges_.size() || !ranges_[at_.index].contains(block) || block.end() != rest().offset)
             return;
         at_.used = block.offset - ranges_[at_.index].offset;
-        for (std::size_t i = marks_.size(); i-- > 0 && at_ < marks_[i];)
-            marks_[i] = at_; // what takes its place came after the mark
+        for (std::size_t i = marks_.size(); i-- > 0 && at_ < marks_[i].here;)
+            marks_[i].here = at_; // what takes its place came after the mark
     }
 
     /// Adds a range behind the others. Throws std::bad_alloc before any change.
@@ -80,28 +83,29 @@ public:
         return false;
     }
 
-    /// Where the next block would come from. Throws std::bad_alloc.
-    mark_type mark() {
-        if (marks_.empty() || marks_.back() < at_)
-            marks_.push_back(at_);
+    /// Where the next block would come from; `live`: the blocks that were taken and not given yet. Throws std::bad_alloc.
+    mark_type mark(usage live = {}) {
+        if (marks_.empty() || marks_.back().here < at_)
+            marks_.push_back(marked{at_, live});
         return mark_type{marks_.size() - 1};
     }
 
     /// Ends every block taken since the mark was made, also those in the place of blocks from before that were freed since.
-    /// The mark stays good.
-    void rewind(mark_type to) noexcept {
+    /// What is live then. The mark stays good; one that is newer than one that was rewound to is none, and 'live' stays.
+    usage rewind(mark_type to, usage live = {}) noexcept {
         if (to.number >= marks_.size())
-            return; // an older one was rewound to
-        at_ = marks_[to.number];
+            return live;
         while (marks_.size() > to.number + 1)
             marks_.pop_back();
+        at_ = marks_.back().here;
+        return marks_.back().live;
     }
 
     /// Ends every block. Marks stay good: what is taken from now on came after them.
     void clear() noexcept {
         at_ = point{};
-        for (point& each : marks_)
-            each = at_;
+        for (marked& each : marks_)
+            each = marked{};
     }
 
     /// Bytes that are not taken, in the current range and in later ones.
@@ -127,6 +131,24 @@ private:
 
         bool operator<(point other) const noexcept { return index != other.index ? index < other.index : used < other.used; }
     };
+    struct marked {
+        point here;
+        usage live; // of what was taken before
+    };
+
+    // Counts a block off for the marks that came after it.
+    void give_before_marks(range block) noexcept {
+        std::size_t index = at_.index < ranges_.size() ? at_.index + 1 : ranges_.size();
+        while (index != 0 && !ranges_[index - 1].contains(block))
+            --index;
+        if (index == 0)
+            return; // none of these
+        point const start{index - 1, block.offset - ranges_[index - 1].offset};
+        for (std::size_t i = marks_.size(); i-- > 0 && start < marks_[i].here;) {
+            marks_[i].live.gave(block);
+            marks_[i].live.not_below_zero();
+        }
+    }
 
     // What is left of the current range.
     range rest() const noexcept {
@@ -154,7 +176,7 @@ private:
 
     growing_array<range> ranges_;
     point at_; // the current range, one past the last where there is none, and bytes taken from its start
-    growing_array<point> marks_; // where each is rewound to; none beyond 'at_'
+    growing_array<marked> marks_; // what each is rewound to; none beyond 'at_'
 };
 
 } // namespace placement

@@ -210,15 +210,11 @@ public:
     /// A point to come back to: blocks allocated after 'mark' end with 'rewind'. See weir::scope.
     template <class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
     auto mark() {
-        return std::make_pair(rule_.placement().mark(), rule_.counts());
+        return rule_.placement().mark(rule_.counts());
     }
     template <class Mark, class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
     void rewind(Mark const& point) {
-        rule_.placement().rewind(point.first);
-        usage const then = rule_.placement().free_bytes() == held().bytes() ? usage{} : point.second;
-        usage& now = rule_.counts(); // blocks from before the mark may have been freed since
-        now.bytes = now.bytes < then.bytes ? now.bytes : then.bytes;
-        now.blocks = now.blocks < then.blocks ? now.blocks : then.blocks;
+        rule_.counts() = rule_.placement().rewind(point, rule_.counts());
     }
 
     /// Bytes held from the upstream. Any thread.

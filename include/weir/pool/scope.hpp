@@ -8,7 +8,7 @@
 //
 // invariant: scopes of one pool end in the reverse order of their beginning.
 // order:     the caller sees to it that no enqueued work uses the blocks when the scope ends.
-// cost:      two small copies, and a look at each chunk that the pool holds.
+// cost:      two small copies.
 // not for:   pools without marks: it does not compile there.
 
 #include <utility>
