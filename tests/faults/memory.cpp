@@ -9,6 +9,7 @@
 
 #include <new>
 #include <vector>
+#include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream_set.hpp>
 
 using namespace faults;
@@ -135,6 +136,31 @@ TEST_CASE("memory: after_event keeps what was stranded, or counts it as lost") {
     }
     CHECK(rule.used().lost_bytes == 512);
     CHECK(rule.used().blocks == 0);
+}
+
+TEST_CASE("memory: second uses that cannot be put back are waited for, also on a device that is lost") {
+    if (!support::host_memory_can_fail)
+        return;
+    for (bool const lost : {false, true}) {
+        simulated_cuda::world const world(simulated_cuda::config{}.late());
+        support::scoped_stream const s;
+        weir::second_uses uses;
+        weir::event before(weir::any_device);
+        before.record(s);
+        uses.add(64, s);
+        auto taken = uses.take(64);
+        uses.add(128, s);
+        CHECK_FALSE(before.reached());
+        if (lost)
+            simulated_cuda::fail_call("cudaEventSynchronize", 1, cudaErrorIllegalAddress);
+        {
+            support::failing_new const fails(0);
+            uses.put_back(64, std::move(taken));
+        }
+        CHECK(uses.take(64).empty());
+        CHECK(uses.take(128).size() == 1);
+        CHECK(before.reached() != lost);
+    }
 }
 
 TEST_CASE("memory: a pool with holes grows in place or throws, whatever host memory is left") {

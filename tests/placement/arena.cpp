@@ -273,3 +273,24 @@ TEST_CASE("arena: ranges that are removed, and a clear, leave no mark beyond wha
     a.rewind(late);
     CHECK(a.free_bytes() == 100);
 }
+
+TEST_CASE("arena: a mark newer than one that was rewound to is none, and what is not the arena's ends nothing") {
+    arena a;
+    a.add({0, 1000});
+    auto const outer = a.mark(weir::usage{5, 1});
+    range const kept = a.take(100, 1);
+    auto const inner = a.mark(weir::usage{105, 2});
+    CHECK(a.rewind(outer).blocks == 1);
+    CHECK(a.take(100, 1) == kept);
+    weir::usage const live = a.rewind(inner, weir::usage{105, 2});
+    CHECK(live.bytes == 105);
+    CHECK(live.blocks == 2);
+    CHECK(a.free_bytes() == 900);
+    a.give({});
+    a.give({5000, 100});
+    CHECK(a.free_bytes() == 900);
+    weir::usage const outside = a.rewind(outer);
+    CHECK(outside.bytes == 5);
+    CHECK(outside.blocks == 1);
+    CHECK(a.free_bytes() == 1000);
+}

@@ -569,6 +569,23 @@ TEST_CASE("supply: a limit holds, and all of it can be used") {
     });
 }
 
+TEST_CASE("supply: a block whose alignment takes more than the limit is refused, and what is held stays") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        mapped_pool pool(weir::pool_options{}.limit(40 * MiB));
+        give(pool, s, take(pool, s, 20 * MiB));
+        drain(s);
+        CHECK(pool.try_allocate(s, 40 * MiB, 32 * MiB) == nullptr);
+        CHECK(pool.reserved_bytes() == 20 * MiB);
+        CHECK(pool.try_allocate(s, 40 * MiB, ~(~std::size_t{0} >> 1)) == nullptr); // more than there are addresses
+        CHECK(pool.reserved_bytes() == 20 * MiB);
+        block const all = take(pool, s, 40 * MiB);
+        CHECK(all.p != nullptr);
+        give(pool, s, all);
+        drain(s);
+    });
+}
+
 TEST_CASE("supply: a loop of equal steps makes no driver call from the second step on") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
