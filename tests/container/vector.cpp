@@ -16,6 +16,7 @@
 #include <weir/container/buffer.hpp>
 #include <weir/container/value.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/recipes.hpp>
 
 using weir::device_vector;
 using weir::memory_space;
@@ -536,6 +537,67 @@ TEST_CASE("vector: works whichever device is current, and between two") {
         weir::check(cudaGetDevice(&now), "cudaGetDevice");
         CHECK(now == current);
     }
+}
+#endif
+
+TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whichever is current, and copies between two", Pool,
+                   weir::device_pool, weir::driver_pool, weir::managed_pool, device_pool) {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+#endif
+    int const devices = weir::device_count() < 2 ? 1 : 2;
+    int const before = weir::current_device();
+    for (int current = 0; current < devices; ++current) {
+        weir::check(cudaSetDevice(0), "cudaSetDevice");
+        Pool pool;
+        support::scoped_stream a;
+        weir::check(cudaSetDevice(devices - 1), "cudaSetDevice");
+        Pool other;
+        support::scoped_stream b;
+        weir::check(cudaSetDevice(current), "cudaSetDevice");
+        {
+            device_vector<int> x(pool, a, counting(1000)), y(other, b, counting(10));
+            y.append(x);
+            x.append(y);
+            x.assign(y);
+            x.set_element_async(0, 7);
+            x.shrink_to_fit();
+            weir::device_value<int> seven(other, b, 7);
+            weir::device_value<int> const copied(pool, a, seven);
+            std::vector<int> both = counting(10), more = counting(1000);
+            both.insert(both.end(), more.begin(), more.end());
+            CHECK(contents(y) == both);
+            both[0] = 7;
+            CHECK(contents(x) == both);
+            CHECK(copied.value_sync() == 7);
+            y.zero_async();
+            CHECK(contents(y) == std::vector<int>(1010));
+            CHECK(weir::current_device() == current);
+        }
+    }
+    weir::check(cudaSetDevice(before), "cudaSetDevice");
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("vector: a captured copy between devices needs memory that both reach, and fails where it is not") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream a;
+    weir::device_pool pool;
+    weir::check(cudaSetDevice(1), "cudaSetDevice");
+    weir::device_pool other;
+    support::scoped_stream b;
+    device_vector<int> const source(other, b, counting(100));
+    device_vector<int> x(pool, a, 200);
+    x.clear();
+    weir::synchronize(b);
+    {
+        support::capture graph(a);
+        CHECK_THROWS_AS(x.append(source.data(), 100), weir::cuda_error);
+        CHECK(x.size() == 0);
+    }
+    x.append(source);
+    CHECK(contents(x) == counting(100));
+    weir::check(cudaSetDevice(0), "cudaSetDevice");
 }
 #endif
 

@@ -3,6 +3,7 @@
 // The driver's virtual memory, and several devices. See conformance.hpp.
 
 #include "conformance.hpp"
+#include "conformance_capture.hpp"
 
 #include <cuda.h>
 #include <thread>
@@ -437,6 +438,63 @@ PROBE("a device uses mapped memory of another that is open to it, and is let in 
     CUDA_OK(cudaSetDevice(0));
     CHECK(driver.unmap(at + driver.step, driver.step) == CUDA_SUCCESS);
     CHECK(driver.unreserve(at, 2 * driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("a copy wants mapped memory, and that of a driver's pool, open to the current device; a fill and a peer's copy do not") {
+    if (!two_devices())
+        return;
+    virtual_functions driver;
+    CUdeviceptr at = 0;
+    REQUIRE(driver.reserve(&at, driver.step, 0, 0, 0) == CUDA_SUCCESS);
+    driver.map_fresh(at);
+    CHECK(driver.set_access(at, driver.step, &driver.access, 1) == CUDA_SUCCESS);
+    {
+        stream here;
+        void* pooled = nullptr;
+        CUDA_OK(cudaMallocAsync(&pooled, 4096, here));
+        CUDA_OK(cudaStreamSynchronize(here));
+        device_bytes plain(4096);
+        unsigned char host[16] = {};
+        CUDA_OK(cudaSetDevice(1));
+        device_bytes there(4096);
+        for (void* const memory : {reinterpret_cast<void*>(at), pooled}) {
+            auto* const other = static_cast<char*>(memory) + 1024;
+            CUDA_IS(cudaErrorInvalidValue, cudaMemcpyAsync(memory, host, 16, cudaMemcpyDefault, here));
+            CUDA_IS(cudaErrorInvalidValue, cudaMemcpyAsync(host, memory, 16, cudaMemcpyDefault, here));
+            CUDA_IS(cudaErrorInvalidValue, cudaMemcpyAsync(memory, other, 16, cudaMemcpyDefault, here));
+            CUDA_IS(cudaErrorInvalidValue, cudaMemcpyAsync(there, memory, 16, cudaMemcpyDefault, here));
+            CUDA_OK(cudaMemsetAsync(memory, 77, 16, here));
+            CUDA_OK(cudaMemcpyPeerAsync(other, 0, memory, 0, 16, here));
+            CUDA_OK(cudaMemcpyPeerAsync(there, 1, other, 0, 16, here));
+            CUDA_OK(cudaStreamSynchronize(here));
+            CHECK(first_byte(there) == 77);
+            CUDA_OK(cudaMemset(there, 0, 16));
+            CUDA_OK(cudaDeviceSynchronize());
+        }
+        CUDA_OK(cudaMemcpyAsync(plain, host, 16, cudaMemcpyDefault, here)); // memory of cudaMalloc
+        CUDA_OK(cudaStreamSynchronize(here));
+        CUDA_OK(cudaSetDevice(0));
+        CUDA_OK(cudaFreeAsync(pooled, here));
+        CUDA_OK(cudaStreamSynchronize(here));
+    }
+    CHECK(driver.unmap(at, driver.step) == CUDA_SUCCESS);
+    CHECK(driver.unreserve(at, driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("a copy from device to device that names them breaks a capture") {
+    if (!two_devices())
+        return;
+    stream work;
+    device_bytes here(4096);
+    CUDA_OK(cudaSetDevice(1));
+    {
+        device_bytes there(4096);
+        CUDA_OK(cudaSetDevice(0));
+        capture graph(work);
+        CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaMemcpyPeerAsync(there, 1, here, 0, 4096, work));
+        is_broken(work, graph);
+        static_cast<void>(cudaGetLastError());
+    }
 }
 
 PROBE("each device has a default pool") {

@@ -90,6 +90,27 @@ bool kind_fits(cudaMemcpyKind kind, allocation const* to, allocation const* from
     return false;
 }
 
+/// Whether device `here` may use the memory, as a copy wants it of the current device: mapped memory and that of the driver's
+/// pools is open to no device by being there. Memory of cudaMalloc, of the host and managed memory copies reach anyway.
+bool open_to(world_state& world, int here, void const* p, std::size_t bytes) {
+    auto at = reinterpret_cast<std::uintptr_t>(p);
+    for (std::uintptr_t const end = at + bytes; at < end;) { // maps side by side
+        std::uintptr_t base = 0;
+        allocation const* const memory = find_allocation(world, reinterpret_cast<void const*>(at), &base);
+        if (memory == nullptr)
+            return true;
+        if (memory->kind == memory_kind::mapped && memory->opened_to.count(here) == 0)
+            return false;
+        if (memory->kind == memory_kind::pooled && memory->pool->kind == pool_kind::device) {
+            auto const access = memory->pool->accessible.find(here);
+            if (access == memory->pool->accessible.end() || access->second == cudaMemAccessFlagsProtNone)
+                return false;
+        }
+        at = base + memory->bytes;
+    }
+    return true;
+}
+
 /// What lies between the first and the last byte of rows.
 std::size_t extent(rows const& shape, std::size_t pitch) {
     return shape.count == 0 ? 0 : (shape.count - 1) * pitch + shape.bytes;
@@ -132,6 +153,9 @@ cudaError_t copy(world_state& world, stream_record* stream, void* to, void const
     allocation* const target = find_allocation(world, to);
     allocation const* const source = find_allocation(world, from);
     if (!kind_fits(kind, target, source))
+        return cudaErrorInvalidValue;
+    int const here = current_device(world);
+    if (!by_peers && (!open_to(world, here, to, to_bytes) || !open_to(world, here, from, from_bytes)))
         return cudaErrorInvalidValue;
     if (target != nullptr)
         target->written = true;
@@ -288,8 +312,12 @@ cudaError_t peer(call_site& site, null_stream null, void* to, int to_device, voi
         };
         if (!exists(to_device) || !exists(from_device))
             return cudaErrorInvalidDevice;
-        return copy(world, find_stream(world, stream, null, site.name), to, from, line(count),
-                    cudaMemcpyDeviceToDevice, wait, site.name, true);
+        stream_record* const on = find_stream(world, stream, null, site.name);
+        if (on != nullptr && on->capture) {
+            invalidate(world, *on->capture);
+            return cudaErrorStreamCaptureUnsupported;
+        }
+        return copy(world, on, to, from, line(count), cudaMemcpyDeviceToDevice, wait, site.name, true);
     });
 }
 

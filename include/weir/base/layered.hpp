@@ -47,7 +47,10 @@ public:
     // Forwarded: each is what the wrapped pool documents.
     memory_report facts() const { return pool_.facts(); }
     text refusal(std::size_t bytes, std::size_t alignment) const { return pool_.refusal(bytes, alignment); }
-    int device() const { return pool_.device(); }
+    template <class P = pool_type const>
+    auto device() const -> decltype(std::declval<P&>().device()) {
+        return pool_.device();
+    }
     template <class P = pool_type const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
         return pool_.examine(now);

@@ -55,7 +55,8 @@ public:
         assign(source);
     }
 
-    /// The first byte; null where no memory is held. Valid until the buffer grows, shrinks to fit or ends.
+    /// The first byte; null where no memory is held. Valid until the buffer grows, shrinks to fit or ends, or, a device buffer,
+    /// is assigned a part of itself or another stream's container.
     void* data() noexcept { return this->bytes_.data(); }
     void const* data() const noexcept { return this->bytes_.data(); }
 

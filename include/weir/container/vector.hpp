@@ -115,7 +115,8 @@ public:
         assign(source);
     }
 
-    /// The first element; null where no memory is held. Valid until the vector grows, shrinks to fit or ends.
+    /// The first element; null where no memory is held. Valid until the vector grows, shrinks to fit or ends, or, a device
+    /// vector, is assigned a part of itself or another stream's container.
     T* data() noexcept { return reinterpret_cast<T*>(this->bytes_.data()); }
     T const* data() const noexcept { return reinterpret_cast<T const*>(this->bytes_.data()); }
 

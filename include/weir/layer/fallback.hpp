@@ -144,7 +144,10 @@ public:
     text refusal(std::size_t bytes, std::size_t alignment) const {
         return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
     }
-    int device() const { return first_.device(); }
+    template <class P = first_pool const>
+    auto device() const -> decltype(std::declval<P&>().device()) {
+        return first_.device();
+    }
 
 private:
     First first_;

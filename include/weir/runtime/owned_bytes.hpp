@@ -30,6 +30,7 @@
 #include <weir/base/text.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/order_after.hpp>
 #include <weir/runtime/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -144,12 +145,12 @@ public:
     template <memory_space Other>
     void assign(owned_bytes<Other> const& source) {
         require_reach<Other>();
-        splice(0, source.data(), source.size(), source.stream());
+        splice(0, source.data(), source.size(), source.stream(), source.device());
     }
     template <memory_space Other>
     void append(owned_bytes<Other> const& source) {
         require_reach<Other>();
-        splice(size_, source.data(), source.size(), source.stream());
+        splice(size_, source.data(), source.size(), source.stream(), source.device());
     }
 
     /// Overwrites `bytes` bytes from `offset` on, within the size.
@@ -180,6 +181,7 @@ public:
     /// As 'read', and waits for the stream. Throws cuda_error, and usage_error while the stream is captured.
     void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
         refuse_capture("cannot be waited for; read after the graph has run");
+        device_guard const here(device()); // whose default stream it may be
         read(offset, target, bytes);
         synchronize(stream_);
     }
@@ -188,11 +190,16 @@ public:
     void zero() {
         if (size_ == 0)
             return;
-        if constexpr (by_host)
+        if constexpr (by_host) {
             std::memset(data_, 0, size_);
-        else
+        } else {
+            device_guard const here(device());
             check(cudaMemsetAsync(data_, 0, size_, stream_.get()), "cudaMemsetAsync");
+        }
     }
+
+    /// Where the memory lies: the ordinal of a device, or any_device for memory that no device has to itself.
+    int device() const { return pool_.space() == memory_space::device ? pool_.device() : any_device; }
 
 private:
     // The host does not wait for a stream before it writes: it needs memory that is idle, not memory that
@@ -221,24 +228,37 @@ private:
     void copy(void* to, void const* from, std::size_t bytes) const {
         if (bytes == 0)
             return;
-        if constexpr (by_host)
-            std::memcpy(to, from, bytes);
-        else
+        if constexpr (by_host) {
+            std::memmove(to, from, bytes);
+        } else {
+            device_guard const here(device()); // CUDA refuses a current device that mapped or a driver's memory is not open to
             check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+        }
     }
 
-    void copy_in_order(void* to, void const* from, std::size_t bytes, stream_ref owner) const {
+    // From memory of device `there`, which need not be open to this device; but a captured copy between devices wants it open.
+    void copy_from(int there, void* to, void const* from, std::size_t bytes) const {
+        int const here = device();
+        if (here == any_device || there == any_device || there == here || is_capturing(stream_)) {
+            device_guard const its(here == any_device ? there : here);
+            return copy(to, from, bytes);
+        }
+        device_guard const ours(here);
+        check(cudaMemcpyPeerAsync(to, here, from, there, bytes, stream_.get()), "cudaMemcpyPeerAsync");
+    }
+
+    void copy_in_order(void* to, void const* from, std::size_t bytes, stream_ref owner, int there) const {
         if constexpr (by_host) {
             copy(to, from, bytes);
         } else {
             order_after(stream_, owner);
-            copy(to, from, bytes);
+            copy_from(there, to, from, bytes);
             try {
                 order_after(owner, stream_);
             } catch (...) {
                 // The copy may be running, and the source's owner does not know: the host waits in its stead.
-                static_cast<void>(succeeded(cudaStreamSynchronize(stream_.get())));
-                throw;
+                if (!succeeded(cudaStreamSynchronize(stream_.get())))
+                    throw;
             }
         }
     }
@@ -250,27 +270,31 @@ private:
         swap(other); // whose end frees the old block, behind the copy
     }
 
-    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`.
-    void splice(std::size_t kept, void const* source, std::size_t bytes, stream_ref owner) {
+    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there`.
+    void splice(std::size_t kept, void const* source, std::size_t bytes, stream_ref owner, int there = any_device) {
         if (add_overflows(kept, bytes))
             throw usage_error(
                 "weir: the bytes to append do not fit the address space beside those that are there");
         std::size_t const needed = kept + bytes;
-        // Contents may be overwritten in place only where nothing after the copy can fail, and the source is
-        // elsewhere.
-        bool const in_place = kept == size_ || bytes == 0 || (owner == stream_ && !holds(source));
-        if (needed <= capacity_ && in_place) {
-            if (bytes != 0)
-                copy_in_order(data_ + kept, source, bytes, owner);
+        bool const there_already = bytes == 0 || (source == data_ && kept == 0 && bytes <= size_);
+        if (there_already || (needed <= capacity_ && (kept == size_ || overwrites(source, owner)))) {
+            if (!there_already)
+                copy_in_order(data_ + kept, source, bytes, owner, there);
             size_ = needed;
             return;
         }
         std::size_t const half_more = capacity_ + capacity_ / 2;
-        owned_bytes other(pool_, stream_, kept != 0 && half_more > needed ? half_more : needed, alignment_);
+        std::size_t const least = kept != 0 ? half_more : capacity_;
+        owned_bytes other(pool_, stream_, least > needed ? least : needed, alignment_);
         other.copy(other.data_, data_, kept);
-        other.copy_in_order(other.data_ + kept, source, bytes, owner);
+        other.copy_in_order(other.data_ + kept, source, bytes, owner, there);
         other.size_ = needed;
         swap(other);
+    }
+
+    // Whether the contents are overwritten where they are: where nothing after the copy can fail, and the source is elsewhere.
+    bool overwrites(void const* source, stream_ref owner) const noexcept {
+        return by_host || (owner == stream_ && !holds(source));
     }
 
     bool holds(void const* p) const noexcept {

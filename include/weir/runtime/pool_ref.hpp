@@ -23,6 +23,7 @@
 #include <weir/base/contracts.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/fwd.hpp>
+#include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -56,6 +57,7 @@ struct pool_table {
     void (*deallocate)(void* pool, stream_ref stream, void* p, std::size_t bytes,
                        std::size_t alignment) noexcept;
     void (*used_on)(void* pool, void* p, stream_ref stream); // null where the pool has none
+    int (*device)(void const* pool);
     std::size_t default_alignment;
     memory_space space;
 };
@@ -78,8 +80,14 @@ struct pool_calls {
                            std::size_t alignment) noexcept {
         static_cast<Pool*>(pool)->deallocate(stream, p, bytes, alignment);
     }
-    static constexpr pool_table table{&allocate, &deallocate, call_used_on<Pool>::call,
-                                      Pool::default_alignment, Pool::space};
+    static int device(void const* pool) {
+        if constexpr (contracts::holds<contracts::says_device, Pool>)
+            return static_cast<Pool const*>(pool)->device();
+        else
+            return any_device;
+    }
+    static constexpr pool_table table{&allocate, &deallocate,             call_used_on<Pool>::call,
+                                      &device,   Pool::default_alignment, Pool::space};
 };
 
 } // namespace detail
@@ -142,6 +150,9 @@ public:
 
     /// The space of the pool's memory; it reaches at least as far as `Required`.
     memory_space space() const noexcept { return calls_->space; }
+
+    /// The ordinal of the pool's device, or any_device where it says none.
+    int device() const { return calls_->device(pool_); }
 
     // A pool and the layer around it may share an address; their tables differ.
     friend bool operator==(pool_ref a, pool_ref b) noexcept {
