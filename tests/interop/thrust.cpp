@@ -20,6 +20,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/container/buffer.hpp>
 #include <weir/container/vector.hpp>
 #include <weir/interop/thrust.hpp>
 #include <weir/recipes.hpp>
@@ -194,6 +195,60 @@ TEST_CASE("thrust: a device_vector lives in the pool") {
         },
         visible);
 }
+
+TEST_CASE("thrust: a vector's memory is free once the default stream, where it works, is done with it") {
+    support::every_schedule([] {
+        support::scoped_stream stream; // that does not wait for the default stream by itself
+        weir::device_pool pool;
+        std::vector<unsigned char> const sevens(std::size_t{1} << 24, 7);
+        weir::device_buffer source(pool, cudaStream_t{}, sevens.size()), more(pool, cudaStream_t{}, sevens.size());
+        source.assign(sevens.data(), sevens.size());
+        void* const first = pool.allocate(stream, sevens.size());
+        weir::order_after(cudaStream_t{}, stream);
+        for (int i = 0; i < 20; ++i) // so that it lasts
+            more.assign(source);
+        weir::check(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
+        weir::interop::thrust::detail::wait_for_default_stream(stream);
+        pool.deallocate(stream, first, sevens.size());
+        void* const second = pool.allocate(stream, sevens.size());
+        CHECK(second == first);
+        weir::check(cudaMemsetAsync(second, 1, sevens.size(), stream), "cudaMemsetAsync");
+        unsigned char last = 0;
+        weir::check(cudaMemcpyAsync(&last, static_cast<char*>(second) + sevens.size() - 1, 1, cudaMemcpyDefault, stream),
+                    "cudaMemcpyAsync");
+        weir::synchronize(cudaStream_t{});
+        weir::synchronize(stream);
+        CHECK(last == 1);
+        pool.deallocate(stream, second, sevens.size());
+    });
+}
+
+#if THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_CUDA
+TEST_CASE("thrust: a vector that ends while the default stream uses it keeps its memory so long") {
+    support::scoped_stream stream;
+    weir::device_pool pool;
+    std::size_t const bytes = std::size_t{1} << 26;
+    weir::device_buffer source(pool, cudaStream_t{}, bytes), more(pool, cudaStream_t{}, bytes);
+    source.zero_async();
+    void const* first = nullptr;
+    {
+        vector<char> x(bytes, 1, allocator<char>(pool, stream));
+        first = thrust::raw_pointer_cast(x.data());
+        for (int i = 0; i < 100; ++i) // so that it lasts
+            more.assign(source);
+        weir::check(cudaMemcpyAsync(thrust::raw_pointer_cast(x.data()), source.data(), bytes, cudaMemcpyDefault, cudaStream_t{}),
+                    "cudaMemcpyAsync");
+    }
+    weir::device_buffer second(pool, stream, bytes);
+    CHECK(second.data() == first);
+    weir::check(cudaMemsetAsync(second.data(), 5, bytes, stream), "cudaMemsetAsync");
+    weir::synchronize(cudaStream_t{});
+    weir::synchronize(stream);
+    std::vector<char> host(bytes);
+    second.copy_to_sync(host.data());
+    CHECK(host == std::vector<char>(bytes, 5));
+}
+#endif
 
 TEST_CASE("thrust: allocators are equal where pool and stream are, also across types") {
     support::every_schedule(

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <vector>
 #include <weir/runtime/order_after.hpp>
@@ -90,5 +91,20 @@ TEST_CASE("order_after: a captured stream is not made to wait for work outside i
         cudaGraph_t graph = nullptr;
         CHECK(cudaStreamEndCapture(b, &graph) == cudaSuccess);
         check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    });
+}
+
+TEST_CASE("order_after: the legacy stream is refused while a captured stream waits for it, and the capture lives on") {
+    support::every_schedule([] {
+        cudaStream_t blocking = nullptr;
+        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        support::scoped_stream apart;
+        {
+            support::capture graph(blocking);
+            CHECK_THROWS_AS(weir::order_after(apart, cudaStreamLegacy), weir::usage_error);
+            CHECK_THROWS_AS(weir::order_after(cudaStreamLegacy, apart), weir::usage_error);
+            CHECK(graph.unbroken());
+        }
+        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }

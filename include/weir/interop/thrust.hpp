@@ -17,12 +17,12 @@
 //
 // invariant: a policy owns its allocator, and both refer to the pool, which outlives them and their memory.
 // order:     an algorithm's work and storage are on the policy's stream. A thrust::device_vector works on the
-//            default stream, whatever its allocator's stream: fresh memory is ordered before that work, and
-//            Thrust has finished what it began when the memory is freed.
+//            default stream, whatever its allocator's stream, and so does who uses it there: fresh memory is ordered before
+//            that work, and its free after it.
 // order:     where Thrust's device system is the host (THRUST_DEVICE_SYSTEM_CPP, _OMP, _TBB), algorithms run
 //            at once, in memory that the host must reach. Making a policy then waits for the stream; make one
 //            for each call.
-// cost:      one pool allocation a temporary; off the default stream, an event for each of a vector's blocks.
+// cost:      one pool allocation a temporary; off the default stream, two events for each of a vector's blocks.
 // not for:   a pool that is not stream ordered with 'par_nosync', unless one stream uses it; and a thrust::device_vector's
 //            'assign(n, value)', for which Thrust makes an allocator of its own: assign a range, or swap with a fresh vector.
 
@@ -35,6 +35,7 @@
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/runtime/check.hpp>
 #include <weir/runtime/order_after.hpp>
 #include <weir/runtime/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -82,6 +83,16 @@ private:
     pool_ref<memory_space::device> pool_;
     stream_ref stream_;
 };
+
+// Puts what is enqueued on `stream` from now on after the default stream's work so far. Where CUDA cannot, it blocks until
+// that work is done.
+inline void wait_for_default_stream(stream_ref stream) noexcept {
+    try {
+        order_after(stream, cudaStream_t{});
+    } catch (...) {
+        static_cast<void>(succeeded(cudaStreamSynchronize(cudaStream_t{})));
+    }
+}
 
 // What a policy holds: Thrust asks it for bytes, and uses them on the policy's stream.
 class temporaries : public source {
@@ -139,8 +150,12 @@ public:
         return pointer(static_cast<T*>(p));
     }
 
-    /// Gives the elements back, on the stream. Does not block.
+    /// Gives the elements back, on the stream, after the default stream's work so far. Does not block, but where the stream
+    /// is being captured, which breaks the capture: end vectors before or after it.
     void deallocate(pointer p, std::size_t count) noexcept {
+        if constexpr (!detail::runs_on_host)
+            if (p.get())
+                detail::wait_for_default_stream(stream());
         source::deallocate(p.get(), count, sizeof(T), alignof(T));
     }
 

@@ -16,6 +16,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/event.hpp>
+#include <weir/runtime/identity.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -23,11 +24,15 @@ inline namespace v0 {
 
 /// Makes work enqueued on `later` from now on run after the work enqueued on `earlier` so far. Both are
 /// streams, of one device or of two, not the host. Any thread. Does not block. Throws usage_error where `later` is captured
-/// and `earlier` is not, which would break the capture, and cuda_error; nothing is ordered then.
+/// and `earlier` is not, or where `earlier` is the legacy stream while a stream is captured that waits for it: either would
+/// break the capture; and cuda_error. Nothing is ordered then.
 inline void order_after(stream_ref later, stream_ref earlier) {
     if (later == earlier)
         return;
     bool const in_graph = is_capturing(earlier);
+    if (in_graph && is_legacy(earlier))
+        throw usage_error("weir: nothing can be put after the legacy default stream while a stream is captured that waits for it; "
+                          "use another stream, or do it before the capture begins");
     if (!in_graph && is_capturing(later))
         throw usage_error("weir: a stream that is being captured cannot wait for work outside its graph; bring the container "
                           "to the stream, or make the copy, before the capture begins");
