@@ -163,6 +163,54 @@ TEST_CASE("memory: second uses that cannot be put back are waited for, also on a
     }
 }
 
+TEST_CASE("memory: a slab that was lent comes back as one, whenever the host runs out of memory") {
+    if (!support::host_memory_can_fail)
+        return;
+    using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, stream_ordered<>,
+                                   weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>>;
+    constexpr std::size_t large = 80 * weir::KiB;
+    for (std::size_t holes : {7, 15, 23})
+        for (long k = 0, thrown = 1; thrown != 0; ++k) {
+            simulated_cuda::world const world;
+            support::scoped_stream const a, b;
+            mapped_pool pool;
+            std::vector<char*> blocks;
+            while (blocks.size() < 2 * holes + 1 || pool.facts().largest_free_bytes >= large)
+                blocks.push_back(static_cast<char*>(pool.allocate(a, large)));
+            for (std::size_t i = 1; i < 2 * holes + 1; i += 2)
+                pool.deallocate(a, std::exchange(blocks[i], nullptr), large);
+            pool.settle();
+            auto const before = pool.facts();
+            thrown = 0;
+            void* small = nullptr;
+            try {
+                support::failing_new const fails(k);
+                small = pool.try_allocate(b, 256);
+            } catch (std::bad_alloc const&) {
+                thrown = 1;
+            }
+            pool.settle();
+            if (thrown != 0) {
+                CHECK(pool.facts().in_use_bytes == before.in_use_bytes);
+                CHECK(pool.facts().lost_bytes == 0);
+            }
+            std::vector<char*> more;
+            for (std::size_t i = 0; i < 4 * holes; ++i)
+                more.push_back(static_cast<char*>(pool.allocate(a, 64 * weir::KiB)));
+            for (char* p : more)
+                for (char* q : blocks)
+                    CHECK((!q || p + 64 * weir::KiB <= q || q + large <= p));
+            for (char* p : more)
+                pool.deallocate(a, p, 64 * weir::KiB);
+            for (char* q : blocks)
+                pool.deallocate(a, q, large);
+            pool.deallocate(b, small, 256);
+            pool.settle();
+            pool.trim();
+            CHECK(pool.reserved_bytes() == 0);
+        }
+}
+
 TEST_CASE("memory: a pool with holes grows in place or throws, whatever host memory is left") {
     using pages = weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>;
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,

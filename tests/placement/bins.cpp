@@ -231,13 +231,20 @@ TEST_CASE("bins: without host memory nothing is absorbed, and nothing lost") {
         std::size_t in_one = 0;
         std::size_t in_two = 0;
     };
-    for (bool pieces : {false, true}) { // slabs of which a block is free, and memory of no class yet
-        CAPTURE(pieces);
+    for (int which = 0; which < 4; ++which) {
+        bool const pieces = which % 2 == 1; // memory of no class yet; else slabs of which a block is free
+        bool const more_there = which / 2 == 1;
+        CAPTURE(which);
         auto const make = [&] {
             scene s;
-            s.one.give({1024 * MiB, 256});
-            for (std::size_t n = 1; n <= 600; ++n)
-                pieces ? s.two.add({n * MiB, 64 * KiB}) : s.two.give({n * MiB, 256});
+            for (std::size_t n = 1; n <= 600; ++n) {
+                s.one.give({n * MiB, 256});
+                pieces ? s.two.add({(n + 1000) * MiB, 64 * KiB}) : s.two.give({(n + 1000) * MiB, 256});
+            }
+            if (more_there)
+                s.one.give({2000 * MiB, 256});
+            else
+                s.two.give({2000 * MiB, 256});
             s.in_one = s.one.free_bytes();
             s.in_two = s.two.free_bytes();
             return s;

@@ -21,8 +21,8 @@ static_assert(by_size::granularity == 256);
 static_assert(by_size::rounded(1, 1) == 256 && by_size::rounded(64 * KiB, 64 * KiB) == 64 * KiB);
 static_assert(by_size::rounded(64 * KiB + 1, 1) == 64 * KiB + 512 && by_size::rounded(1, 128 * KiB) == 64 * KiB + 512);
 static_assert(by_size::rounded(0, 1) == 0 && by_size::rounded(0, 128 * KiB) == 0 && by_size::rounded(SIZE_MAX, 1) == 0);
-using uneven = weir::placement::by_size<1 * KiB, weir::placement::bins<16>, weir::placement::best_fit<4096>>;
-static_assert(uneven::granularity == 16 && uneven::rounded(1 * KiB, 1) == 1 * KiB && uneven::rounded(1 * KiB + 1, 1) == 4096);
+using uneven = weir::placement::by_size<4 * KiB, weir::placement::bins<256>, weir::placement::best_fit<16 * KiB>>;
+static_assert(uneven::granularity == 256 && uneven::rounded(1 * KiB, 1) == 1 * KiB && uneven::rounded(4 * KiB + 1, 1) == 16 * KiB);
 static_assert(by_size::needs(1, 1, 2 * MiB) == 16 * KiB && by_size::needs(64 * KiB, 1, 2 * MiB) == 1 * MiB);
 static_assert(by_size::needs(1 * MiB, 256, 2 * MiB) == 1 * MiB && by_size::needs(1, 1, 512) == 32 * KiB - 512);
 

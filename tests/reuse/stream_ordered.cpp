@@ -337,6 +337,22 @@ private:
     bool fed_ = false;
 };
 
+/// Slabs, where adding one may find no host memory.
+class unkept : public sized {
+public:
+    unkept() = default;
+    unkept sibling() const { return unkept(sized::sibling()); }
+    void absorb(unkept& other) { sized::absorb(other); }
+    void add(range fresh) {
+        if (starves)
+            throw std::bad_alloc();
+        sized::add(fresh);
+    }
+
+private:
+    explicit unkept(sized&& empty) : sized(std::move(empty)) {}
+};
+
 } // namespace
 
 TEST_CASE("stream_ordered: a slab that moved is in one place, also where its block finds no host memory") {
@@ -364,6 +380,37 @@ TEST_CASE("stream_ordered: a slab that moved is in one place, also where its blo
             pool.deallocate(each.first, each.second, 1 * KiB);
         pool.deallocate(a, rest, 2 * MiB - 16 * KiB);
         check_all_returns(pool);
+    }
+}
+
+TEST_CASE("stream_ordered: a slab that its lender has no host memory to take back is free after a settle, or counted as lost") {
+    for (bool const in_flight : {false, true}) {
+        CAPTURE(in_flight);
+        world const here;
+        stream a, b;
+        watched<pool_of<rule<wait_first>, unkept>> pool(limit(2 * MiB));
+        void* const rest = pool.allocate(a, 2 * MiB - 16 * KiB);
+        void* const p = pool.write(a, 1 * KiB); // of the only slab
+        pool.deallocate(a, p, 1 * KiB);
+        if (in_flight)
+            device::fail_call("cudaStreamWaitEvent", 1, cudaErrorUnknown); // before the taker has it
+        else
+            CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+        starves = true;
+        if (in_flight)
+            CHECK_THROWS_AS(static_cast<void>(pool->try_allocate(b, 1 * KiB)), weir::cuda_error);
+        else
+            CHECK_THROWS_AS(static_cast<void>(pool->try_allocate(b, 1 * KiB)), std::bad_alloc);
+        starves = false;
+        pool->settle();
+        CHECK(pool->facts().lost_bytes == (in_flight ? 16 * KiB : 0));
+        std::vector<void*> all;
+        while (void* const q = pool.try_allocate(b, 1 * KiB))
+            all.push_back(q);
+        CHECK(all.size() == (in_flight ? 0 : 16));
+        for (void* const each : all)
+            pool.deallocate(b, each, 1 * KiB);
+        pool.deallocate(a, rest, 2 * MiB - 16 * KiB);
     }
 }
 

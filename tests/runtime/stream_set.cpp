@@ -74,7 +74,7 @@ struct busy {
 
 TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
     set fresh{weir::placement::best_fit<512>()};
-    CHECK(fresh.is_empty());
+    CHECK(fresh.is_at_rest());
     CHECK(fresh.is_at_rest());
     CHECK_FALSE(fresh.is_open());
     CHECK(fresh.open_bytes() == 0);
@@ -275,7 +275,7 @@ TEST_CASE("stream_set: a block with uses on other streams is nobody's before the
         here.own.used().gave(block);
         here.own.defer(block, here.uses_on(here.other), here.s);
         CHECK_FALSE(here.own.poll(here.s));
-        CHECK_FALSE(here.own.is_empty());
+        CHECK_FALSE(here.own.is_at_rest());
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{});
         held.gate.open();
         check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");

@@ -39,7 +39,8 @@ public:
 
     /// Cuts 'r' into pieces and adds them; keeps room for 'spare' calls of 'put'.
     void add(range r, std::size_t spare) {
-        reserve(spare + most_pieces);
+        bool const whole = is_power_of_two(r.bytes) && r.offset % r.bytes == 0;
+        reserve(spare + (whole ? 1 : most_pieces)); // so that what 'take' took out just now comes back without more
         while (r) {
             std::size_t const room = std::size_t{1} << floor_log2(r.bytes);
             std::size_t const natural = natural_alignment(r.offset);

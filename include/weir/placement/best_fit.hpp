@@ -129,19 +129,22 @@ public:
     void absorb(best_fit& other) {
         if (&other == this || other.free_.size() == 0)
             return;
-        if (free_.size() == 0) {
+        bool const fewer = free_.size() < other.free_.size(); // the fewer move
+        (fewer ? other : *this).free_.reserve(free_.size() + other.free_.size());
+        if (fewer)
             std::swap(*this, other);
-            return;
-        }
-        free_.reserve(free_.size() + other.free_.size());
         for (auto const& n : other.free_.nodes())
             if (n.free)
                 free_.insert(n.free);
         other.free_.clear();
     }
 
-    /// Takes out a range which, added to an empty sibling, lets take(bytes, alignment) succeed there.
-    range lend(std::size_t bytes, std::size_t alignment) { return take(bytes, alignment); }
+    /// Takes out a range which, added to an empty sibling, lets take(bytes, alignment) succeed there. To add it again at once
+    /// needs no memory.
+    range lend(std::size_t bytes, std::size_t alignment) {
+        free_.reserve(free_.size() + 2);
+        return take(bytes, alignment);
+    }
 
     /// Free bytes here.
     std::size_t free_bytes() const noexcept { return free_.bytes(); }

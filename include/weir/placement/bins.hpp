@@ -143,13 +143,14 @@ public:
     void absorb(bins& other) {
         if (&other == this || other.free_bytes_ == 0)
             return;
-        if (free_bytes_ == 0) {
+        bool const fewer = slabs_.size() + raw_.size() < other.slabs_.size() + other.raw_.size(); // the fewer move
+        bins& to = fewer ? other : *this;
+        bins& few = fewer ? *this : other;
+        few.shed();
+        to.reserve(few.slabs_.size());
+        to.raw_.reserve(to.slabs_.capacity() + few.raw_.size());
+        if (fewer)
             std::swap(*this, other); // what is known of slabs without free blocks goes along, harmlessly
-            return;
-        }
-        other.shed();
-        reserve(other.slabs_.size());
-        raw_.reserve(slabs_.capacity() + other.raw_.size());
         other.surrender([this](range piece) {
             raw_.put(piece);
             free_bytes_ += piece.bytes;

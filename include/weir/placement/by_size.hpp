@@ -87,6 +87,10 @@ public:
         "weir: by_size's Small part must serve blocks of exactly ThresholdBytes; lower the threshold or "
         "raise the part's largest block");
 
+    static_assert(!detail::is_fed_by_slabs<Small>::value || Small::refill(1, 1) % Large::granularity == 0,
+                  "weir: by_size's Large part keeps the slabs of the Small part, so its granularity divides the smallest of them; "
+                  "lower it, or raise the Small part's smallest block");
+
     /// Every block starts at a multiple of this.
     static constexpr std::size_t granularity =
         Small::granularity < Large::granularity ? Small::granularity : Large::granularity;
@@ -174,11 +178,11 @@ public:
     /// small block whole slabs, eight where they lie side by side, since who wants one wants the next as well.
     range lend(std::size_t bytes, std::size_t alignment) {
         if (!is_small(bytes, alignment))
-            return take_large(enlarged(bytes), alignment);
+            return lend_large(enlarged(bytes), alignment);
         std::size_t const slab = Small::refill(bytes, alignment);
         range stock;
         for (std::size_t slabs = most_lent_slabs; !stock && slabs != 0; slabs /= 2)
-            stock = take_large(slab * slabs, slab);
+            stock = lend_large(slab * slabs, slab);
         return stock;
     }
 
@@ -215,9 +219,17 @@ private:
     }
 
     range take_large(std::size_t bytes, std::size_t alignment) {
-        range block = large_.take(bytes, alignment);
+        return from_large([&] { return large_.take(bytes, alignment); });
+    }
+    range lend_large(std::size_t bytes, std::size_t alignment) {
+        return from_large([&] { return large_.lend(bytes, alignment); });
+    }
+    // What `seek` finds in the large part, at once or with the slabs that the small part keeps.
+    template <class Seek>
+    range from_large(Seek const& seek) {
+        range block = seek();
         if (!block && small_.surrender_kept(into_large()))
-            block = large_.take(bytes, alignment);
+            block = seek();
         return block;
     }
 

@@ -129,7 +129,10 @@ public:
     }
 
     /// As take: a block is all that a sibling needs.
-    range lend(std::size_t bytes, std::size_t alignment) noexcept { return take(bytes, alignment); }
+    range lend(std::size_t bytes, std::size_t alignment) {
+        uncut_.reserve_more(1); // to add it again needs no memory
+        return take(bytes, alignment);
+    }
 
     /// Free bytes here.
     std::size_t free_bytes() const noexcept { return freed_.size() * BlockBytes + uncut_bytes_; }

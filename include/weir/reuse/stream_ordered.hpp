@@ -4,7 +4,6 @@
 // When may freed bytes be handed out again, if work on streams goes on after the call that freed them?
 //
 // Bytes freed on a stream wait in that stream's set (runtime/stream_set.hpp). An allocation climbs a ladder:
-//
 //   1. bytes freed on this stream: at once, with no event and no wait;
 //   2. bytes freed on another stream whose event has been reached: a query, never a wait;
 //   3. fresh bytes: the pool grows, within its limit;                     } the order of 3 and 4 is the
@@ -257,7 +256,8 @@ struct stream_ordered {
             try {
                 donor.passed()->make_wait(stream);
             } catch (...) {
-                donor.put_back(found, stock);
+                if (!donor.put_back(found, stock)) // a placement of our own always can: see 'lend'
+                    donor.lose(found);
                 throw;
             }
         }
@@ -291,8 +291,8 @@ struct stream_ordered {
         void put_back(range stock, set& donor, std::uint64_t names) noexcept {
             {
                 typename directory::locked const former(donor);
-                if (former->names() == names)
-                    return former->put_back(stock, true);
+                if (former->names() == names && former->put_back(stock, true))
+                    return;
             }
             sets_.settled()->strand(stock, {}, true);
         }

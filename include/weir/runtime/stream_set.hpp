@@ -4,24 +4,22 @@
 // What is known of the bytes that were freed on one stream?
 //
 // Three kinds of bytes, by who may have them:
+//   open       freed on this stream since its event was last recorded: this stream only, no questions asked. The newest are
+//              in 'recent', found by size; the rest wait in 'held'.
+//   covered    freed before 'passed' was recorded: this stream at once; another stream once 'passed' has been reached, or
+//              after it has been made to wait for it. They lie in a placement, where they join.
+//   deferred   freed here, but used on other streams too, whose events have not been reached: nobody yet. Those that are
+//              closed, freed before 'passed' was recorded, anyone may turn into covered ones then.
 //
-//   open       freed on this stream since its event was last recorded: this stream only, no questions asked.
-//              The newest are in 'recent', found by size; the rest wait in 'held'.
-//   covered    freed before 'passed' was recorded: this stream at once; another stream once 'passed' has been
-//              reached, or after it has been made to wait for it. They lie in a placement, where they join.
-//   deferred   freed here, but used on other streams too, whose events have not been reached: nobody yet. Those
-//              that are closed, freed before 'passed' was recorded, anyone may turn into covered ones then.
+// 'close' records the event and turns open bytes into covered ones. Recording costs as much as ten frees, so it is done once
+// for many, and only inside a call that names the stream: then its handle is alive, while at any other moment it may have been
+// destroyed, or belong to another stream by now. The last of many blocks has it recorded too, for the pool's end.
 //
-// 'close' records the event and turns open bytes into covered ones. Recording costs as much as ten frees, so it
-// is done once for many, and only inside a call that names the stream: then its handle is alive, while at any
-// other moment it may have been destroyed, or belong to another stream by now. The last of many blocks has it recorded
-// too, so that a pool which ends then need not wait for the device.
-//
-// invariant: every covered byte's last use comes before 'passed' in its stream's order, also where the bytes
-//            came from another stream: the taker waited for the donor's event before it recorded its own.
-//            'settle' knows no order: bytes that came after the moment that it speaks of raise 'arrivals'.
+// invariant: every covered byte's last use comes before 'passed' in its stream's order, also where the bytes came from
+//            another stream: the taker waited for the donor's event before it recorded its own. 'settle' knows no order:
+//            bytes that came after the moment that it speaks of raise 'arrivals'.
 // order:     all members need 'lock', 'offered_bytes' and 'may_offer' excepted.
-// cost:      put and take of a size freed lately: a few instructions. 2 KiB a stream.
+// cost:      put and take of a size freed lately: a few instructions. Some 20 KiB a stream.
 // not for:   deciding whose bytes to take: see the reuse rule's ladder.
 
 #include <cstddef>
@@ -52,11 +50,11 @@ public:
     stream_set* next = nullptr; // the next set of the same pool; fixed once published
     atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
 
-    /// Makes this empty set the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
+    /// Makes this set, which is at rest, the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
     void name(stream_ref stream, std::uint64_t as, unsigned long long id, int ordinal) noexcept {
         if (ordinal != ordinal_)
             passed_ = shared<event>();
-        reached_ = true; // nothing is covered yet
+        reached_ = true;
         ++names_;
         ordinal_ = ordinal;
         id_ = id;
@@ -112,8 +110,7 @@ public:
         return true;
     }
 
-    /// Takes back a block of whose last use nothing is known but `uses`: it waits for 'settle'. A `stock` is not a
-    /// block but bytes that were lent. Only in the host's set.
+    /// Takes back a block, or a `stock` that was lent, of whose last use only `uses` is known: for 'settle'. The host's set only.
     void strand(range block, growing_array<event> uses, bool stock = false) noexcept {
         keep_back(block, std::move(uses), false, stock);
     }
@@ -121,8 +118,15 @@ public:
     /// Takes back a block that must not be handed out again.
     void lose(range block) noexcept { used_.lost_bytes += block.bytes; }
 
-    /// Returns what was just lent, or taken, from the covered bytes.
-    void put_back(range bytes, bool stock) noexcept { cover(bytes, stock); }
+    /// Returns what was just lent, or taken, from the covered bytes; false: the host had no memory to keep a `stock`.
+    bool put_back(range bytes, bool stock) noexcept {
+        try {
+            stock ? receive(bytes, false) : cover(bytes);
+            return true;
+        } catch (...) {
+            return false;
+        }
+    }
 
     /// Adds bytes that another set lent; `waited`: after the stream waited for that one's event, and recorded its own.
     /// Throws std::bad_alloc before any change.
@@ -157,13 +161,12 @@ public:
         return changed ? take_covered(bytes, alignment) : range{};
     }
 
-    /// Records the event and turns open bytes into covered ones. False, and nothing changed, where the event
-    /// cannot be recorded: the stream is captured, the handle bears another stream by now, or CUDA failed.
+    /// Records the event and turns open bytes into covered ones. False, and nothing changed, where it cannot be recorded: the
+    /// stream is captured, the handle bears another stream by now, or CUDA failed.
     [[gnu::noinline]] bool close(stream_ref stream) noexcept {
         try {
-            if (is_capturing(stream)) // first: the id of a captured stream may not be asked for
-                return false;
-            if (!is_default_stream(stream) && Identity::id(stream) != id_)
+            // In this order: the id of a captured stream may not be asked for.
+            if (is_capturing(stream) || (!is_default_stream(stream) && Identity::id(stream) != id_))
                 return false;
             if (!passed_)
                 passed_ = shared<event>::make(ordinal_);
@@ -178,9 +181,7 @@ public:
     }
 
     /// Whether any stream may have the covered bytes. Never blocks. Throws cuda_error.
-    bool reached() {
-        return reached_ = reached_ || passed_->reached();
-    }
+    bool reached() { return reached_ = reached_ || passed_->reached(); }
 
     /// Looks after deferred blocks whose uses are over: closed ones become covered and, where `stream` is this set's
     /// own, others open. With `wait` it makes `stream` wait for the uses that are not over. Whether any moved. Never
@@ -265,7 +266,6 @@ public:
     bool is_untold() const noexcept { return taken_open_ || open_bytes() != 0; }
     /// Whether no work uses a byte of these. Never blocks. Throws cuda_error.
     bool is_at_rest() { return !is_untold() && deferred_.empty() && reached(); }
-    bool is_empty() const noexcept { return !is_untold() && deferred_.empty() && covered_.free_bytes() == 0; }
 
     /// How often bytes came here that were in use until then, or went out while they were open.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
@@ -298,9 +298,9 @@ private:
         deferred_.pop_back();
     }
 
-    void cover(range block, bool stock = false) noexcept {
+    void cover(range block) noexcept {
         try {
-            stock ? covered_.add(block) : covered_.give(block);
+            covered_.give(block);
         } catch (...) {
             hold(block); // covered bytes may always be held back
         }

@@ -297,7 +297,8 @@ private:
                               " and the pool to device " + number_text(static_cast<std::size_t>(ordinal_)) +
                               "; use a stream of the pool's device, or a pool of the stream's");
         unsigned long long const id = Identity::id(stream);
-        if (count_ >= look_for_empty_at_) {
+        if (count_ >= look_for_spare_at_) {
+            capture_mode_guard const relaxed;
             for (Set* each = first(); each; each = each->next) {
                 locked other(*each);
                 if (each == host_ || !is_spare(*each))
@@ -308,7 +309,7 @@ private:
                 each->name(stream, key, id, ordinal);
                 return *each;
             }
-            look_for_empty_at_ = 2 * count_;
+            look_for_spare_at_ = 2 * count_;
         }
         table_.reserve_one();
         Set* const fresh = make();
@@ -317,10 +318,11 @@ private:
         return publish(fresh);
     }
 
-    // A set whose stream is gone, or a default stream's (its thread may be gone; if not, it makes itself another).
-    static bool is_spare(Set const& set) noexcept {
+    // A set whose stream is gone, or a default stream's (its thread may be gone; if not, it makes itself another), and whose
+    // bytes anyone may have, so also the stream that it becomes another's with them.
+    static bool is_spare(Set& set) {
         std::uint64_t const key = set.key.load(memory_order_relaxed);
-        return (key == 0 || (key & 1) != 0) && set.is_empty();
+        return (key == 0 || (key & 1) != 0) && set.is_at_rest();
     }
 
     Set& publish(Set* set) noexcept {
@@ -339,7 +341,7 @@ private:
     atomic<Set*> first_{nullptr};
     Set* host_ = nullptr;      // the first one made
     std::size_t count_ = 0;
-    std::size_t look_for_empty_at_ = 16; // sets; doubles when none was empty, so that looking stays cheap
+    std::size_t look_for_spare_at_ = 16; // sets; doubles when none was, so that looking stays cheap
 };
 
 } // namespace v0
