@@ -1397,9 +1397,9 @@ TEST_CASE("stream_ordered: 'settle' vouches for no slab that moved while it wait
     check_all_returns(pool);
 }
 
-TEST_CASE("stream_ordered: a stock that finds another stream's set where it came from waits for 'settle'") {
+TEST_CASE("stream_ordered: a stock goes back where it came from, but the set may be another stream's by then") {
     // One thread lends the slab of a thread that has ended, in flight, but cannot record an event for it; meanwhile the
-    // other thread's new stream gets the empty set.
+    // other thread's new stream wants a set that nobody uses any more.
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         CAPTURE(seed);
         world const here(device::config{}.random(seed));

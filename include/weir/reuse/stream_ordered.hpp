@@ -227,7 +227,6 @@ struct stream_ordered {
                         continue;
                     range found;
                     bool waited = false;
-                    std::uint64_t names = 0;
                     {
                         typename directory::locked const donor(*each);
                         donor->poll(on_host);
@@ -242,10 +241,9 @@ struct stream_ordered {
                             donor->used().took(found);
                             return found;
                         }
-                        names = donor->names();
                     }
                     if (found)
-                        return keep(found, bytes, alignment, stream, waited, *each, names);
+                        return keep(found, bytes, alignment, stream, waited, *each);
                 }
             }
             return range{};
@@ -264,8 +262,7 @@ struct stream_ordered {
 
         // Adds a stock to the stream's own set and takes a block of it. Where the stream had to wait for the stock,
         // it records its own event after that: the donor's event travels with the bytes. Where that fails, they return.
-        range keep(range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, set& donor,
-                   std::uint64_t names) {
+        range keep(range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, set& donor) {
             bool kept = false;
             try {
                 auto const own = enter(stream);
@@ -280,21 +277,19 @@ struct stream_ordered {
                 }
             } catch (...) {
                 if (!kept)
-                    put_back(stock, donor, names);
+                    put_back(stock, donor);
                 throw;
             }
-            put_back(stock, donor, names);
+            put_back(stock, donor);
             return range{};
         }
 
-        // The donor may be another stream's set by now; then only 'settle' frees the stock.
-        void put_back(range stock, set& donor, std::uint64_t names) noexcept {
-            {
-                typename directory::locked const former(donor);
-                if (former->names() == names && former->put_back(stock, true))
-                    return;
-            }
-            sets_.settled()->strand(stock, {}, true);
+        // The donor may be another stream's set by now, but then the last use of what it lent is over. Where the host has no
+        // memory for it there, only 'settle' frees the stock.
+        void put_back(range stock, set& donor) noexcept {
+            bool const done = typename directory::locked(donor)->put_back(stock, true);
+            if (!done)
+                sets_.settled()->strand(stock, {}, true);
         }
 
         [[gnu::noinline]] bool give_asking(range block, stream_ref stream) { return enter(stream)->give(block, stream); }

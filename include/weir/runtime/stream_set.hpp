@@ -55,7 +55,6 @@ public:
         if (ordinal != ordinal_)
             passed_ = shared<event>();
         reached_ = true;
-        ++names_;
         ordinal_ = ordinal;
         id_ = id;
         // A thread may end without a word, so nothing of its default stream is left without an event.
@@ -67,8 +66,6 @@ public:
 
     /// Whether this is still the set of `stream`, whose id the caller has just asked for.
     bool is_of(unsigned long long id) const noexcept { return id_ == id; }
-    /// How often the set was named: what was known of its event holds while this stays the same.
-    std::uint64_t names() const noexcept { return names_; }
     int ordinal() const noexcept { return ordinal_; }
 
     /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' could.
@@ -341,7 +338,7 @@ private:
     int ordinal_ = any_device;
     unsigned long long id_ = 0;
     alignas(16) usage used_; // bytes and blocks in one cache line
-    std::uint64_t names_ = 0, arrivals_ = 0;
+    std::uint64_t arrivals_ = 0;
     std::size_t closed_bytes_ = 0; // deferred ones
     atomic<std::size_t> offered_bytes_{0};
 };
