@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/layer/fallback.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/placement/best_fit.hpp>
@@ -33,6 +34,24 @@ using any_pool = weir::pool<weir::upstream::host, weir::placement::best_fit<64>,
 
 static_assert(!slab_pool::thread_safe && synchronized<slab_pool>::thread_safe);
 static_assert(!synchronized<slab_pool>::stream_ordered);
+template <class Pool, class = void>
+struct says_device : std::false_type {};
+template <class Pool>
+struct says_device<Pool, std::void_t<decltype(std::declval<Pool const&>().device())>> : std::true_type {};
+
+// A member that the pool lacks is absent here too.
+struct placeless : weir::resource<placeless> {
+    static constexpr weir::memory_space space = weir::memory_space::host;
+    static constexpr bool thread_safe = false;
+    static constexpr bool stream_ordered = false;
+    static constexpr std::size_t default_alignment = 16;
+    void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
+    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
+    weir::memory_report facts() const { return {}; }
+    weir::text refusal(std::size_t, std::size_t) const { return "none"; }
+};
+static_assert(says_device<synchronized<slab_pool>>::value && !says_device<synchronized<placeless>>::value);
+static_assert(!weir::can_examine<synchronized<placeless>>::value);
 // Layers above it say so too.
 static_assert(weir::layer::statistics<synchronized<slab_pool>>::thread_safe);
 
@@ -61,7 +80,11 @@ struct alone : weir::resource<alone> {
     std::size_t suspend(int&) { return enter(), 0; }
     void resume() { enter(); }
     void used_on(void*, weir::stream_ref) { enter(); }
-    int device() const { return 0; }
+    bool suspended() const { return enter(), false; }
+    std::size_t limit_bytes() const { return enter(), 0; }
+    std::string const& name() const { return enter(), name_; }
+    int device() const { return enter(), 0; }
+    void examine(weir::memory_report&) const noexcept { enter(); }
     void enter() const noexcept {
         if (inside.fetch_add(1) != 0)
             crowded.fetch_add(1);
@@ -72,6 +95,7 @@ struct alone : weir::resource<alone> {
     mutable std::atomic<int> inside{0};
     mutable std::atomic<int> crowded{0};
     mutable long calls = 0;
+    std::string name_;
 };
 
 } // namespace
@@ -120,7 +144,15 @@ TEST_CASE("synchronized: so it is for each member, beside allocations and frees"
                                                static_cast<void>(pool.suspend(keep));
                                            },
                                            [](pool_type& pool) { pool.resume(); },
-                                           [](pool_type& pool) { pool.used_on(nullptr, on_host); }};
+                                           [](pool_type& pool) { pool.used_on(nullptr, on_host); },
+                                           [](pool_type& pool) { static_cast<void>(pool.suspended()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.limit_bytes()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.name()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.device()); },
+                                           [](pool_type& pool) {
+                                               weir::memory_report now;
+                                               pool.examine(now);
+                                           }};
     for (auto const& member : members) {
         CAPTURE(&member - members);
         pool_type pool;
@@ -134,6 +166,25 @@ TEST_CASE("synchronized: so it is for each member, beside allocations and frees"
         CHECK(pool.inner().crowded.load() == 0);
         CHECK(pool.inner().calls == 3 * rounds);
     }
+}
+
+TEST_CASE("synchronized: two pools sum up what they are while other threads change it") {
+    // The thread sanitizer sees more of this than the answers say.
+    using both = weir::layer::fallback<slab_pool, slab_pool>;
+    synchronized<both> pool(weir::pool_options{}.name("a").limit(32 * KiB), weir::pool_options{}.name("b").limit(32 * KiB));
+    std::thread other([&] {
+        for (int i = 0; i < 500; ++i) {
+            void* const p = pool.allocate(on_host, 64);
+            pool.deallocate(on_host, p, 64);
+            pool.trim();
+        }
+    });
+    bool same = true;
+    for (int i = 0; i < 500; ++i)
+        same = same && pool.limit_bytes() == 64 * KiB && pool.name() == "a, then b" && pool.examined().name == "a, then b" &&
+               pool.device() == weir::any_device;
+    other.join();
+    CHECK(same);
 }
 
 TEST_CASE_TEMPLATE("synchronized: threads share a pool that is made for one", Pool, slab_pool, any_pool) {
