@@ -19,8 +19,8 @@ struct tile_cache {
 
     // The oldest go, as many as have 'bytes' bytes. Freed on their stream: work that still uses them is safe.
     bool drop(std::size_t bytes) {
-        if (tiles.empty() || bytes > pool.limit_bytes())
-            return false; // nothing left, or nothing that would help
+        if (tiles.empty())
+            return false; // nothing left; for more than the pool's limit nobody is asked
         for (std::size_t freed = 0; freed < bytes && !tiles.empty(); tiles.pop_front())
             freed += tiles.front().size();
         return true;

@@ -69,12 +69,12 @@ std::vector<act<scene<Pool>>> const& every_handler_act() {
              }
          },
          [](here& s) { allocate_for_live(s, 1 * MiB); }},
-        {"all go, and it is not enough", 6 * MiB,
+        {"all go, and it is not enough, since the limit is no whole page", 7 * MiB - 1,
          [](here& s) {
              s.write(s.a, 2 * MiB);
              s.write(s.b, 4 * MiB);
          },
-         [](here& s) { allocate_for_live(s, 7 * MiB); }},
+         [](here& s) { allocate_for_live(s, 7 * MiB - 1); }},
     };
     return all;
 }

@@ -40,7 +40,17 @@ using weir::layer::failure_handler;
 namespace {
 
 using any_handler = std::function<bool(failed_allocation const&)>;
-using handled = failure_handler<counting_pool<>, any_handler>;
+
+// Has room for so many bytes and does not know it beforehand, as a pool without a limit on a device that is full.
+struct full_pool : counting_pool<> {
+    using counting_pool<>::counting_pool;
+    weir::memory_report facts() const {
+        weir::memory_report now = counting_pool<>::facts();
+        now.limit_bytes = SIZE_MAX;
+        return now;
+    }
+};
+using handled = failure_handler<full_pool, any_handler>;
 
 struct never {
     bool operator()(failed_allocation const&) const { return false; }
@@ -239,7 +249,6 @@ TEST_CASE("failure_handler: a refusal says that the handler was asked") {
     } catch (weir::out_of_memory const& error) {
         CHECK(error.reason() == "full has no 101; the failure handler was asked, and there is no room still");
         CHECK(error.asked_bytes() == 101);
-        CHECK(error.limit_bytes() == 100);
         CHECK(error.pool_name() == "full");
     }
     weir::layer::statistics<handled&> above(pool);
@@ -248,6 +257,61 @@ TEST_CASE("failure_handler: a refusal says that the handler was asked") {
         "pool 'full' cannot hand out 200 bytes: full has no 200; the failure handler was asked, and "
         "there is no room still (");
     CHECK(above.failures() == 1);
+}
+
+TEST_CASE("failure_handler: nobody is asked for what no memory makes room for, and the refusal does not say so") {
+    int asked = 0;
+    auto const yes = [&](failed_allocation const&) { return ++asked, true; };
+    counting_pool<> below(std::size_t{100}, "small");
+    failure_handler pool(yes, below);
+    CHECK(pool.try_allocate(on_host, 101) == nullptr);
+    CHECK(below.allocations == 1);
+    CHECK(asked == 0);
+    CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 101)); }),
+               "pool 'small' cannot hand out 101 bytes: small has no 101 (");
+    void* const p = pool.allocate(on_host, 1);
+    CHECK(pool.try_allocate(on_host, 100) == nullptr); // which would fit once the other is gone
+    CHECK(asked == most_attempts);
+    CHECK(pool.refusal(100, 16) == "small has no 100; the failure handler was asked, and there is no room still");
+    pool.deallocate(on_host, p, 1);
+
+    asked = 0;
+    weir::layer::limit<counting_pool<>&> share(50, below); // the lower of two limits
+    failure_handler limited(yes, share);
+    CHECK(limited.try_allocate(on_host, 51) == nullptr);
+    full_pool unlimited(std::size_t{0}, "unlimited");
+    failure_handler large(yes, unlimited);
+    CHECK(large.try_allocate(on_host, std::size_t{PTRDIFF_MAX} + 1) == nullptr);
+    CHECK(large.refusal(SIZE_MAX, 16) == "unlimited has no " + std::to_string(SIZE_MAX));
+    CHECK(asked == 0);
+    CHECK(large.try_allocate(on_host, PTRDIFF_MAX) == nullptr);
+    CHECK(asked == most_attempts);
+
+    struct silent : counting_pool<> { // tells no limit
+        using counting_pool<>::counting_pool;
+        weir::memory_report facts() const { return {}; }
+    } unknown(std::size_t{10});
+    failure_handler hopeful(yes, unknown);
+    CHECK(hopeful.try_allocate(on_host, 11) == nullptr);
+    CHECK(asked == 2 * most_attempts);
+}
+
+TEST_CASE("failure_handler: nobody is asked while the pool is suspended") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        int asked = 0;
+        failure_handler<weir::compact_device_pool, any_handler> pool([&](failed_allocation const&) { return ++asked, false; },
+                                                                     weir::pool_options{}.limit(8 * MiB));
+        void* const p = pool.allocate(s, 4 * MiB);
+        pool.suspend();
+        CHECK(pool.try_allocate(s, 1 * MiB) == nullptr);
+        CHECK(asked == 0);
+        CHECK(pool.refusal(1 * MiB, 256) == "the pool is suspended; call 'resume' first");
+        pool.resume();
+        CHECK(pool.try_allocate(s, 8 * MiB) == nullptr);
+        CHECK(asked == 1);
+        pool.deallocate(s, p, 4 * MiB);
+    });
 }
 
 TEST_CASE("failure_handler: trim asks each pool once, in order, and no further than it takes") {
@@ -292,7 +356,7 @@ TEST_CASE("failure_handler: trim asks a pool without 'settle' once, and another 
     struct settling : ready {
         void settle() {}
     };
-    counting_pool<> below(std::size_t{5});
+    full_pool below(std::size_t{5});
     ready a;
     settling b;
     failure_handler of_ready(trim(a), below);
@@ -343,7 +407,7 @@ TEST_CASE("failure_handler: a chain keeps asking one until it says no, then the 
             return failed.attempt < yeses;
         };
     };
-    counting_pool<> below(std::size_t{100});
+    full_pool below(std::size_t{100});
     failure_handler pool(chain(handler("a", 2), chain(handler("b", 0), handler("c", 1)), handler("d", 0)),
                          below);
     CHECK(pool.try_allocate(on_host, 101) == nullptr);
@@ -377,14 +441,14 @@ TEST_CASE("failure_handler: a handler may be a reference, and a function") {
         bool operator()(failed_allocation const&) { return ++asked < 3; }
         int asked = 0;
     } count;
-    failure_handler<counting_pool<>, counter&> pool(count, std::size_t{10});
+    failure_handler<full_pool, counter&> pool(count, std::size_t{10});
     CHECK(pool.try_allocate(on_host, 11) == nullptr);
     CHECK(count.asked == 3);
-    failure_handler<counting_pool<>, chain_of<counter&, never>> chained(
+    failure_handler<full_pool, chain_of<counter&, never>> chained(
         chain_of<counter&, never>(count, never{}), std::size_t{10});
     CHECK(chained.try_allocate(on_host, 11) == nullptr);
     CHECK(count.asked == 4);
-    failure_handler<counting_pool<>, bool (*)(failed_allocation const&)> plain(
+    failure_handler<full_pool, bool (*)(failed_allocation const&)> plain(
         [](failed_allocation const&) { return false; }, std::size_t{10});
     CHECK(plain.try_allocate(on_host, 11) == nullptr);
 }
@@ -578,7 +642,7 @@ struct shared_cache {
 TEST_CASE("failure_handler: threads that fail at the same time are in the handler at the same time") {
     // Each waits in the handler for the other: with a lock around it neither would come out.
     std::atomic<int> inside{0};
-    counting_pool<> below(std::size_t{10});
+    full_pool below(std::size_t{10});
     failure_handler pool(
         [&](failed_allocation const& failed) {
             if (failed.attempt == 0) {

@@ -7,6 +7,8 @@
 // pool is tried again, and so on until the handler says no; only then is the answer null, and the outermost 'allocate'
 // throws. The pool has done its own part by then: it has waited for freed memory and given its free chunks back, so a
 // handler has to free what is live, or what others hold. It is told the size, and does well to free that much at once.
+// It is not asked where no memory helps, for its user's cache would go in vain: for more than the pool's limit or half the
+// address space, and while the pool is suspended, which 'resume' ends and no handler.
 //
 // invariant: a handler that said no is not asked again for this allocation, and none is asked more than
 //            handler::most_attempts times.
@@ -14,11 +16,12 @@
 //            ever. A handler runs in the thread that allocates, with no lock of the pool held; threads that fail at the
 //            same time are in it at the same time. Under layer::synchronized it would run with that lock held: put this
 //            layer outside.
-// cost:      one comparison where the pool has room.
+// cost:      one comparison where the pool has room; where it has none, its 'facts' before the handler is asked.
 // not for:   allocating in a handler: take memory from 'inner()' there, since through the layer it would ask the
 //            handler again, as deep as it fails.
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <weir/base/contracts.hpp>
@@ -163,12 +166,12 @@ public:
         : base(std::in_place, std::forward<Arguments>(arguments)...), handler_(std::forward<Handler>(asked)) {
     }
 
-    /// As the wrapped pool's; null only once the handler has no more to give. What the handler throws leaves this call,
-    /// which has changed nothing by then.
+    /// As the wrapped pool's; null only once the handler has no more to give, or where nothing that it gives would help.
+    /// What the handler or the pool's 'facts' throws leaves this call, which has changed nothing by then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = base::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
-        if (block || bytes == 0)
+        if (block || bytes == 0 || !can_help(bytes))
             return block;
         return handler::ask(handler_, failed_allocation{stream, bytes, alignment, 0},
                             [&] { return this->pool_.try_allocate(stream, bytes, alignment); });
@@ -180,12 +183,25 @@ public:
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// The wrapped pool's reason, and that the handler was asked.
+    /// The wrapped pool's reason, and that the handler was asked, where it was.
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        return this->pool_.refusal(bytes, alignment) + "; the failure handler was asked, and there is no room still";
+        text const reason = this->pool_.refusal(bytes, alignment);
+        return can_help(bytes) ? reason + "; the failure handler was asked, and there is no room still" : reason;
     }
 
 private:
+    template <class P>
+    using tells_suspended = decltype(static_cast<bool>(std::declval<P const&>().suspended()));
+
+    // Whether a handler can make room for so much.
+    bool can_help(std::size_t bytes) const {
+        if constexpr (contracts::holds<tells_suspended, typename base::pool_type>)
+            if (this->pool_.suspended())
+                return false;
+        std::size_t const limit_bytes = this->pool_.facts().limit_bytes; // 0: a pool that does not tell
+        return bytes <= PTRDIFF_MAX && (limit_bytes == 0 || bytes <= limit_bytes);
+    }
+
     Handler handler_;
 };
 
