@@ -132,6 +132,32 @@ TEST_CASE("limit: says who refused, and what to do") {
     CHECK(limited(100, std::size_t{500}).facts().limit_bytes == 100);
 }
 
+namespace {
+
+struct telling : counting_pool<> {
+    using counting_pool<>::counting_pool;
+    std::string report() const { return "a line of its own"; }
+};
+template <class Pool, class = void>
+struct reports : std::false_type {};
+template <class Pool>
+struct reports<Pool, std::void_t<decltype(std::declval<Pool const&>().report())>> : std::true_type {};
+
+} // namespace
+
+static_assert(reports<weir::layer::limit<telling>>::value && !reports<limited>::value);
+
+TEST_CASE("limit: a report ends with what this layer allows and how much of that is live") {
+    weir::layer::limit<telling> pool(2048);
+    void* const p = pool.allocate(on_host, 1000);
+    CHECK(pool.report() == "a line of its own; through layer::limit: 1000 B live, limit 2 KiB");
+    CHECK(pool.full_report() == pool.report());
+    weir::layer::limit<weir::layer::limit<telling>&> above(SIZE_MAX, pool);
+    CHECK(above.report() == pool.report() + "; through layer::limit: 0 B live, limit none");
+    pool.deallocate(on_host, p, 1000);
+    CHECK(pool.report() == "a line of its own; through layer::limit: 0 B live, limit 2 KiB");
+}
+
 TEST_CASE("limit: several stand on one pool, each with its own share") {
     counting_pool<> shared;
     weir::layer::limit<counting_pool<>&> a(100, shared), b(200, shared);

@@ -14,12 +14,14 @@
 // not for:   the memory that a pool reserves: see pool_options::limit.
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/counts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
+#include <weir/base/report_text.hpp>
 #include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
@@ -75,6 +77,12 @@ public:
         return now;
     }
 
+    /// The wrapped pool's, which does not know this layer's limit, and then that; where the pool has one.
+    template <class P = typename base::pool_type const>
+    auto report() const -> decltype(text(std::declval<P&>().report())) {
+        return text(this->pool_.report()) + "; through layer::limit: " + bytes_text(current_bytes()) + " live, limit " +
+               (limit_bytes_ == SIZE_MAX ? text("none") : bytes_text(limit_bytes_));
+    }
     /// Why an allocation finds no room now: this layer's limit, or the wrapped pool's reason.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const live = current_bytes();
