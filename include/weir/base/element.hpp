@@ -27,6 +27,9 @@ struct element {
         std::is_object_v<T> && std::is_same_v<T, std::remove_cv_t<T>>,
         "weir: a container's element is a type of object without const or volatile; make the container, "
         "or the pointer into it, const instead");
+    static_assert(!std::is_array_v<T>,
+                  "weir: a container's element is no array, because functions cannot take or return one; hold a struct that "
+                  "has the array as a member, such as std::array");
     static_assert(
         std::is_trivially_copyable_v<T>,
         "weir: a container's element must be trivially copyable, because elements travel between memories "
