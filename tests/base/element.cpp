@@ -37,6 +37,8 @@ TEST_CASE("element: bytes_of refuses what does not fit, and takes the most that 
     CHECK(weir::element<double>::bytes_of(weir::element<double>::most) == PTRDIFF_MAX / 8 * 8);
     CHECK_THROWS_AS(weir::element<char>::bytes_of(SIZE_MAX), weir::usage_error);
     CHECK_THROWS_AS(weir::element<pixel>::bytes_of(weir::element<pixel>::most + 1), weir::usage_error);
+    CHECK(refusal<char>(SIZE_MAX) == "weir: 18446744073709551615 elements of 1 byte do not fit the address space; ask for at "
+                                     "most 9223372036854775807");
     // 2^61 + 1 doubles would wrap to 8 bytes.
     CHECK(refusal<double>((std::size_t{1} << 61) + 1) ==
           "weir: 2305843009213693953 elements of 8 bytes do not fit the address space; ask for at most "

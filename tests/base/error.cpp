@@ -71,6 +71,11 @@ TEST_CASE("error: out_of_memory says what is left on the device and who has the 
           "900 bytes at 0x7f00, 64 bytes at 0x1000");
     facts.device_free_bytes = 0;
     CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0)") != std::string::npos);
+    facts.largest_live = {};
+    facts.largest_live.offer({reinterpret_cast<void const*>(0x1000), 1});
+    std::string const said = out_of_memory(1, facts, "x").what();
+    CHECK(said.find("cannot hand out 1 byte: x (") != std::string::npos);
+    CHECK(said.find("; the largest live blocks: 1 byte at 0x1000") != std::string::npos);
 }
 
 TEST_CASE("error: out_of_memory says when there is no limit") {

@@ -303,6 +303,14 @@ TEST_CASE("text: goes to streams as it is") {
     CHECK(doctest::toString(text("frames")) == "frames"); // what a failed test shows
 }
 
+TEST_CASE("text: one thing is no plural, and none is") {
+    CHECK(weir::count_text(0, " byte") == "0 bytes");
+    CHECK(weir::count_text(1, " byte") == "1 byte");
+    CHECK(weir::count_text(2, " byte") == "2 bytes");
+    CHECK(weir::count_text(11, " free range") == "11 free ranges");
+    CHECK(weir::count_text(SIZE_MAX, " block") == "18446744073709551615 blocks");
+}
+
 TEST_CASE("text: a number is its decimal digits") {
     CHECK(number_text(0) == "0");
     CHECK(number_text(9) == "9");

@@ -169,7 +169,7 @@ TEST_CASE("layer contract: a tower of layers says which part refused and why") {
         support::scoped_stream const s;
         tower pool(60 * MiB, weir::pool_options{}.limit(32 * MiB).name("first"), driver_limit(32 * MiB));
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 61 * MiB)); }),
-                   "layer::limit allows 62914560 bytes at a time and 0 are live; free something or raise the layer's limit");
+                   "layer::limit allows 62914560 bytes at a time; ask for less or raise the layer's limit");
         std::string const both =
             support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 50 * MiB)); });
         CHECK_SAYS(both, "pool 'first, then driver' cannot hand out 52428800 bytes: first: no free range is large enough "

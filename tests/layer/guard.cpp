@@ -113,7 +113,7 @@ TEST_CASE("guard: an address inside a block is said, with how far inside") {
     for (std::size_t inside : {std::size_t{1}, std::size_t{16}, std::size_t{999}}) {
         here.pool.deallocate(on_host, p + inside, 1000 - inside);
         CHECK(here.last() == "weir: layer::guard: the block at " + address(p + inside) + " is " + std::to_string(inside) +
-                                 " bytes inside a live block; free the pointer that 'allocate' returned");
+                                 (inside == 1 ? " byte" : " bytes") + " inside a live block; free the pointer that 'allocate' returned");
     }
     CHECK(here.pool.inner().frees == 0);
     here.pool.deallocate(on_host, p, 1000);
@@ -130,7 +130,7 @@ TEST_CASE("guard: a wrong size or alignment is said, and the block freed with th
         here.pool.deallocate(on_host, p, each.bytes, each.alignment); // the pool below checks what it is given
         CHECK(here.last() == "weir: layer::guard: the block at " + address(p) +
                                  " was allocated with 100 bytes at alignment 64 and is freed with " +
-                                 std::to_string(each.bytes) + " bytes at alignment " + std::to_string(each.alignment) +
+                                 std::to_string(each.bytes) + (each.bytes == 1 ? " byte" : " bytes") + " at alignment " + std::to_string(each.alignment) +
                                  "; pass the allocation's (freed with those)");
     }
     CHECK(here.pool.inner().frees == 6);

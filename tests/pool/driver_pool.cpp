@@ -251,6 +251,7 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
         CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes within its maximum and the "
                                                "device's memory; free something or raise maximum_bytes");
         weir::pinned_driver_pool const pinned;
+        CHECK(pinned.refusal(1, 1) == "CUDA's memory pool found no 1 byte in the machine's memory; free something");
         CHECK(pinned.refusal(100, 512) == "CUDA's memory pool found no 612 bytes (512 of them for the alignment) in the "
                                           "machine's memory; free something");
     });

@@ -47,8 +47,8 @@ struct element {
 
 private:
     [[noreturn]] static void refuse(std::size_t count) {
-        throw usage_error("weir: " + number_text(count) + " elements of " + number_text(sizeof(T)) +
-                          " bytes do not fit the address space; ask for at most " + number_text(most));
+        throw usage_error("weir: " + number_text(count) + " elements of " + count_text(sizeof(T), " byte") +
+                          " do not fit the address space; ask for at most " + number_text(most));
     }
 };
 

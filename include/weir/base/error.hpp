@@ -81,8 +81,8 @@ class out_of_memory : public std::bad_alloc {
 public:
     out_of_memory(std::size_t asked_bytes, memory_report facts, text reason)
         : asked_bytes_(asked_bytes), facts_(std::move(facts)), reason_(std::move(reason)),
-          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + number_text(asked_bytes_) +
-                " bytes: " + reason_ + " (in use " + number_text(facts_.in_use_bytes) + ", reserved " +
+          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + count_text(asked_bytes_, " byte") + ": " +
+                reason_ + " (in use " + number_text(facts_.in_use_bytes) + ", reserved " +
                 number_text(facts_.reserved_bytes) + ", limit " +
                 (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : number_text(facts_.limit_bytes)) +
                 ", largest free " + number_text(facts_.largest_free_bytes) +
@@ -113,7 +113,7 @@ private:
     static text live_text(largest_blocks const& list) {
         text said;
         for (live_block const& each : list)
-            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + number_text(each.bytes) + " bytes at " +
+            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + count_text(each.bytes, " byte") + " at " +
                    address_text(each.address);
         return said;
     }

@@ -36,11 +36,6 @@ inline text bytes_text(std::size_t bytes) {
     return number_text(bytes) + " B";
 }
 
-/// `count` things that are called `name`: '1 chunk', '2 chunks'.
-inline text count_text(std::size_t count, char const* name) {
-    return number_text(count) + name + (count == 1 ? "" : "s");
-}
-
 /// One line on a pool's state; `kind`: where its memory is.
 inline text report_text(memory_report const& facts, char const* kind) {
     return "pool '" + facts.name + "' (" + kind + "): " + bytes_text(facts.in_use_bytes) + " in use in " +
@@ -64,14 +59,14 @@ inline text full_report_text(text line, memory_report const& facts) {
 inline text refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t refused_bytes, char const* kind) {
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
-    text const chunk = "another chunk of " + number_text(chunk_bytes) + " bytes";
+    text const chunk = "another chunk of " + count_text(chunk_bytes, " byte");
     if (!at_limit)
         return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
                "; free something, here or in another pool";
     return "no free range is large enough and the pool's limit leaves no room for " + chunk +
            (refused_bytes == 0
                 ? ""
-                : ", while the upstream refuses to take " + number_text(refused_bytes) + " free bytes back") +
+                : ", while the upstream refuses to take " + count_text(refused_bytes, " free byte") + " back") +
            "; raise pool_options::limit or free something";
 }
 

@@ -105,5 +105,10 @@ inline text number_text(std::size_t number) {
     return first;
 }
 
+/// `count` things that are called `name`: '1 chunk', '2 chunks'.
+inline text count_text(std::size_t count, char const* name) {
+    return number_text(count) + name + (count == 1 ? "" : "s");
+}
+
 } // namespace v0
 } // namespace weir

@@ -170,15 +170,15 @@ private:
     text wrong_address(std::uintptr_t address, bool was_here) const {
         for (block const& each : blocks_)
             if (each.live && address > each.address && address - each.address < each.bytes)
-                return "is " + number_text(address - each.address) +
-                       " bytes inside a live block; free the pointer that 'allocate' returned";
+                return "is " + count_text(address - each.address, " byte") +
+                       " inside a live block; free the pointer that 'allocate' returned";
         if (was_here)
             return "is freed already; free each block once";
         return "was not handed out by this pool; free it where it was allocated";
     }
 
     static text numbers(std::size_t bytes, std::size_t alignment) {
-        return number_text(bytes) + " bytes at alignment " + number_text(alignment);
+        return count_text(bytes, " byte") + " at alignment " + number_text(alignment);
     }
     static text text_of(void* p) {
         char said[32];
