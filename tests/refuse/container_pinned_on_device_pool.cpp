@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: this container's elements are touched by the host, and a device pool's memory is out of its
-// reach; use a pinned or managed pool, or a device container
+// expect: weir: the host touches this memory, and a device pool's is out of its reach; use a pinned or managed pool,
 #include <weir/base/resource.hpp>
 #include <weir/container/buffer.hpp>
 

@@ -12,7 +12,8 @@
 //     pool_ref<pinned>    kernels and the host reach it: pinned and managed pools
 //     pool_ref<host>      the host reaches it: all but device pools
 //
-// invariant: two references are equal if and only if they name one pool.
+// invariant: equal references name one pool; two made in one shared object that name one pool are equal. Shared objects
+//            with hidden visibility have tables of their own, so references from two of them may differ and name one pool.
 // order:     the pool outlives every reference that is used; a reference owns nothing.
 // cost:      two pointers; an indirect call on top of the pool's own.
 // not for:   owning a pool, or code that knows its pool's type: a template does without the indirect call.
@@ -116,8 +117,8 @@ public:
             "a device, managed or pinned pool");
         static_assert(
             !host_accessible(Required) || host_accessible(Pool::space),
-            "weir: this container's elements are touched by the host, and a device pool's memory is out of "
-            "its reach; use a pinned or managed pool, or a device container");
+            "weir: the host touches this memory, and a device pool's is out of its reach; use a pinned or managed pool, "
+            "or a device container");
     }
 
     /// The pool that `other` names, whose memory must reach as far as is required here.
