@@ -448,6 +448,11 @@ TEST_CASE("failure_handler: a handler may be a reference, and a function") {
         chain_of<counter&, never>(count, never{}), std::size_t{10});
     CHECK(chained.try_allocate(on_host, 11) == nullptr);
     CHECK(count.asked == 4);
+    full_pool below(std::size_t{10});
+    failure_handler by_name(chain<counter&>(count, moved_only{}), below);
+    CHECK(std::is_same_v<decltype(chain<counter&>(count, moved_only{})), chain_of<counter&, moved_only>>);
+    CHECK(by_name.try_allocate(on_host, 11) == nullptr);
+    CHECK(count.asked == 5);
     failure_handler<full_pool, bool (*)(failed_allocation const&)> plain(
         [](failed_allocation const&) { return false; }, std::size_t{10});
     CHECK(plain.try_allocate(on_host, 11) == nullptr);

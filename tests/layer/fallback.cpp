@@ -76,6 +76,14 @@ static_assert(!less::thread_safe && !less::stream_ordered && less::default_align
 TEST_CASE("fallback: is made from what makes its pools, and from nothing else") {
     using pool = counting_pool<>;
     CHECK(std::is_constructible_v<both, std::size_t, std::size_t>);
+    CHECK(std::is_default_constructible_v<both>);
+    CHECK_FALSE(std::is_default_constructible_v<fallback<pool&, pool>>);
+    CHECK_FALSE(std::is_default_constructible_v<fallback<pool, pool&>>);
+    both of_nothing;
+    void* const p = of_nothing.allocate(on_host, 10);
+    CHECK(of_nothing.first().owns(p));
+    of_nothing.deallocate(on_host, p, 10);
+    CHECK(std::is_default_constructible_v<fallback<both, both>>);
     CHECK_FALSE(std::is_constructible_v<both, int*, std::size_t>);
     CHECK_FALSE(std::is_constructible_v<both, std::size_t, int*>);
     CHECK(std::is_constructible_v<fallback<pool&, pool>, pool&, std::size_t>);

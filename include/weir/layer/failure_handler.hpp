@@ -131,10 +131,10 @@ private:
     Pool* pool_;
 };
 
-/// One handler of several: each is asked until it says no, then the next.
+/// One handler of several: each is asked until it says no, then the next. 'chain<H&>(h)' keeps a reference to `h`.
 template <class... Handlers>
 chain_of<Handlers...> chain(Handlers... handlers) {
-    return chain_of<Handlers...>(std::move(handlers)...);
+    return chain_of<Handlers...>(std::forward<Handlers>(handlers)...);
 }
 
 /// Asks other pools on the device to give back what they hold freely: each at once, then after waiting for the work that

@@ -60,6 +60,9 @@ public:
     template <class A, class B,
               class = std::enable_if_t<std::is_constructible_v<First, A> && std::is_constructible_v<Second, B>>>
     fallback(A&& first, B&& second) : first_(std::forward<A>(first)), second_(std::forward<B>(second)) {}
+    template <class A = First, class B = Second,
+              class = std::enable_if_t<std::is_default_constructible_v<A> && std::is_default_constructible_v<B>>>
+    fallback() : first_(), second_() {}
     fallback(fallback const&) = delete;
     fallback& operator=(fallback const&) = delete;
 
