@@ -8,11 +8,15 @@
 
 #include <support/capture.hpp>
 
+#include <deque>
+#include <memory>
 #include <new>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+#include <weir/recipes.hpp>
 #include <weir/runtime/order_after.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
@@ -1438,6 +1442,42 @@ TEST_CASE("stream_ordered: a stock goes back where it came from, but the set may
         device::clear_faults();
         pool.deallocate(a, rest, 2 * MiB - 16 * KiB);
         check_all_returns(pool);
+    }
+}
+
+TEST_CASE("stream_ordered: small blocks that live long take little more memory on many streams than on one") {
+    using mapped = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, usual<>,
+                              weir::growth::by_holes<>>;
+    struct lasting {
+        void* p;
+        std::size_t bytes;
+    };
+    for (std::size_t const count : {std::size_t{1}, std::size_t{3}, std::size_t{8}, std::size_t{0}}) { // 0: a new stream each step
+        CAPTURE(count);
+        device::world const here;
+        mapped pool;
+        stream streams[8];
+        std::deque<lasting> live;
+        std::mt19937 draw(1);
+        for (std::size_t step = 0; step < 6000; ++step) {
+            std::unique_ptr<stream> const fresh(count == 0 ? new stream : nullptr);
+            cudaStream_t const on = fresh ? static_cast<cudaStream_t>(*fresh) : static_cast<cudaStream_t>(streams[step % count]);
+            std::size_t const bytes = 1 + draw() % (1u << (6 + draw() % 9));
+            live.push_back({pool.allocate(on, bytes), bytes});
+            for (int i = 0; i < 3; ++i) {
+                std::size_t const short_lived = 1 + draw() % (1u << (6 + draw() % 12));
+                pool.deallocate(on, pool.allocate(on, short_lived), short_lived);
+            }
+            if (live.size() > 2000) {
+                pool.deallocate(on, live.front().p, live.front().bytes);
+                live.pop_front();
+            }
+            CHECK(cudaStreamSynchronize(on) == cudaSuccess);
+        }
+        CHECK(pool.in_use_bytes() < 5 * MiB);
+        CHECK(pool.reserved_bytes() <= (count == 1 ? 16 * MiB : 48 * MiB));
+        for (lasting const& each : live)
+            pool.deallocate(streams[0], each.p, each.bytes);
     }
 }
 

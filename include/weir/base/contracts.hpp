@@ -88,6 +88,8 @@ using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_
 template <class P>
 using counts_free = size_type_of<decltype(std::declval<P const&>().free_bytes())>;
 template <class P>
+using counts_splinters = size_type_of<decltype(std::declval<P const&>().splinter_bytes())>;
+template <class P>
 using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
 template <class P>
 using fences_chunks = decltype(std::declval<P&>().fence(std::size_t{}));
@@ -104,13 +106,11 @@ using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
 template <class P>
 using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), range>>;
 template <class P>
-using marks =
-    when<std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(usage{}), usage{})), usage>>;
+using marks = when<std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(usage{}), usage{})), usage>>;
 template <class P>
 using clears = decltype(std::declval<P&>().clear());
 template <class P>
-using says_needs =
-    when<std::is_same_v<decltype(P::needs(std::size_t{}, std::size_t{}, std::size_t{})), std::size_t>>;
+using says_needs = when<std::is_same_v<decltype(P::needs(std::size_t{}, std::size_t{}, std::size_t{})), std::size_t>>;
 
 template <class Placement>
 inline constexpr bool has_largest = holds<knows_largest, Placement>;

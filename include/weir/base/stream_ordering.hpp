@@ -51,6 +51,9 @@ struct stream_ordered_tuning {
     /// Bytes from which on a block is placed with a view of all that any stream may have, and not just of its own
     /// stream's. Less: a smaller footprint with several streams; more: fewer queries for large blocks.
     static constexpr std::size_t gather_bytes = 8 * MiB;
+    /// Bytes that may lie free in a stream's slabs before others take single blocks of those rather than whole slabs. Less: a
+    /// smaller footprint where several streams hold small blocks; more: blocks that go from stream to stream cost less.
+    static constexpr std::size_t splinter_bytes = 4 * MiB;
 };
 
 } // namespace reuse
@@ -71,7 +74,8 @@ using tunes_streams = decltype(constant<static_cast<unsigned>(T::recent_blocks)>
                                constant<static_cast<unsigned>(T::young_frees)>(),
                                constant<static_cast<std::size_t>(T::recent_bytes)>(),
                                constant<static_cast<std::size_t>(T::stranded_bytes)>(),
-                               constant<static_cast<std::size_t>(T::gather_bytes)>());
+                               constant<static_cast<std::size_t>(T::gather_bytes)>(),
+                               constant<static_cast<std::size_t>(T::splinter_bytes)>());
 
 /// The slots of reuse::stream_ordered.
 template <class Identity, class Handover, class Tuning, class Stream>

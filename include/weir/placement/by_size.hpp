@@ -194,6 +194,9 @@ public:
         return large_.largest() > ThresholdBytes ? large_.largest() : small_.largest();
     }
 
+    /// Free bytes in the small part's slabs: each serves blocks of one size.
+    std::size_t splinter_bytes() const noexcept { return small_.free_bytes(); }
+
     /// Host bytes that the parts' records hold.
     std::size_t bookkeeping_bytes() const noexcept {
         return small_.bookkeeping_bytes() + large_.bookkeeping_bytes();

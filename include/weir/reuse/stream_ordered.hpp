@@ -216,14 +216,16 @@ struct stream_ordered {
             return false;
         }
 
-        // Looks through the other sets, first for bytes to keep a stock of (a slab), then for just the block.
+        // Looks through the other sets: for just the block where much lies in pieces, for bytes to keep a stock of (slabs), and
+        // for just the block.
         range take_elsewhere(set const* mine, std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait) {
             capture_mode_guard const relaxed;
             lock_guard<mutex> const alone(moving_);
             std::size_t const needed = Placement::rounded(bytes, alignment);
-            for (bool stock : {true, false}) {
+            for (int way = 0; way != 3; ++way) {
+                bool const stock = way == 1;
                 for (set* each = sets_.first(); each; each = each->next) {
-                    if (each == mine || !each->may_offer(needed))
+                    if (each == mine || !each->may_offer(needed) || (way == 0 && !each->is_splintered()))
                         continue;
                     range found;
                     bool waited = false;

@@ -107,14 +107,13 @@ public:
         return true;
     }
 
-    /// Takes back a block, or a `stock` that was lent, of whose last use only `uses` is known: for 'settle'. The host's set only.
+    /// Takes back a block, or a `stock` that was lent, of whose last use only `uses` is known: for 'settle'. In the host's set.
     void strand(range block, growing_array<event> uses, bool stock = false) noexcept {
         keep_back(block, std::move(uses), false, stock);
     }
 
     /// Takes back a block that must not be handed out again.
     void lose(range block) noexcept { used_.lost_bytes += block.bytes; }
-
     /// Returns what was just lent, or taken, from the covered bytes; false: the host had no memory to keep a `stock`.
     bool put_back(range bytes, bool stock) noexcept {
         try {
@@ -235,20 +234,23 @@ public:
     Placement& covered() noexcept { return covered_; }
     /// The event; null until the first 'close'. Shared, so that one can wait for it without the lock.
     shared<event> const& passed() const noexcept { return passed_; }
-    void offer() noexcept { offered_bytes_.store(covered_.free_bytes() + closed_bytes_, memory_order_relaxed); }
+    void offer() noexcept {
+        offered_bytes_.store(covered_.free_bytes() + closed_bytes_, memory_order_relaxed);
+        if constexpr (contracts::holds<contracts::counts_splinters, Placement>)
+            splintered_.store(covered_.splinter_bytes() > Tuning::splinter_bytes, memory_order_relaxed);
+    }
 
     /// About how many bytes are covered, or deferred and closed. This and the next: any thread, without the lock.
     std::size_t offered_bytes() const noexcept { return offered_bytes_.load(memory_order_relaxed); }
+    bool is_splintered() const noexcept { return splintered_.load(memory_order_relaxed); } ///< see Tuning::splinter_bytes
     /// Whether so many may be among them: what a placement counts as free may lack its slabs' tails, up to an eighth.
     bool may_offer(std::size_t bytes) const noexcept { return offered_bytes() >= bytes - bytes / 8; }
-
     /// The largest range among the covered ones; 0 where the placement does not tell.
     std::size_t largest_bytes() const noexcept {
         if constexpr (contracts::has_largest<Placement>)
             return covered_.largest();
         return 0;
     }
-
     bool is_open() const noexcept { return !recent_.empty() || !held_.empty(); }
     /// Bytes that only the stream itself, or 'settle', can make anyone's.
     std::size_t open_bytes() const noexcept {
@@ -341,6 +343,7 @@ private:
     std::uint64_t arrivals_ = 0;
     std::size_t closed_bytes_ = 0; // deferred ones
     atomic<std::size_t> offered_bytes_{0};
+    atomic<bool> splintered_{false};
 };
 
 } // namespace v0
