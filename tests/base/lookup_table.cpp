@@ -125,3 +125,19 @@ TEST_CASE("lookup_table: readers find what was there before they asked, while a 
         each.join();
     CHECK(wrong.load() == 0);
 }
+
+TEST_CASE("lookup_table: keys that come and go leave nothing behind, and the others stay") {
+    lookup_table<int> table;
+    int here[3] = {};
+    for (std::uint64_t key = 1; key <= 3; ++key)
+        table.assign(key << 40, &here[key - 1]);
+    for (std::uint64_t key = 1; key <= 20000; ++key) {
+        table.assign(key, &here[0]);
+        CHECK(table.find(key) == &here[0]);
+        table.assign(key, nullptr);
+        for (std::uint64_t other = 1; other <= 3; ++other)
+            REQUIRE(table.find(other << 40) == &here[other - 1]);
+    }
+    CHECK(table.find(20000) == nullptr);
+    CHECK(table.bookkeeping_bytes() <= 1024);
+}

@@ -650,6 +650,27 @@ TEST_CASE("saved_contents: a chunk that 'resume' left mapped is not cut before C
     }
 }
 
+TEST_CASE("saved_contents: a save that fails is over before the pool goes on, also where its stream cannot be waited for") {
+    for (auto const how : {simulated_cuda::lasting::once, simulated_cuda::lasting::for_ever}) {
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const s;
+        weir::pinned_pool keep;
+        mapped_pool pool;
+        block const a = take(pool, s, 4 * MiB, 1);
+        {
+            simulated_cuda::housekeeping const own;
+            simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown, how);
+            CHECK_THROWS_AS(pool.suspend(keep), weir::cuda_error);
+            simulated_cuda::clear_faults();
+        }
+        CHECK(keep.in_use_bytes() == 0);
+        CHECK(is_whole(a));
+        pool.deallocate(s, a.p, a.bytes);
+        pool.settle();
+        CHECK(pool.trim() >= 4 * MiB); // unmaps what was copied
+    }
+}
+
 TEST_CASE("saved_contents: however many ranges are free, a trim for which the host has no memory loses no page") {
     for (int pairs = 4; support::host_memory_can_fail && pairs < 20; ++pairs)
         for (long failures = 0; failures < 12; ++failures) {

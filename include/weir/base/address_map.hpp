@@ -79,14 +79,14 @@ public:
     void reserve(std::size_t entries) {
         if (entries <= room_)
             return;
-        std::size_t slots = slots_.empty() ? 16 : slots_.size();
-        while (room_of(slots) < entries)
-            slots *= 2;
-        growing_array<slot> old(slots);
+        std::size_t count = slots_.empty() ? 16 : slots_.size();
+        while (room_of(count) < entries)
+            count *= 2;
+        growing_array<slot> old(count);
         old.swap(slots_);
-        mask_ = slots - 1;
-        shift_ = 64 - floor_log2(slots);
-        room_ = room_of(slots);
+        mask_ = count - 1;
+        shift_ = 64 - floor_log2(count);
+        room_ = room_of(count);
         for (slot const& s : old)
             if (s.key != 0)
                 put(s.key, s.value);
@@ -126,7 +126,7 @@ private:
         value_type value = 0;
     };
 
-    static constexpr std::size_t room_of(std::size_t slots) noexcept { return slots / 8 * 5; }
+    static constexpr std::size_t room_of(std::size_t count) noexcept { return count / 8 * 5; }
 
     std::size_t next(std::size_t at) const noexcept { return (at + 1) & mask_; }
 

@@ -22,6 +22,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/pool_ref.hpp>
 
 namespace weir {
@@ -86,6 +87,13 @@ public:
             try {
                 finish();
             } catch (...) { // once more: it may be the call, and not the work, that failed
+            }
+        }
+        if (under_way_) { // what is copied is taken away next
+            try {
+                wait_for_device(ordinal_);
+                under_way_ = false;
+            } catch (...) {
             }
         }
         return !under_way_;
