@@ -52,24 +52,24 @@ TEST_CASE("span: the whole of it can be one chunk, and again") {
 }
 
 TEST_CASE("span: ends that are not aligned are cut away") {
-    for (std::uintptr_t begin : {0x10000u, 0x10001u, 0x100FFu}) {
-        span upstream(at(begin), 0x10300 - begin);
-        std::uintptr_t const first = begin == 0x10000 ? 0x10000 : 0x10100;
-        CHECK(upstream.acquire(0x10300 - first + 0x100) == nullptr);
-        CHECK(upstream.acquire(0x10300 - first) == at(first));
+    for (std::uintptr_t begin : {0x10000u, 0x10001u, 0x101FFu}) {
+        span upstream(at(begin), 0x10600 - begin);
+        std::uintptr_t const first = begin == 0x10000 ? 0x10000 : 0x10200;
+        CHECK(upstream.acquire(0x10600 - first + 0x200) == nullptr);
+        CHECK(upstream.acquire(0x10600 - first) == at(first));
     }
-    span odd_end(at(0x10000), 0x2FF);
-    CHECK(odd_end.acquire(0x300) == nullptr);
-    CHECK(odd_end.acquire(0x200) == at(0x10000));
+    span odd_end(at(0x10000), 0x5FF);
+    CHECK(odd_end.acquire(0x600) == nullptr);
+    CHECK(odd_end.acquire(0x400) == at(0x10000));
 }
 
 TEST_CASE("span: one that is too short for any chunk has none") {
-    for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{255}}) {
+    for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{511}}) {
         span upstream(at(0x10000), bytes);
-        CHECK(upstream.acquire(256) == nullptr);
+        CHECK(upstream.acquire(512) == nullptr);
     }
-    span across(at(0x100FF), 256); // long enough, but not where it lies
-    CHECK(across.acquire(256) == nullptr);
+    span across(at(0x101FF), 512); // long enough, but not where it lies
+    CHECK(across.acquire(512) == nullptr);
 }
 
 TEST_CASE("span: null and ranges that wrap around are refused with a sentence") {
@@ -80,7 +80,7 @@ TEST_CASE("span: null and ranges that wrap around are refused with a sentence") 
     CHECK(sentence_of<weir::usage_error>([] { span(at(0x1000), SIZE_MAX); }) == sentence);
     CHECK(sentence_of<weir::usage_error>([] { span(at(SIZE_MAX - 10), 100); }) == sentence);
     CHECK(sentence_of<weir::usage_error>([] { span(at(SIZE_MAX - 10), 5); }) == sentence); // rounds past the end
-    CHECK_NOTHROW(span(at(SIZE_MAX - 255), 255));
+    CHECK_NOTHROW(span(at(SIZE_MAX - 511), 511));
 }
 
 TEST_CASE("span: what comes back joins its neighbours, in any order, and can be cut anew") {

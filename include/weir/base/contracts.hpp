@@ -50,14 +50,15 @@ using acquires = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::si
 template <class U>
 using releases = when<noexcept(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{}))>;
 template <class U>
-using may_refuse =
-    when<std::is_same_v<decltype(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{})), bool>>;
+using may_refuse = when<std::is_same_v<decltype(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{})), bool>>;
 template <class U>
 using says_alignment = when<is_power_of_two(U::alignment)>;
 template <class U>
 using says_space = std::integral_constant<memory_space, U::space>;
 template <class U>
 using says_granularity = size_type_of<decltype(U::granularity)>;
+template <class U>
+using says_usual_alignment = when<is_power_of_two(U::usual_alignment)>;
 template <class U>
 using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordinal()), int>>;
 template <class U>
@@ -217,7 +218,6 @@ using walks = when<std::is_same_v<
     decltype(std::declval<H&>().ask(std::declval<Failed const&>(), std::declval<void* (*)()>())), void*>>;
 template <class H>
 using says_thread_safe = when<is_constant_bool<decltype(H::thread_safe)>>;
-
 template <class Pool>
 inline constexpr bool has_owns = holds<knows_owner, Pool>;
 template <class Pool, class Stream>

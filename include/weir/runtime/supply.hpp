@@ -159,7 +159,10 @@ public:
 private:
     // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
     static constexpr std::size_t usual_alignment() noexcept {
-        return natural_alignment(page) > Upstream::alignment ? natural_alignment(page) : Upstream::alignment;
+        std::size_t const least = natural_alignment(page) > Upstream::alignment ? natural_alignment(page) : Upstream::alignment;
+        if constexpr (contracts::holds<contracts::says_usual_alignment, Upstream>)
+            return Upstream::usual_alignment > least ? Upstream::usual_alignment : least;
+        return least;
     }
 
     // Grows right behind a chunk, if that takes no more than a chunk of the block's own would.

@@ -3,7 +3,7 @@
 
 // Where do chunks of ordinary host memory come from?
 //
-// The global operator new, aligned to a page. No CUDA call is made, so pools over it work on a machine without
+// The global operator new, aligned to a page or more. No CUDA call is made, so pools over it work on a machine without
 // a GPU or driver: for host-side scratch, for tests, and as the last of a fallback.
 //
 // invariant: chunks are page aligned.
@@ -24,15 +24,23 @@ namespace upstream {
 class host {
 public:
     static constexpr std::size_t alignment = 4 * KiB;
+    static constexpr std::size_t usual_alignment = 1 * MiB; // of chunks of so many bytes
     static constexpr memory_space space = memory_space::host;
 
     /// A chunk of `bytes` bytes, or null when there is no room.
     void* acquire(std::size_t bytes) noexcept {
-        return ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
+        return bytes > PTRDIFF_MAX ? nullptr : ::operator new(bytes, alignment_of(bytes), std::nothrow); // no size that wraps around
     }
 
     /// Gives a chunk back.
-    void release(void* chunk, std::size_t) noexcept { ::operator delete(chunk, std::align_val_t{alignment}); }
+    void release(void* chunk, std::size_t bytes) noexcept { ::operator delete(chunk, alignment_of(bytes)); }
+
+private:
+    // What is cut from a chunk is aligned to its size, so a chunk is too as far as that helps.
+    static constexpr std::align_val_t alignment_of(std::size_t bytes) noexcept {
+        std::size_t const most = bytes < usual_alignment ? std::size_t{1} << floor_log2(bytes | alignment) : usual_alignment;
+        return std::align_val_t{most};
+    }
 };
 
 } // namespace upstream

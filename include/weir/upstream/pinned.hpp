@@ -38,6 +38,7 @@ public:
     static constexpr std::size_t alignment = 256;
     static constexpr memory_space space = memory_space::pinned;
     static constexpr std::size_t granularity = 64 * KiB;
+    static constexpr std::size_t usual_alignment = 1 * MiB; // of chunks of so many bytes, seen on CUDA 13
 
     /// A chunk of `bytes` bytes, or null when the host cannot lock that much. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {

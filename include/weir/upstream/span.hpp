@@ -30,10 +30,11 @@ namespace upstream {
 template <memory_space Space>
 class span {
 public:
-    static constexpr std::size_t alignment = 256;
+    static constexpr std::size_t alignment = 512;
+    static constexpr std::size_t usual_alignment = 1 * MiB; // while what is cut is as large, and the memory begins so
     static constexpr memory_space space = Space;
 
-    /// `bytes` bytes at `memory`. The ends are cut to multiples of 256 bytes. Throws usage_error if `memory` is
+    /// `bytes` bytes at `memory`. The ends are cut to multiples of 512 bytes. Throws usage_error if `memory` is
     /// null or the range wraps around.
     span(void* memory, std::size_t bytes) {
         auto const address = reinterpret_cast<std::uintptr_t>(memory);
@@ -46,7 +47,7 @@ public:
             free_.push_back(range{begin, end - begin});
     }
 
-    /// A chunk of `bytes` bytes, or null when the span has no such piece left. `bytes`: a multiple of 256, not 0.
+    /// A chunk of `bytes` bytes, or null when the span has no such piece left. `bytes`: a multiple of 512, not 0.
     /// Throws std::bad_alloc.
     void* acquire(std::size_t bytes) {
         free_.reserve(handed_out_ + 2); // each chunk that comes back adds one range at most: 'release' never allocates
