@@ -518,6 +518,25 @@ TEST_CASE("stream_ordered: stranded bytes come back by settle") {
     check_all_returns(pool);
 }
 
+TEST_CASE("stream_ordered: for the little that one stream left behind nobody waits") {
+    world const here;
+    loose pool;
+    stream a;
+    cudaStream_t const handle = a;
+    void* const p = pool.write(a, 1 * MiB);
+    pool.deallocate(a, p, 1 * MiB); // open
+    a.destroy();
+    stream b;
+    REQUIRE(static_cast<cudaStream_t>(b) == handle);
+    tally const calls;
+    void* const q = pool.write(b, 4 * MiB);
+    CHECK(calls.chunks() == 1);
+    CHECK(calls.host_waits() == 0);
+    CHECK(device::pending() == 2);
+    pool.deallocate(b, q, 4 * MiB);
+    check_all_returns(pool);
+}
+
 TEST_CASE("stream_ordered: the limit is reached with stranded bytes, and they are waited for") {
     world const here;
     loose pool(limit(2 * MiB));
@@ -1156,6 +1175,25 @@ TEST_CASE("stream_ordered: a stream of another device is refused, and its frees 
     pool.deallocate(a, p, 2 * MiB);
     check_all_returns(pool);
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
+}
+
+TEST_CASE("stream_ordered: what a stream of another device freed is anyone's when that stream has passed") {
+    world const here(device::config{}.late().with_devices(2));
+    fits pool;
+    stream a;
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+    stream far;
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    void* const p = pool.allocate(a, 2 * MiB);
+    CHECK(device::launch(far, {}, {{p, 2 * MiB}}) == cudaSuccess);
+    pool.deallocate(far, p, 2 * MiB);
+    CHECK(cudaStreamSynchronize(far) == cudaSuccess);
+    tally const calls;
+    CHECK(pool.write(a, 2 * MiB) == p); // an event told: nobody settles
+    CHECK(calls.chunks() + calls.host_waits() == 0);
+    pool.deallocate(a, p, 2 * MiB);
+    check_all_returns(pool);
 }
 
 TEST_CASE("stream_ordered: memory of no device hands over between devices") {

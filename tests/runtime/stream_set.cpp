@@ -126,6 +126,18 @@ TEST_CASE("stream_set: what was freed lately comes back by size, with no CUDA ca
     });
 }
 
+TEST_CASE("stream_set: keeps open as many bytes as it may, and not one more") {
+    support::every_schedule([] {
+        stage here;
+        range const half = here.take(tuning::recent_bytes / 2), rest = here.take(tuning::recent_bytes / 2);
+        range const more = here.take(512);
+        CHECK(here.own.put_recent(half));
+        CHECK(here.own.put_recent(rest));
+        CHECK_FALSE(here.own.put_recent(more));
+        CHECK(here.own.open_bytes() == tuning::recent_bytes);
+    });
+}
+
 TEST_CASE("stream_set: what is too much to keep open is covered by an event") {
     support::every_schedule([] {
         stage here;
@@ -169,6 +181,20 @@ TEST_CASE("stream_set: closing records the event, and reached tells when anyone 
         here.own.passed()->synchronize();
         CHECK(here.own.reached());
 #endif
+    });
+}
+
+TEST_CASE("stream_set: the next event tells of what was taken while it was open") {
+    support::every_schedule([] {
+        stage here;
+        here.give(here.take(1000));
+        CHECK(here.own.take_recent(1000, 256));
+        CHECK_FALSE(here.own.is_open());
+        CHECK(here.own.is_untold()); // who took it may give it to another stream
+        CHECK(here.own.close(here.s));
+        CHECK_FALSE(here.own.is_untold());
+        here.own.passed()->synchronize();
+        CHECK(here.own.is_at_rest()); // so that 'settle' waits for no other stream
     });
 }
 
@@ -279,14 +305,17 @@ TEST_CASE("stream_set: a block with uses on other streams is nobody's before the
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{});
         held.gate.open();
         check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
+        CHECK(here.own.offered_bytes() == 1 * MiB); // soon anyone's
         CHECK(here.own.poll(here.s));
         CHECK_FALSE(here.own.poll(here.s));
+        CHECK(here.own.offered_bytes() == 1 * MiB);
 #else
         here.own.used().gave(block);
         here.own.defer(block, here.uses_on(here.other), here.s);
         check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
 #endif
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB});
+        CHECK(here.own.offered_bytes() == 0);
     });
 }
 
@@ -443,6 +472,22 @@ TEST_CASE("stream_set: where the event cannot be recorded, nothing is taken") {
             CHECK(here.give(block));
         }
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB}); // and closing again helps
+    }
+}
+
+TEST_CASE("stream_set: a set that is named anew covers nothing yet, whatever its former stream still does") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+    set own{weir::placement::best_fit<512>()};
+    support::scoped_stream const first;
+    own.name(first, weir::key_of(first), weir::id_of(first), 0);
+    busy held(first);
+    CHECK(own.close(first));
+    CHECK_FALSE(own.reached());
+    for (int ordinal : {0, 1}) { // where it keeps its event, and where it has none
+        weir::device_guard const guard(ordinal);
+        support::scoped_stream const s;
+        own.name(s, weir::key_of(s), weir::id_of(s), ordinal);
+        CHECK(own.reached());
     }
 }
 

@@ -328,6 +328,71 @@ TEST_CASE("stream_sets: settling waits for the device of a stream that left byte
 }
 #endif
 
+TEST_CASE("stream_sets: a stream that is gone strands what it left open, and a little counts for a MiB") {
+    support::every_schedule([] {
+        checked here;
+        cudaStream_t first = nullptr;
+        check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        CHECK(here.sets.enter(first, true, &checked::make)->put_recent(range{1 * MiB, 1 * KiB}));
+        CHECK(here.sets.stranded_bytes() == 0); // it lives, and may take them
+        check(cudaStreamDestroy(first), "cudaStreamDestroy");
+        cudaStream_t second = nullptr;
+        check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        if (second == first) { // as CUDA does
+            here.at(second);
+            CHECK(here.sets.stranded_bytes() == 1 * MiB); // what each search walks past
+            here.sets.settled()->strand(range{4 * MiB, 3 * MiB}, {});
+            CHECK(here.sets.stranded_bytes() == 1 * MiB); // the host is not gone
+            CHECK(here.sets.unsettled_bytes() == 3 * MiB + 1 * KiB);
+            here.sets.settle();
+            CHECK(here.sets.stranded_bytes() == 0);
+        }
+        check(cudaStreamDestroy(second), "cudaStreamDestroy");
+    });
+}
+
+TEST_CASE("stream_sets: what is out and what is lost is summed over all streams") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        checked here;
+        for (auto const& [s, lost] : {std::pair(&a, 1 * KiB), std::pair(&b, 2 * KiB)}) {
+            auto const own = here.sets.enter(*s, true, &checked::make);
+            own->used().took(range{1 * MiB, 512});
+            own->lose(range{2 * MiB, lost});
+        }
+        here.sets.settled()->lose(range{3 * MiB, 4 * KiB});
+        CHECK(here.sets.used().blocks == 2);
+        CHECK(here.sets.used().bytes == 1024);
+        CHECK(here.sets.used().lost_bytes == 7 * KiB);
+    });
+}
+
+TEST_CASE("stream_sets: a visit sees what other streams have done with, and notes what is taken of it") {
+    support::every_schedule([] {
+        support::scoped_stream const user;
+        checked here;
+        range const block{1 * MiB, 4 * KiB};
+        {
+            auto const settled = here.sets.settled();
+            settled->covered().add(block);
+            CHECK(settled->take(block.bytes, 256, on_host) == block);
+            weir::growing_array<weir::event> uses;
+            uses.push_back(weir::event(0));
+            uses.back().record(user);
+            CHECK(settled->defer(block, std::move(uses), on_host));
+        }
+        auto const take = [&] {
+            range taken;
+            here.sets.visit_unused([&](auto& free) { return static_cast<bool>(taken = free.take(4 * KiB, 256)); }, 4 * KiB);
+            return taken;
+        };
+        check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+        CHECK(take() == block);
+        CHECK(here.sets.settled()->offered_bytes() == 0);
+        CHECK_FALSE(take());
+    });
+}
+
 TEST_CASE("stream_sets: adopts a set of no stream, so that what is in it is found") {
     support::every_schedule([] {
         checked here;
