@@ -18,6 +18,7 @@
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/driver_blocks.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/memory_pool.hpp>
@@ -137,6 +138,26 @@ TEST_CASE("driver_blocks: what is known of a block is minded on an ordinary stre
     void* const next = mine.blocks.allocate(s, 1 * MiB, 256);
     check(cudaMemsetAsync(next, 2, 1 * MiB, s), "cudaMemsetAsync");
     mine.blocks.deallocate(s, next, 1 * MiB);
+}
+
+TEST_CASE("driver_blocks: a free that fails before it asks for the block's uses keeps them with it") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    blocks_and_pool mine;
+    mine.pool.allow(1);
+    support::scoped_stream const s;
+    void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    weir::device_guard const there(1);
+    support::scoped_stream const far;
+    check(cudaMemsetAsync(p, 1, 1 * MiB, far), "cudaMemsetAsync");
+    mine.blocks.used_on(p, far);
+    simulated_cuda::fail_call("cudaStreamCreateWithFlags", 1, cudaErrorUnknown); // the host's
+    mine.blocks.deallocate(weir::on_host, p, 1 * MiB);
+    CHECK(mine.in_use() == 1 * MiB);
+    CHECK(simulated_cuda::pending() != 0);
+    mine.blocks.settle(); // waits for its own device's work, and for the block's uses
+    CHECK(simulated_cuda::pending() == 0);
+    CHECK(mine.in_use() == 0);
 }
 
 TEST_CASE("driver_blocks: what a captured stream frees from outside is kept until the end, and not freed on another stream") {

@@ -567,6 +567,41 @@ TEST_CASE("saved_contents: whatever call of 'resume' fails, the pool stays suspe
     }
 }
 
+TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUDA does not tell that it is over") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    weir::pinned_pool keep(weir::pool_options{}.on_leak(weir::leak_action::ignore));
+    void* p = nullptr;
+    check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
+    {
+        weir::saved_contents saved(keep, 0);
+        saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p), 1 * MiB});
+        simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+        CHECK_FALSE(saved.idle());
+    }
+    simulated_cuda::clear_faults();
+    CHECK(simulated_cuda::pending() == 1);
+    CHECK(keep.in_use_bytes() == 1 * MiB);
+    check(cudaFree(p), "cudaFree");
+}
+
+TEST_CASE("saved_contents: a save for whose list the host has no memory takes no block") {
+    if (!support::host_memory_can_fail)
+        return;
+    simulated_cuda::world const world;
+    weir::host_pool keep;
+    keep.deallocate_sync(keep.allocate_sync(1 * MiB), 1 * MiB); // now it has a block at hand
+    weir::saved_contents saved(keep, 0);
+    bool refused = false;
+    try {
+        support::failing_new const none(0);
+        saved.save(weir::range{1 * MiB, 1 * MiB}); // numbers: it does not come to a copy
+    } catch (std::bad_alloc const&) {
+        refused = true;
+    }
+    CHECK(refused);
+    CHECK(keep.in_use_bytes() == 0);
+}
+
 TEST_CASE("saved_contents: a trim takes nothing away while copies of 'resume' may be under way") {
     simulated_cuda::world const world(simulated_cuda::config{}.late());
     support::scoped_stream const s;

@@ -9,6 +9,7 @@
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
 #include <thread>
@@ -238,6 +239,39 @@ TEST_CASE("second_uses: what is not over is never dropped") {
     held.open();
 }
 #endif
+
+TEST_CASE("second_uses: a free needs no host memory, however many blocks are marked") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        second_uses uses;
+        std::vector<weir::growing_array<weir::event>> found(100);
+        for (std::size_t i = 0; i < found.size(); ++i)
+            uses.add(64 * (i + 1), s);
+        {
+            support::failing_new const none(0);
+            for (std::size_t i = 0; i < found.size(); ++i)
+                found[i] = uses.take(64 * (i + 1));
+        }
+        for (auto const& each : found)
+            CHECK(each.size() == 1);
+        CHECK_FALSE(uses.any());
+    });
+}
+
+TEST_CASE("second_uses: marked blocks that come and go need host memory for their events alone") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        second_uses uses;
+        uses.add(64, s);
+        {
+            support::failing_new const one_each(1000);
+            for (int i = 0; i < 1000; ++i)
+                uses.put_back(64, uses.take(64));
+        }
+        CHECK(uses.any()); // where memory is out, the uses are waited for and gone
+        CHECK(uses.take(64).size() == 1);
+    });
+}
 
 TEST_CASE("second_uses: what was taken out can be put back, also where others came meanwhile") {
     support::every_schedule([] {
