@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -151,6 +152,27 @@ TEST_CASE("driver_pool: keeps memory over a synchronisation, and trim gives it b
         CHECK(pool.trim() == 0);
     });
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: a trim in which another thread allocates more than goes back gave nothing back") {
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    support::scoped_stream const s;
+    driver_pool pool;
+    pool.deallocate_sync(pool.allocate_sync(1 * MiB), 1 * MiB);
+    void* more = nullptr;
+    static std::function<void()> meanwhile;
+    meanwhile = [&] {
+        if (simulated_cuda::calls("cudaMemPoolTrimTo") == 0)
+            return;
+        simulated_cuda::at_switch_points(nullptr);
+        more = pool.allocate(s, 64 * MiB);
+    };
+    simulated_cuda::at_switch_points([] { meanwhile(); });
+    CHECK(pool.trim() == 0);
+    REQUIRE(more != nullptr);
+    pool.deallocate(s, more, 64 * MiB);
+}
+#endif
 
 TEST_CASE("driver_pool: aligns to 256 bytes by itself and to any power of two when asked") {
     support::every_schedule([] {

@@ -409,6 +409,22 @@ TEST_CASE("graph_memory: sizes that rise leave no chunk behind each") {
     });
 }
 
+TEST_CASE("graph_memory: after a release the chunks are small again") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        for (std::size_t bytes : {100 * MiB, 1 * KiB}) {
+            recording graph(s);
+            memory.deallocate(s, memory.allocate(s, bytes), bytes);
+            CHECK(memory.reserved_bytes() <= bytes + 2 * MiB);
+            graph.end();
+            memory.release(s);
+        }
+        drain(s);
+    });
+}
+
 TEST_CASE("graph_memory: a pool without room refuses, and the capture goes on") {
     support::every_schedule([] {
         support::scoped_stream const s;

@@ -653,6 +653,30 @@ TEST_CASE("pool: one that ends with live blocks waits for the devices that may u
     CHECK(simulated_cuda::pending() == 0);
 }
 
+TEST_CASE_TEMPLATE("pool: one that ends waits for the graph that uses what its capture freed", Reuse, reuse::stream_ordered<>,
+                   reuse::after_event) {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t launchable = nullptr;
+    {
+        weir::pool<upstream::virtual_memory<>, mixed, Reuse> pool; // which unmaps without a wait
+        void* const p = support::take(pool, s, 1 * MiB);
+        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+        pool.deallocate(s, p, 1 * MiB);
+        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
+        check(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
+        simulated_cuda::note_free(p, 1 * MiB, s);
+        CHECK(pool.facts().live_blocks == 0);
+        CHECK(simulated_cuda::pending() != 0);
+    }
+    CHECK(simulated_cuda::pending() == 0);
+    check(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
 TEST_CASE("pool: one that ends waits for the last use of bytes that went out again and came back on the host") {
     for (bool const settles : {true, false}) {
         CAPTURE(settles);
