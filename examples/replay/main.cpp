@@ -16,6 +16,7 @@
 
 #include "device.hpp"
 #include "page.hpp"
+#include "page_file.hpp"
 #include "progress_bar.hpp"
 #include "report.hpp"
 #include "runner.hpp"
@@ -25,8 +26,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <fstream>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -132,16 +132,6 @@ int list_pools() {
     return success;
 }
 
-/// Opened before the replay, so that a name that cannot be written costs nobody a replay.
-std::ofstream page_file(std::string const& name) {
-    std::ofstream file;
-    if (!name.empty())
-        file.open(name);
-    if (!file)
-        throw bad_input("cannot write '" + name + "'; name another file with --html, or use --no-html");
-    return file;
-}
-
 /// `trace` through each pool; a sentence on stderr for a pool that broke off, which is then not in the
 /// answer.
 comparison replay_all(trace const& trace, arguments const& arguments, progress_bar& progress) {
@@ -168,7 +158,9 @@ int compare(arguments arguments) {
         return unusable;
     device_facts const device = open_device();
     arguments.run.timed = !device.is_simulated;
-    std::ofstream page = page_file(arguments.html);
+    std::optional<page_file> page;
+    if (!arguments.html.empty())
+        page.emplace(arguments.html, arguments.traces);
 
     bool all_well = true;
     std::vector<comparison> comparisons;
@@ -182,13 +174,12 @@ int compare(arguments arguments) {
     }
     if (!arguments.csv)
         std::fputs(footnotes(arguments.run).c_str(), stdout);
-    if (!arguments.html.empty()) {
-        page << as_page(comparisons, device, arguments.run) << std::flush;
-        if (page && !arguments.csv)
-            std::printf("the picture: %s\n", arguments.html.c_str());
-        else if (!page)
-            std::fprintf(stderr, "replay: '%s' could not be written to its end; make room there\n",
-                         arguments.html.c_str());
+    if (page && !page->write(as_page(comparisons, device, arguments.run))) {
+        all_well = false;
+        std::fprintf(stderr, "replay: '%s' could not be written to its end; make room there\n",
+                     arguments.html.c_str());
+    } else if (page && !arguments.csv) {
+        std::printf("the picture: %s\n", arguments.html.c_str());
     }
 
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
@@ -201,7 +192,7 @@ int compare(arguments arguments) {
         std::fprintf(stderr, "replay: the simulated device found fault:\n%s", wrong.c_str());
     if (traces.size() < arguments.traces.size())
         return unusable;
-    return all_well && page && wrong.empty() ? success : failed;
+    return all_well && wrong.empty() ? success : failed;
 }
 
 } // namespace

@@ -76,6 +76,17 @@ def bad_input(place):
     return ""
 
 
+def trace_for_page(place):
+    """A trace where the page's name belongs: refused, and left as it is."""
+    trace = pathlib.Path(place) / "mine.csv"
+    trace.write_text("op,id,bytes,stream,t_us\na,0,8,0,0\n")
+    before = trace.read_text()
+    done = run(["sh", ROOT / "examples/run.sh", "replay", "--csv", "--html", trace], cwd=place, timeout=600)
+    if trace.read_text() != before:
+        return f"the trace was written over:\n{tail(done.output)}"
+    return "" if done.code == 2 and "looks like a trace" in done.output else f"exit {done.code}:\n{tail(done.output)}"
+
+
 def main():
     listed = run(["sh", ROOT / "examples/run.sh", "--help"])
     names = sys.argv[1:] or re.findall(r"^  (\S+)(?:  | *$)", listed.output.split("ARGUMENT...]]\n")[-1], flags=re.M)
@@ -92,6 +103,7 @@ def main():
             results.append(("examples: replay with no arguments", replay_page(place)))
             results.append(("examples: replay --csv", replay_csv(place)))
             results.append(("examples: replay of no file", bad_input(place)))
+            results.append(("examples: replay --html TRACE", trace_for_page(place)))
     print(f"examples: {', '.join(names)}")
     close_with(results)
 

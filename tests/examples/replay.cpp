@@ -10,6 +10,7 @@
 #include "../../examples/replay/device.hpp"
 #include "../../examples/replay/ledger.hpp"
 #include "../../examples/replay/page.hpp"
+#include "../../examples/replay/page_file.hpp"
 #include "../../examples/replay/progress_bar.hpp"
 #include "../../examples/replay/report.hpp"
 #include "../../examples/replay/runner.hpp"
@@ -490,6 +491,69 @@ TEST_CASE("replay: the table, the CSV and the page say the same") {
     replay::comparison const with_time{&t, {timed}};
     CHECK(contains(replay::as_csv(with_time), ",12582912,123.5,1234,2\n"));
     CHECK(contains(replay::as_table(with_time, {"a device", false}), "123"));
+}
+
+TEST_CASE("replay: a trace is never taken for the page's name") {
+    folder const here;
+    std::string const trace = here.file("mine.csv", "a trace");
+    std::string const odd = here.file("odd.name", "a trace");
+    std::filesystem::create_symlink(odd, here.path() + "/page.html");
+    std::filesystem::create_symlink(trace, here.path() + "/link.html");
+    std::string const part = here.file("old.html.part", "a trace");
+    auto const refused = [&](std::string const& name, std::vector<std::string> const& traces) {
+        CAPTURE(name);
+        CHECK_THROWS_WITH_AS(replay::page_file(here.path() + "/" + name, traces),
+                             doctest::Contains(("--html is followed by the page's name, and '" + here.path() + "/" + name +
+                                                "' looks like a trace; name the page first")
+                                                   .c_str()),
+                             replay::bad_input);
+    };
+    refused("mine.csv", {});             // 'replay --csv --html mine.csv'
+    refused("mine.csv", {odd});          // 'replay --html *.csv'
+    refused("new.csv", {});              // also where there is none
+    refused("new.csv.gz", {});
+    refused("NEW.CSV", {});
+    refused("odd.name", {trace, odd});   // whatever its name is
+    refused("page.html", {odd});         // by another one
+    refused("link.html", {trace});
+    refused("old.html", {part});         // nor what is written first
+    for (std::string const& each : {trace, odd, part})
+        CHECK(bytes_of(each) == "a trace");
+    CHECK_FALSE(std::filesystem::exists(here.path() + "/new.csv.part"));
+    CHECK_THROWS_WITH_AS(replay::page_file(here.path() + "/nowhere/page.html", {}),
+                         doctest::Contains("/nowhere/page.html.part'; name another file with --html, or use --no-html"),
+                         replay::bad_input);
+    CHECK_THROWS_WITH_AS(replay::page_file(here.path(), {}), doctest::Contains("cannot write '"), replay::bad_input);
+}
+
+TEST_CASE("replay: a page that is not written to its end leaves the old one") {
+    folder const here;
+    std::string const old = here.file("page.html", "the old page");
+    { replay::page_file const broken_off(old, {}); }
+    CHECK(bytes_of(old) == "the old page");
+    CHECK_FALSE(std::filesystem::exists(old + ".part"));
+    {
+        replay::page_file page(old, {});
+        CHECK(bytes_of(old) == "the old page"); // until all of the new one is there
+        CHECK(page.write("the new page"));
+    }
+    CHECK(bytes_of(old) == "the new page");
+    CHECK_FALSE(std::filesystem::exists(old + ".part"));
+
+    std::string const fresh = here.path() + "/fresh.html";
+    CHECK(replay::page_file(fresh, {}).write("a page"));
+    CHECK(bytes_of(fresh) == "a page");
+
+    std::filesystem::create_symlink(old, here.path() + "/link.html");
+    CHECK(replay::page_file(here.path() + "/link.html", {}).write("through the link"));
+    CHECK(bytes_of(old) == "through the link");
+    CHECK(std::filesystem::is_symlink(here.path() + "/link.html"));
+
+    if (std::filesystem::exists("/dev/full")) { // a device is written to, and nothing is moved to it
+        CHECK_FALSE(replay::page_file("/dev/full", {}).write("a page"));
+        CHECK(std::filesystem::is_character_file("/dev/full"));
+        CHECK_FALSE(std::filesystem::exists("/dev/full.part"));
+    }
 }
 
 // ---- pools
