@@ -8,6 +8,8 @@
 // contenders.cpp.
 //
 // invariant: when a session ends, all that its pool held is back with the driver.
+// order:     a block that is freed on another stream than it was allocated on was handed over by the program, in a way
+//            that the trace does not hold: 'order_free' does it anew, as the pool wants it.
 // cost:      the timed loop calls the pool's adapter directly, not through a virtual function.
 
 #include "trace.hpp"
@@ -34,6 +36,10 @@ public:
     /// Takes back what `watched_allocate` or `run` allocated.
     virtual void watched_deallocate(cudaStream_t stream, void* p, std::size_t bytes) noexcept = 0;
 
+    /// Comes before the free of a block that was allocated on another stream. What the pool counts on is said to CUDA:
+    /// where it takes the free's stream for the only one, that stream waits for the other. Throws weir::cuda_error.
+    virtual void order_free(cudaStream_t freeing, cudaStream_t allocating) = 0;
+
     /// Bytes of the blocks that are out, with what the pool rounds them up by. Only of watched blocks, if the
     /// pool does not count them itself.
     virtual std::size_t handed_out_bytes() const = 0;
@@ -46,6 +52,9 @@ public:
     virtual std::uint64_t run(std::vector<event> const& events, std::vector<cudaStream_t> const& streams,
                               block_table& blocks) = 0;
 };
+
+/// Makes what is enqueued on `later` from now on run after what is enqueued on `earlier` so far. Throws weir::cuda_error.
+void put_after(cudaStream_t later, cudaStream_t earlier);
 
 /// A session whose loop knows the adapter's type. `Session` derives from this and has 'allocate' and
 /// 'deallocate', which do nothing but call the pool; an error of cudaFree stays with CUDA, and the next
@@ -65,6 +74,8 @@ public:
         self().deallocate(stream, p, bytes);
     }
 
+    void order_free(cudaStream_t freeing, cudaStream_t allocating) override { put_after(freeing, allocating); }
+
     std::uint64_t run(std::vector<event> const& events, std::vector<cudaStream_t> const& streams,
                       block_table& blocks) final {
         std::uint64_t operations = 0;
@@ -74,6 +85,8 @@ public:
                 block = self().allocate(streams[e.stream], e.bytes);
                 ++operations;
             } else if (block) {
+                if (e.stream != e.allocated_on)
+                    self().order_free(streams[e.stream], streams[e.allocated_on]);
                 self().deallocate(streams[e.stream], block, e.bytes);
                 block = nullptr;
                 ++operations;

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "contender.hpp"
 
+#include <weir/runtime/order_after.hpp>
+
 namespace replay {
+
+void put_after(cudaStream_t later, cudaStream_t earlier) {
+    weir::order_after(later, earlier);
+}
 
 std::vector<contender> const& contenders() {
     static std::vector<contender> const all{

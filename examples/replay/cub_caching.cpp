@@ -81,6 +81,9 @@ public:
         static_cast<void>(allocator_.DeviceFree(device_, p));
     }
 
+    // CUB asks for no stream at a free: the block is the allocating stream's again at once.
+    void order_free(cudaStream_t freeing, cudaStream_t allocating) override { put_after(allocating, freeing); }
+
     std::size_t handed_out_bytes() const override {
         auto const found = allocator_.cached_bytes.find(device_);
         return found == allocator_.cached_bytes.end() ? 0 : found->second.live;

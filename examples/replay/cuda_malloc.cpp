@@ -21,6 +21,8 @@ public:
         static_cast<void>(counted_free(book_, p, bytes));
     }
 
+    void order_free(cudaStream_t, cudaStream_t) override {} // cudaFree waits for the device
+
     void note_allocate(void*, std::size_t bytes) noexcept { handed_out_bytes_ += ledger::taken_by(bytes); }
     void note_deallocate(void*, std::size_t bytes) noexcept { handed_out_bytes_ -= ledger::taken_by(bytes); }
 

@@ -189,7 +189,7 @@ int compare(arguments arguments) {
     }
     std::string const wrong = complaints();
     if (!wrong.empty())
-        std::fprintf(stderr, "replay: the simulated device found fault:\n%s", wrong.c_str());
+        std::fprintf(stderr, "replay: the simulated device found fault:\n%s", first_lines(wrong, 10).c_str());
     if (traces.size() < arguments.traces.size())
         return unusable;
     return all_well && wrong.empty() ? success : failed;

@@ -68,7 +68,8 @@ std::string notes(device_facts const& device, run_options const& options) {
         "its "
         "allocations and frees; the median of up to " +
         std::to_string(options.timed_passes) +
-        " passes that do nothing else. Reading the trace is not in it.</li>"
+        " passes that do nothing else. Reading the trace is not in it; where a block is freed on another stream than it was "
+        "allocated on, making one stream wait for the other is.</li>"
         "<li>The trace holds no kernels, so the streams are idle: what is freed is free at once on every "
         "stream. "
         "<code>thrust</code> would hand it out as early with kernels in flight.</li>"

@@ -63,6 +63,8 @@ public:
                 live_bytes += block ? e.bytes : 0;
                 seen.failures += !block && e.bytes != 0;
             } else if (block) {
+                if (e.stream != e.allocated_on)
+                    session_->order_free(streams_.handles()[e.stream], streams_.handles()[e.allocated_on]);
                 session_->watched_deallocate(streams_.handles()[e.stream], block, e.bytes);
                 block = nullptr;
                 live_bytes -= e.bytes;

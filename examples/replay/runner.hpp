@@ -9,6 +9,9 @@
 // took a second or as many were made as were asked for; the median counts. Reading the trace and ending the
 // pool is never timed.
 //
+// Where a block is freed on another stream than it was allocated on, one stream is made to wait for the other, as the
+// program must have done. That is timed with the free.
+//
 // The trace holds no kernels, so the streams are idle: what is freed is free at once on every stream.
 //
 // invariant: a block that the pool refused is counted as a failure and its free is skipped; the replay goes on.

@@ -2,6 +2,7 @@
 #include "text.hpp"
 
 #include "trace.hpp"
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -36,6 +37,15 @@ std::string in_bytes(std::uint64_t bytes) {
         unit = larger;
     }
     return with_digits(amount, amount < 9.995 ? 2 : 1) + " " + unit;
+}
+
+std::string first_lines(std::string const& text, std::size_t most) {
+    std::size_t end = 0;
+    for (; most != 0 && end < text.size(); --most)
+        end = std::min(text.find('\n', end), text.size() - 1) + 1;
+    auto const left = std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n');
+    return text.substr(0, end) +
+           (left ? "... and " + with_commas(static_cast<std::uint64_t>(left)) + " more\n" : "");
 }
 
 std::size_t bytes_from(std::string const& text) {

@@ -18,6 +18,9 @@ std::string in_bytes(std::uint64_t bytes);
 /// 1.0703 as '1.070', with that many digits after the point.
 std::string with_digits(double number, int digits);
 
+/// The first `most` lines of a text, and how many are left out where there are more.
+std::string first_lines(std::string const& text, std::size_t most);
+
 /// '8G', '512M', '64KiB' or '1000' as bytes; units are powers of 1024. Throws bad_input.
 std::size_t bytes_from(std::string const& text);
 

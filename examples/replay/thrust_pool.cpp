@@ -67,6 +67,8 @@ public:
         pool_.do_deallocate(p, bytes, alignment);
     }
 
+    void order_free(cudaStream_t, cudaStream_t) override {} // nothing that could be ordered would help
+
     void note_allocate(void* p, std::size_t bytes) { handed_out_bytes_ += set_aside(p, bytes); }
     void note_deallocate(void* p, std::size_t bytes) noexcept { handed_out_bytes_ -= set_aside(p, bytes); }
 

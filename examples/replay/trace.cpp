@@ -58,6 +58,7 @@ private:
     struct block_state {
         std::uint32_t block;
         std::uint64_t bytes;
+        std::uint8_t stream;
         std::size_t allocated_in_line;
         std::size_t freed_in_line; // 0: live
     };
@@ -137,14 +138,17 @@ private:
             refuse("t_us goes back from " + std::to_string(trace_.microseconds.back()) + " to " +
                    std::to_string(time) + "; sort the trace by time");
         std::uint64_t const name = number(field[id], "id");
-        row.block = row.is_free ? free_block(name, row.bytes) : allocate_block(name, row.bytes);
+        block_state const& of =
+            row.is_free ? free_block(name, row.bytes) : allocate_block(name, row.bytes, row.stream);
+        row.block = of.block;
+        row.allocated_on = of.stream;
         trace_.events.push_back(row);
         trace_.microseconds.push_back(time);
     }
 
-    std::uint16_t stream_of(std::uint64_t number) {
+    std::uint8_t stream_of(std::uint64_t number) {
         auto const [found, is_first] =
-            streams_.try_emplace(number, static_cast<std::uint16_t>(streams_.size()));
+            streams_.try_emplace(number, static_cast<std::uint8_t>(streams_.size()));
         if (is_first && streams_.size() > most_streams)
             refuse("stream " + std::to_string(number) + " is one more than the " +
                    std::to_string(most_streams) +
@@ -152,7 +156,7 @@ private:
         return found->second;
     }
 
-    std::uint32_t allocate_block(std::uint64_t name, std::uint64_t size) {
+    block_state const& allocate_block(std::uint64_t name, std::uint64_t size, std::uint8_t on) {
         if (trace_.blocks == std::numeric_limits<std::uint32_t>::max())
             refuse("a trace can have at most 4294967295 blocks; cut it in two");
         if (size > std::numeric_limits<std::uint64_t>::max() - live_bytes_)
@@ -164,14 +168,14 @@ private:
         if (!is_first && state.freed_in_line == 0)
             refuse("allocates block " + std::to_string(name) + ", which is live since line " +
                    std::to_string(state.allocated_in_line) + "; give it another id, or free it first");
-        state = {static_cast<std::uint32_t>(trace_.blocks++), size, line_number_, 0};
+        state = {static_cast<std::uint32_t>(trace_.blocks++), size, on, line_number_, 0};
         live_bytes_ += size;
         if (live_bytes_ > trace_.peak_requested_bytes)
             trace_.peak_requested_bytes = live_bytes_;
-        return state.block;
+        return state;
     }
 
-    std::uint32_t free_block(std::uint64_t name, std::uint64_t size) {
+    block_state const& free_block(std::uint64_t name, std::uint64_t size) {
         auto const found = blocks_.find(name);
         if (found == blocks_.end())
             refuse("frees block " + std::to_string(name) +
@@ -187,7 +191,7 @@ private:
                    std::to_string(state.bytes) + "; make them equal");
         state.freed_in_line = line_number_;
         live_bytes_ -= size;
-        return state.block;
+        return state;
     }
 
     std::string_view rest_;
@@ -197,7 +201,7 @@ private:
     trace trace_;
     std::optional<std::uint64_t> promised_events_;
     std::unordered_map<std::uint64_t, block_state> blocks_;
-    std::unordered_map<std::uint64_t, std::uint16_t> streams_;
+    std::unordered_map<std::uint64_t, std::uint8_t> streams_;
     std::uint64_t live_bytes_ = 0;
 };
 

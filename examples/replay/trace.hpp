@@ -33,7 +33,8 @@ public:
 struct event {
     std::uint64_t bytes;
     std::uint32_t block;
-    std::uint16_t stream;
+    std::uint8_t stream;
+    std::uint8_t allocated_on; ///< the stream of the block's allocation, which a free may come on another than
     bool is_free;
 };
 

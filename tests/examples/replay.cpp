@@ -98,8 +98,9 @@ std::string bytes_of(std::string const& path) {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// A trace of `count` events on `streams` streams that makes sense, with sizes from 1 byte to 4 MiB.
-std::string random_trace(std::uint64_t seed, int count, unsigned streams) {
+/// A trace of `count` events on `streams` streams that makes sense, with sizes from 1 byte to 4 MiB. Of every `elsewhere`
+/// frees one is on another stream than the allocation; 0: none.
+std::string random_trace(std::uint64_t seed, int count, unsigned streams, unsigned elsewhere = 0) {
     std::mt19937_64 random(seed);
     struct block {
         int id;
@@ -116,8 +117,9 @@ std::string random_trace(std::uint64_t seed, int count, unsigned streams) {
             out << "a," << b.id << ',' << b.bytes << ',' << b.stream << ',' << i * 3 << '\n';
         } else {
             std::size_t const at = random() % live.size();
-            out << "f," << live[at].id << ',' << live[at].bytes << ',' << live[at].stream << ',' << i * 3
-                << '\n';
+            bool const moves = elsewhere != 0 && random() % elsewhere == 0;
+            out << "f," << live[at].id << ',' << live[at].bytes << ',' << (live[at].stream + moves) % streams << ','
+                << i * 3 << '\n';
             live[at] = live.back();
             live.pop_back();
         }
@@ -177,6 +179,19 @@ TEST_CASE("replay: a small trace is read") {
     CHECK_FALSE(t.events[1].is_free);
     CHECK(t.events[2].is_free);
     CHECK(t.events[3].bytes == 70);
+}
+
+TEST_CASE("replay: a free knows on which stream its block was allocated") {
+    replay::trace const t = replay::parse_trace(header + "a,1,5,9,0\na,2,5,7,0\nf,1,5,7,1\na,1,5,7,1\nf,2,5,7,1\n"
+                                                         "f,1,5,9,1\n",
+                                                "x.csv");
+    std::vector<int> on, allocated_on;
+    for (replay::event const& e : t.events) {
+        on.push_back(e.stream);
+        allocated_on.push_back(e.allocated_on);
+    }
+    CHECK(on == std::vector<int>{0, 1, 1, 1, 1, 0});
+    CHECK(allocated_on == std::vector<int>{0, 1, 0, 1, 1, 1}); // an id that comes again is another block
 }
 
 TEST_CASE("replay: what a trace may have") {
@@ -627,7 +642,89 @@ TEST_CASE("replay: a block that no device has is a failure, not the end") {
     }
 }
 
+TEST_CASE("replay: the first lines of many") {
+    CHECK(replay::first_lines("", 2) == "");
+    CHECK(replay::first_lines("a\nb\n", 2) == "a\nb\n");
+    CHECK(replay::first_lines("a\nb\nc\n", 2) == "a\nb\n... and 1 more\n");
+    CHECK(replay::first_lines("a\nb", 2) == "a\nb");
+}
+
 #ifdef WEIR_SIMULATED_CUDA
+
+TEST_CASE("replay: a block that another stream frees is ordered before it is free") {
+    std::string const rows = random_trace(9, 2000, 4, 3);
+    replay::trace const t = replay::parse_trace(rows, "elsewhere.csv");
+    REQUIRE(std::any_of(t.events.begin(), t.events.end(),
+                        [](replay::event const& e) { return e.stream != e.allocated_on; }));
+    for (replay::contender const& pool : replay::contenders()) {
+        CAPTURE(pool.name);
+        simulated_cuda::world world(simulated_cuda::config{}.random(3));
+        replay::run_options options;
+        options.timed_passes = 1; // the loop that is timed as well as the one that watches
+        CHECK(run_quietly(pool, t, options).failures == 0);
+        std::vector<simulated_cuda::report> const found = world.finish();
+        CHECK_MESSAGE(found.empty(), (found.empty() ? std::string() : found.front().sentence));
+    }
+}
+
+TEST_CASE("replay: a block that two streams use is handed to nobody who does not wait for both") {
+    replay::trace const t = replay::parse_trace(random_trace(10, 1500, 4, 3), "elsewhere.csv");
+    for (replay::contender const& pool : replay::contenders()) {
+        if (pool.name == "thrust") // knows no streams
+            continue;
+        bool const is_watched = pool.name == "driver_pool"; // by the device itself: it is CUDA's
+        for (bool const handed_over : {false, true}) { // whether the stream that frees used it too
+            CAPTURE(pool.name);
+            CAPTURE(handed_over);
+            simulated_cuda::world world(simulated_cuda::config{}.random(4));
+            {
+                std::vector<cudaStream_t> streams(t.streams);
+                for (cudaStream_t& stream : streams)
+                    REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+                std::unique_ptr<replay::session> const session = pool.open(replay::no_limit);
+                replay::block_table blocks(t.blocks, nullptr);
+                for (replay::event const& e : t.events) {
+                    cudaStream_t const stream = streams[e.stream], first = streams[e.allocated_on];
+                    void*& block = blocks[e.block];
+                    std::size_t const used = std::min<std::size_t>(e.bytes, 64);
+                    if (!e.is_free) {
+                        block = session->watched_allocate(stream, e.bytes);
+                        REQUIRE(block != nullptr);
+                        if (!is_watched)
+                            simulated_cuda::note_allocate(block, e.bytes, stream);
+                        simulated_cuda::launch(stream, {}, {{block, used}});
+                        continue;
+                    }
+                    if (stream != first) {
+                        if (handed_over) {
+                            replay::put_after(stream, first);
+                            simulated_cuda::launch(stream, {}, {{block, used}});
+                        }
+                        session->order_free(stream, first);
+                    }
+                    if (!is_watched)
+                        simulated_cuda::note_free(block, e.bytes, stream);
+                    session->watched_deallocate(stream, block, e.bytes);
+                    block = nullptr;
+                }
+                for (cudaStream_t const stream : streams)
+                    REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+                for (replay::event const& e : t.events)
+                    if (!e.is_free && blocks[e.block]) {
+                        if (!is_watched)
+                            simulated_cuda::note_free(blocks[e.block], e.bytes, streams[e.stream]);
+                        session->watched_deallocate(streams[e.stream], blocks[e.block], e.bytes);
+                    }
+                for (cudaStream_t const stream : streams) {
+                    REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+                    REQUIRE(cudaStreamDestroy(stream) == cudaSuccess);
+                }
+            }
+            std::vector<simulated_cuda::report> const found = world.finish();
+            CHECK_MESSAGE(found.empty(), (found.empty() ? std::string() : found.front().sentence));
+        }
+    }
+}
 
 TEST_CASE("replay: no GPU and an old driver are sentences") {
     {
