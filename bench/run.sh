@@ -12,6 +12,9 @@
 # million live blocks are a run of their own: seven repetitions of a fast pool take five seconds, one of a slow peer
 # as many, and the deadline has room for the shares of all.
 #
+# Exit codes: 0, every question was answered; 1, one crashed or ended late, and the others' figures are there; 2,
+# nothing was asked.
+#
 # WEIR_BENCH_REPETITIONS (7), WEIR_BENCH_MS (20), WEIR_BENCH_SHARE (3, seconds), WEIR_BENCH_QUESTIONS (all; each
 # 'question[/case][:seconds[:share]]'), WEIR_BENCH_TRACES (a folder; the example's), WEIR_COMMIT (asked of git).
 set -u
@@ -30,9 +33,15 @@ if [ ! -x "$program" ]; then
          "cmake --build --preset gpu-release --target weir-bench), or name it" >&2
     exit 2
 fi
-mkdir -p "$out"
-raw=$(mktemp -d)
+# Asked before the benches, whose minutes would be lost.
+if ! mkdir -p "$out" 2>/dev/null || ! probe=$(mktemp "$out/.run.XXXXXX" 2>/dev/null); then
+    echo "run.sh: cannot write '$out'; name another folder" >&2
+    exit 2
+fi
+rm -f "$probe"
+raw=$(mktemp -d) || exit 2
 trap 'rm -rf "$raw"' EXIT
+failed=0
 commit=${WEIR_COMMIT:-$(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown)}
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
 
@@ -53,13 +62,17 @@ END
         --benchmark_context="commit=$commit,nvidia_driver=${driver:-none},command=sh bench/run.sh" \
         > "$raw/$name.log" 2>&1
     code=$?
+    [ $code = 0 ] || failed=1
     echo "$question: $(($(date +%s) - started)) s$([ $code = 0 ] || echo ", exit code $code: $(tail -c 300 "$raw/$name.log")")"
 done
 
 python3 "$here/report.py" --text --csv "$out/results.csv" --markdown "$out/report.md" --svg "$out/report.svg" \
     --picture report.svg "$raw"/*.json > "$raw/table.txt"
 code=$?
-tar -C "$raw" -czf "$out/raw.tar.gz" .
-cp "$raw/table.txt" "$out/table.txt"
-cat "$out/table.txt"
+cat "$raw/table.txt"
+if ! tar -C "$raw" -czf "$out/raw.tar.gz" . || ! cp "$raw/table.txt" "$out/table.txt"; then
+    echo "run.sh: '$out' could not be written to its end; make room there" >&2
+    code=1
+fi
+[ $code != 0 ] || code=$failed
 exit $code

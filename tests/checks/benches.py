@@ -7,12 +7,14 @@ usage: benches.py
 Every bench once in its short form on the simulated device, no question left out: it shows that nothing fails, the
 times mean nothing. Then callgrind counts instructions a pair, which do not depend on what else the machine does;
 where bench/results/instructions.csv holds counts of the same compiler, no pool may have grown heavier than they say.
+And what becomes of the figures: reports.py.
 """
 
 import re
 import shutil
 
 from programs import build
+from reports import results as of_reports
 from workshop import BUILD, ROOT, close_with, run, tail
 
 COMMITTED = ROOT / "bench/results/instructions.csv"
@@ -44,7 +46,8 @@ def instructions():
 
 def main():
     complaint = build("release", ["-DWEIR_DEVICE=simulated"])
-    close_with([("benches: build", complaint), ("benches: short form", smoke()), ("benches: instructions", instructions())])
+    close_with([("benches: build", complaint), ("benches: short form", smoke()), ("benches: instructions", instructions()),
+                *of_reports()])
 
 
 if __name__ == "__main__":
