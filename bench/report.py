@@ -6,14 +6,15 @@
 
 RUN is Google Benchmark's JSON of weir-bench, or run.sh's raw.tar.gz, which holds such files; names are
 question/case/pool. A figure is the median over the repetitions, with the least and the greatest; of a slow pool there
-are fewer. --text prints a compact table: median and, in per cent of it, how far the repetitions lie apart. --replay
+are fewer. A run that is cut or no run at all is left out, which stderr is told. --text prints a compact table: median and, in per cent of it, how far the repetitions lie apart. --replay
 names what 'replay --csv TRACE...' printed on the same machine. A Markdown file that is there keeps what stands in it
 from the line '## What to read into it' on: that part is written by hand. --readme puts the figures between the lines
-'<!-- figures -->' and '<!-- end of figures -->' of a README. Standard library only.
+'<!-- figures -->' and '<!-- end of figures -->' of a README. What cannot be used is said in a sentence, exit code 1, and no file is touched then. Standard library only.
 """
 import argparse
 import csv
 import html
+import io
 import json
 import math
 import pathlib
@@ -22,6 +23,7 @@ import statistics
 import sys
 import tarfile
 import textwrap
+import zlib
 
 QUESTIONS = {
     "pairs": "Allocate and free a block of one size, one stream: ns a pair",
@@ -49,6 +51,7 @@ LESS_IS_BETTER = ("device_MiB", "host_B_per_block", "host_B_half_freed", "host_B
                   "destroy_ms", "percent_over_bare", "cold_ns")
 SHARE = "WEIR_BENCH_SHARE is spent"  # what the harness says of a repetition that it left out
 BY_HAND = "## What to read into it"
+REPLAY = ("pool", "trace", "peak_requested_bytes", "peak_reserved_bytes", "ns_per_op", "driver_calls", "failures")
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
@@ -63,30 +66,77 @@ class Figure:
         return statistics.median(self.times)
 
 
+class Refused(Exception):
+    """What was given cannot be used. The text is a sentence that says what to do."""
+
+
+def say(sentence):
+    print(f"report.py: {sentence}", file=sys.stderr)
+
+
+def files_of(path):
+    """(name, bytes) of a run's file, or of every file of JSON in an archive."""
+    if not tarfile.is_tarfile(path):
+        return [(path, pathlib.Path(path).read_bytes())]
+    with tarfile.open(path) as archive:
+        return [(member.name, archive.extractfile(member).read())
+                for member in archive if member.isfile() and member.name.endswith(".json")]
+
+
 def runs_in(paths):
     """(name, run) for every file of JSON, also of those in an archive, in the order of their names."""
     found = []
     for path in paths:
         try:
-            if tarfile.is_tarfile(path):
-                with tarfile.open(path) as archive:
-                    for member in archive:
-                        if member.name.endswith(".json"):
-                            found.append((member.name, json.load(archive.extractfile(member))))
+            files = files_of(path)
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            say(f"{path} is left out: {error}")
+            continue
+        for name, text in files:
+            where = path if name == path else f"{path}: {name}"
+            try:
+                run = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                say(f"{where} is left out: {error}")
+                continue
+            if isinstance(run, dict) and isinstance(run.get("context", {}), dict) and isinstance(run.get("benchmarks", []), list):
+                found.append((name, where, run))
             else:
-                with open(path, encoding="utf-8") as file:
-                    found.append((path, json.load(file)))
-        except (OSError, ValueError) as error:
-            print(f"report.py: {path} is left out: {error}", file=sys.stderr)
-    return sorted(found, key=lambda each: each[0])
+                say(f"{where} is left out: it is no JSON of Google Benchmark's")
+    return [(where, run) for _, where, run in sorted(found, key=lambda each: each[0])]
+
+
+def is_figure(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e18 < value < 1e18  # no NaN either
+
+
+def fault_of(entry):
+    """Why an entry of a run cannot be used, or ''."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        return "it has no name"
+    if entry["name"].count("/") < 2:
+        return "its name is not question/case/pool"
+    if not is_figure(entry.get("family_index", 0)):
+        return "its family_index is no number"
+    if entry.get("error_occurred"):
+        return ""
+    if not is_figure(entry.get("real_time")) or entry["real_time"] <= 0:
+        return f"its real_time is {entry.get('real_time', 'missing')}"
+    return next((f"its {counter} is {entry[counter]}" for counter in COUNTERS if not is_figure(entry.get(counter, 0))), "")
 
 
 def read(paths):
     """{question: {case: {pool: Figure}}} in the order of the program, and the context of the first file."""
     entries, context = [], {}
-    for _, run in runs_in(paths):
-        context = context or run.get("context", {})
-        entries += [entry for entry in run.get("benchmarks", []) if entry.get("run_type") != "aggregate"]
+    for where, run in runs_in(paths):
+        context = context or {key: str(value) for key, value in run.get("context", {}).items()}
+        for entry in run.get("benchmarks", []):
+            if isinstance(entry, dict) and entry.get("run_type") == "aggregate":
+                continue
+            if fault := fault_of(entry):
+                say(f"{where}: {entry.get('name', 'an entry') if isinstance(entry, dict) else 'an entry'} is left out: {fault}")
+            else:
+                entries.append(entry)
     # Interleaved runs are written in the order in which they ended; families are numbered as they were registered.
     asked = list(QUESTIONS)
     entries.sort(key=lambda entry: (asked.index(q) if (q := entry["name"].split("/")[0]) in asked else len(asked),
@@ -97,7 +147,7 @@ def read(paths):
         figure = figures.setdefault(question, {}).setdefault(case, {}).setdefault(pool, Figure())
         if entry.get("error_occurred"):
             if entry.get("error_message") != SHARE:
-                figure.error = entry.get("error_message", "failed")
+                figure.error = str(entry.get("error_message", "failed"))
             continue
         figure.times.append(entry["real_time"])
         for counter in COUNTERS:
@@ -167,16 +217,16 @@ def text(figures, context, out):
         print(f"\nfailed {len(names)}: {error}: {', '.join(names[:3])}{more}"[:400], file=out)
 
 
-def write_csv(figures, path):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["question", "case", "pool", "median_ns", "min_ns", "max_ns", "repetitions", *COUNTERS])
-        for question, case, pool, figure in rows(figures):
-            if figure.times:
-                out.writerow([question, case, pool, f"{figure.median:.4g}", f"{min(figure.times):.4g}",
-                              f"{max(figure.times):.4g}", len(figure.times)] +
-                             [f"{statistics.median(figure.counters[c]):.4g}" if c in figure.counters else ""
-                              for c in COUNTERS])
+def as_csv(figures):
+    file = io.StringIO()
+    out = csv.writer(file, lineterminator="\n")
+    out.writerow(["question", "case", "pool", "median_ns", "min_ns", "max_ns", "repetitions", *COUNTERS])
+    for question, case, pool, figure in rows(figures):
+        if figure.times:
+            out.writerow([question, case, pool, f"{figure.median:.4g}", f"{min(figure.times):.4g}",
+                          f"{max(figure.times):.4g}", len(figure.times)] +
+                         [f"{statistics.median(figure.counters[c]):.4g}" if c in figure.counters else "" for c in COUNTERS])
+    return file.getvalue()
 
 
 def facts(context):
@@ -192,43 +242,45 @@ def facts(context):
 
 
 def markdown(figures, context, title, picture, path, replayed):
-    there = pathlib.Path(path).read_text(encoding="utf-8") if pathlib.Path(path).exists() else ""
+    """The page; the part by hand is that of the file that is there."""
+    there = text_of(path, "a Markdown file") if pathlib.Path(path).is_file() else ""
     kept = there[there.index(BY_HAND):] if BY_HAND in there else ""
-    with open(path, "w", encoding="utf-8") as out:
-        print(f"# {title or context.get('device', 'bench')}\n", file=out)
-        print("Medians of host-side nanoseconds over the repetitions (least to greatest); method: README.md.", file=out)
-        if context.get("weir_build") == "debug":
-            print("\n**weir was built without NDEBUG: these are not its figures.**", file=out)
-        if context.get("device") == "simulated":
-            print("\n**On the simulated device: these times mean nothing.**", file=out)
-        print(file=out)
-        for label, value in facts(context):
-            print(f"- {label}: {value}", file=out)
-        if picture:
-            print(f"\n![All pools, all questions]({picture})", file=out)
-        for question, cases in figures.items():
-            print(f"\n## {QUESTIONS.get(question, question)}\n", file=out)
-            print("| pool | " + " | ".join(title_of(case) for case in cases) + " |", file=out)
-            print("|---|" + "---:|" * len(cases), file=out)
-            for pool in pools_of(cases):
-                cells = []
-                for case in cases.values():
-                    figure = case.get(pool)
-                    if figure is None or not figure.times:
-                        cells.append("-" if figure is None else "failed")
-                        continue
-                    cell = f"{number(figure.median)} ({number(min(figure.times))} to {number(max(figure.times))})"
-                    for counter in COUNTERS:
-                        if counter in figure.counters:
-                            cell += f"; {number(statistics.median(figure.counters[counter]))} {COUNTERS[counter]}"
-                    cells.append(cell)
-                print(f"| `{pool}` | " + " | ".join(cells) + " |", file=out)
-        print_errors(figures, out)
-        print_behind(figures, replayed, out)
-        if replayed:
-            print_replay(replayed, out)
-        if kept:
-            print("\n" + kept.strip(), file=out)
+    out = io.StringIO()
+    print(f"# {title or context.get('device', 'bench')}\n", file=out)
+    print("Medians of host-side nanoseconds over the repetitions (least to greatest); method: README.md.", file=out)
+    if context.get("weir_build") == "debug":
+        print("\n**weir was built without NDEBUG: these are not its figures.**", file=out)
+    if context.get("device") == "simulated":
+        print("\n**On the simulated device: these times mean nothing.**", file=out)
+    print(file=out)
+    for label, value in facts(context):
+        print(f"- {label}: {value}", file=out)
+    if picture:
+        print(f"\n![All pools, all questions]({picture})", file=out)
+    for question, cases in figures.items():
+        print(f"\n## {QUESTIONS.get(question, question)}\n", file=out)
+        print("| pool | " + " | ".join(title_of(case) for case in cases) + " |", file=out)
+        print("|---|" + "---:|" * len(cases), file=out)
+        for pool in pools_of(cases):
+            cells = []
+            for case in cases.values():
+                figure = case.get(pool)
+                if figure is None or not figure.times:
+                    cells.append("-" if figure is None else "failed")
+                    continue
+                cell = f"{number(figure.median)} ({number(min(figure.times))} to {number(max(figure.times))})"
+                for counter in COUNTERS:
+                    if counter in figure.counters:
+                        cell += f"; {number(statistics.median(figure.counters[counter]))} {COUNTERS[counter]}"
+                cells.append(cell)
+            print(f"| `{pool}` | " + " | ".join(cells) + " |", file=out)
+    print_errors(figures, out)
+    print_behind(figures, replayed, out)
+    if replayed:
+        print_replay(replayed, out)
+    if kept:
+        print("\n" + kept.strip(), file=out)
+    return out.getvalue()
 
 
 def print_errors(figures, out):
@@ -291,12 +343,31 @@ def print_behind(figures, replayed, out):
 def read_replay(path):
     """{trace: {pool: {held, ns, calls, failures}}} of what 'replay --csv' printed; {} for no path."""
     found = {}
-    if path:
-        with open(path, encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                found.setdefault(row["trace"], {})[row["pool"]] = {
-                    "held": int(row["peak_reserved_bytes"]) / int(row["peak_requested_bytes"]),
-                    "ns": float(row["ns_per_op"]), "calls": int(row["driver_calls"]), "failures": int(row["failures"])}
+    if not path:
+        return found
+    try:
+        table = csv.DictReader(io.StringIO(text_of(path, "a table of the replay's"), newline=""), strict=True)
+        lines = [(table.line_num, row) for row in table]
+    except csv.Error as error:
+        raise Refused(f"{path} is no CSV: {error}; give what 'replay --csv TRACE...' printed") from None
+    if missing := [column for column in REPLAY if column not in (table.fieldnames or ())]:
+        raise Refused(f"{path} has no column '{missing[0]}'; give what 'replay --csv TRACE...' printed")
+    for line, row in lines:
+        try:
+            if row["ns_per_op"] == "":
+                raise Refused(f"{path}, line {line}: the replay ran on the simulated device, whose times mean nothing; "
+                              "give one that ran on a GPU")
+            if (asked := int(row["peak_requested_bytes"])) <= 0:
+                raise Refused(f"{path}, line {line}: the trace '{row['trace']}' asks for no memory; leave it out")
+            each = {"held": int(row["peak_reserved_bytes"]) / asked, "ns": float(row["ns_per_op"]),
+                    "calls": int(row["driver_calls"]), "failures": int(row["failures"])}
+            if not is_figure(each["ns"]):
+                raise ValueError(f"ns_per_op is {row['ns_per_op']}")
+        except (TypeError, ValueError, OverflowError) as error:  # None where a row ends early
+            raise Refused(f"{path}, line {line}: {error}; give what 'replay --csv TRACE...' printed") from None
+        found.setdefault(row["trace"], {})[row["pool"]] = each
+    if not found:
+        raise Refused(f"{path} has no rows; give what 'replay --csv TRACE...' printed")
     return found
 
 
@@ -354,6 +425,10 @@ def for_readme(figures, context, replayed):
             f"weir's with `reuse::immediate` {listed(0)}.")]
     if replayed:
         pools = ("device_pool", "driver_pool", "cub", "thrust")
+        for trace, of in replayed.items():
+            if missing := [pool for pool in ("device_pool", "cub") if pool not in of]:
+                raise Refused(f"the README compares device_pool with cub, and the replay of '{trace}' has no {missing[0]}; "
+                              "replay it through all pools")
         lines += ["", paragraph("Memory held at the peak over memory asked for at the peak, on traces of five real programs "
                                 "(`replay --csv TRACE...`, same machine):"), "",
                   "| | `device_pool` | cudaMallocAsync (`driver_pool`) | `cub::CachingDeviceAllocator` | `thrust::disjoint_pool` |",
@@ -368,13 +443,13 @@ def for_readme(figures, context, replayed):
     return "\n".join(lines)
 
 
-def write_readme(text, path):
-    """Puts the text between the two lines of a README. False: it has no such lines."""
-    page = pathlib.Path(path).read_text(encoding="utf-8")
-    new, places = re.subn(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{text}\n{END}", page, flags=re.S)
-    if places == 1:
-        pathlib.Path(path).write_text(new, encoding="utf-8")
-    return places == 1
+def in_readme(text, path):
+    """The README with the text between the two lines."""
+    new, places = re.subn(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{text}\n{END}",
+                          text_of(path, "a README"), flags=re.S)
+    if places != 1:
+        raise Refused(f"{path} has no lines '{BEGIN}' and '{END}', or has them twice; put them where the figures belong")
+    return new
 
 
 STYLE = """
@@ -398,7 +473,7 @@ def kind(pool):
     return "peer" if pool.startswith(TOOLKIT) else "plugin"
 
 
-def svg(figures, context, title, path):
+def svg(figures, context, title):
     """A panel a case: a dot at the median, a line from the least to the greatest, decades as the scale."""
     columns, panel_width, label_width, row_height = 3, 416, 190, 15
     panels = []
@@ -426,7 +501,7 @@ def svg(figures, context, title, path):
             for decade in range(low, high + 1):
                 at = x(10 ** decade)
                 body.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{top + 8}" y2="{bottom}"/>')
-                label = "0.1" if decade < 0 else f"{10 ** (decade % 3)}{('', 'k', 'M', 'G')[decade // 3]}"
+                label = f"{10 ** (decade % 3)}{('', 'k', 'M', 'G')[decade // 3]}" if 0 <= decade < 12 else f"{10.0 ** decade:g}"
                 body.append(f'<text class="axis" text-anchor="middle" x="{at:.1f}" y="{bottom + 12}">{label}</text>')
             for row, (pool, figure) in enumerate(measured.items()):
                 y = top + 19 + row * row_height
@@ -444,14 +519,37 @@ def svg(figures, context, title, path):
     width = 16 + columns * panel_width
     subtitle = (f"{context.get('device', '')}, CUDA {context.get('cuda_runtime', '?')}: median and range of the "
                 "repetitions, logarithmic; farther left is faster")
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" '
-                  f'viewBox="0 0 {width} {top}"><style>{STYLE}</style>'
-                  f'<rect class="ground" width="{width}" height="{top}"/>'
-                  f'<text class="head" x="16" y="24">{html.escape(title or "weir and its peers")}</text>'
-                  f'<text class="axis" x="16" y="40">{html.escape(subtitle)}</text>\n')
-        out.write("\n".join(body))
-        out.write("\n</svg>\n")
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" '
+            f'viewBox="0 0 {width} {top}"><style>{STYLE}</style>'
+            f'<rect class="ground" width="{width}" height="{top}"/>'
+            f'<text class="head" x="16" y="24">{html.escape(title or "weir and its peers")}</text>'
+            f'<text class="axis" x="16" y="40">{html.escape(subtitle)}</text>\n' + "\n".join(body) + "\n</svg>\n")
+
+
+def text_of(path, what):
+    try:
+        return pathlib.Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise Refused(f"{path} cannot be read: {error}; name {what}") from None
+
+
+def write(texts):
+    """Writes {path: text}; asks for every file before the first one is changed."""
+    path, made = "", []
+    texts = {path: text.encode("utf-8", "replace") for path, text in texts.items()}
+    try:
+        for path in texts:
+            is_new = not pathlib.Path(path).exists()
+            with open(path, "ab"):
+                made += [path] if is_new else []
+        for path, text in texts.items():
+            with open(path, "wb") as file:
+                made = []
+                file.write(text)
+    except OSError as error:
+        for each in made:
+            pathlib.Path(each).unlink()
+        raise Refused(f"{path} cannot be written: {error}; name another file") from None
 
 
 def main():
@@ -466,22 +564,28 @@ def main():
     parser.add_argument("--readme", metavar="FILE", help="a README whose figures are to be these")
     parser.add_argument("runs", nargs="+", metavar="RUN")
     given = parser.parse_args()
-    figures, context = read(given.runs)
-    replayed = read_replay(given.replay)
-    if not figures:
-        print("report.py: the files hold no results", file=sys.stderr)
-        return 1
-    if given.csv:
-        write_csv(figures, given.csv)
-    if given.svg:
-        svg(figures, context, given.title, given.svg)
-    if given.markdown:
-        markdown(figures, context, given.title, given.picture, given.markdown, replayed)
-    if given.readme and not write_readme(for_readme(figures, context, replayed), given.readme):
-        print(f"report.py: {given.readme} has no lines '{BEGIN}' and '{END}'", file=sys.stderr)
+    try:
+        figures, context = read(given.runs)
+        if not figures:
+            raise Refused("the files hold no results; give the JSON of weir-bench, or run.sh's raw.tar.gz")
+        replayed = read_replay(given.replay)
+        texts = {}
+        if given.csv:
+            texts[given.csv] = as_csv(figures)
+        if given.svg:
+            texts[given.svg] = svg(figures, context, given.title)
+        if given.markdown:
+            texts[given.markdown] = markdown(figures, context, given.title, given.picture, given.markdown, replayed)
+        if given.readme:
+            texts[given.readme] = in_readme(for_readme(figures, context, replayed), given.readme)
+        table = io.StringIO()
+        text(figures, context, table)
+        write(texts)
+    except Refused as refused:
+        say(refused)
         return 1
     if given.text:
-        text(figures, context, sys.stdout)
+        sys.stdout.write(table.getvalue())
     return 0
 
 

@@ -7,7 +7,11 @@ usage: reports.py
 The benches themselves are a few lines of shell here, which answer in no time.
 """
 
+import io
+import json
 import pathlib
+import sys
+import tarfile
 import tempfile
 
 from workshop import ROOT, close_with, run, tail
@@ -64,12 +68,135 @@ def no_folder(place):
         ("the questions were asked all the same" if "pairs: " in done.output else "")
 
 
+CASE = {"name": "pairs/256_B/weir::device_pool/x", "run_type": "iteration", "real_time": 7.5}
+COLUMNS = "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures\n"
+ROW = "device_pool,t,2,100,200,30.5,4,0\ncub,t,2,100,200,30.5,4,0\n"
+README = "# A page\n<!-- figures -->\nold\n<!-- end of figures -->\n"
+OUTPUTS = {"--csv": "out.csv", "--markdown": "out.md", "--svg": "out.svg"}
+
+
+def packed(*files):
+    """A raw.tar.gz of (name, text); None: a folder of that name."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, text in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(text or "")
+            member.type = tarfile.REGTYPE if text is not None else tarfile.DIRTYPE
+            archive.addfile(member, io.BytesIO((text or "").encode()))
+    return out.getvalue()
+
+
+def good(*entries):
+    """A run as JSON, with the usual entry in front."""
+    return json.dumps({"context": {"device": "none"}, "benchmarks": [CASE, *entries]})
+
+
+def odd(**values):
+    """The same, and an entry that has these values instead."""
+    return good({**CASE, "name": "a/b/odd", **values})
+
+
+# name, run, what is said of it; the usual entry is reported all the same
+LEFT_OUT = [
+    ("no time", good({"name": "a/b/odd"}), "a/b/odd is left out: its real_time is missing"),
+    ("no number", odd(real_time=float("nan")), "a/b/odd is left out: its real_time is nan"),
+    ("an endless time", odd(real_time=10 ** 400), "a/b/odd is left out: its real_time is 1000"),
+    ("no time passed", odd(real_time=0), "a/b/odd is left out: its real_time is 0"),
+    ("a counter of text", odd(device_MiB="x"), "a/b/odd is left out: its device_MiB is x"),
+    ("no name", good({"real_time": 1}), "an entry is left out: it has no name"),
+    ("a short name", odd(name="odd"), "odd is left out: its name is not question/case/pool"),
+    ("no entry", good(3), "an entry is left out: it has no name"),
+    ("a folder in the archive", packed(("x.json", None), ("y.json", good())), ""),
+    ("a cut file in the archive", packed(("x.json", good()[:-9]), ("y.json", good())), "x.json is left out: "),
+    ("a list in the archive", packed(("x.json", "[1]"), ("y.json", good())), "x.json is left out: it is no JSON of Google"),
+]
+
+# name, run: nothing is left, and nothing is written
+NOTHING = [
+    ("a cut archive", packed(("y.json", odd(x="y" * 99999)))[:200]),
+    ("a damaged archive", bytes(each if at < 150 else 255 for at, each in enumerate(packed(("y.json", good()))))),
+    ("a list", "[1]"),
+    ("null", "null"),
+    ("entries that are none", '{"benchmarks": 3}'),
+    ("bytes", b"\xff\xfe\x00"),
+]
+
+# name, arguments, files, what is said; nothing is written
+SIMULATED, NO_MEMORY = "device_pool,t,2,100,200,,4,0\n", "device_pool,t,2,0,200,3,4,0\n"
+NO_FIGURE = "device_pool,t,2,100,200,nan,4,0\n"
+REFUSED = [
+    ("the simulated device", ["--replay", "r"], {"r": COLUMNS + SIMULATED}, "r, line 2: the replay ran on the simulated"),
+    ("a trace of nothing", ["--replay", "r"], {"r": COLUMNS + NO_MEMORY}, "r, line 2: the trace 't' asks for no memory"),
+    ("no figure", ["--replay", "r"], {"r": COLUMNS + NO_FIGURE}, "r, line 2: ns_per_op is nan"),
+    ("half a row", ["--replay", "r"], {"r": COLUMNS + "device_pool,t,2\n"}, "r, line 2: "),
+    ("another header", ["--replay", "r"], {"r": "pool,trace\na,b\n"}, "r has no column 'peak_requested_bytes'; give"),
+    ("no rows", ["--replay", "r"], {"r": COLUMNS}, "r has no rows; give"),
+    ("an empty replay", ["--replay", "r"], {"r": ""}, "r has no column 'pool'; give"),
+    ("no replay", ["--replay", "r"], {}, "r cannot be read: "),
+    ("one pool for the README", ["--replay", "r", "--readme", "README"], {"r": COLUMNS + ROW.splitlines()[0]},
+     "the replay of 't' has no cub; replay it through all pools"),
+    ("no README", ["--readme", "gone"], {}, "gone cannot be read: "),
+    ("a README without the lines", ["--readme", "plain"], {"plain": "# A page\n"}, "plain has no lines '<!-- figures -->'"),
+    ("no folder for the table", ["--csv", "nowhere/out.csv"], {}, "nowhere/out.csv cannot be written: "),
+    ("a folder for the page", ["--markdown", "."], {}, ". cannot be written: "),
+]
+
+
+def reported(place, run_file, *arguments):
+    """Runs report.py on such a file; its outputs hold 'old' before."""
+    (place / "run").write_bytes(run_file if isinstance(run_file, bytes) else run_file.encode())
+    for name in OUTPUTS.values():
+        (place / name).write_text("old")
+    (place / "README").write_text(README)
+    outputs = [word for option, name in OUTPUTS.items() if option not in arguments for word in (option, name)]
+    return run([sys.executable, REPORT, "--text", *outputs, *arguments, "run"], cwd=place)
+
+
+def unwritten(place, done):
+    """Complaint where an output was not written, or the usual entry is not in it."""
+    lost = [name for name in OUTPUTS.values() if "256" not in (place / name).read_text()]
+    return f"no figures in {lost}:\n{tail(done.output)}" if lost else ""
+
+
+def touched(place):
+    """Complaint where something was written."""
+    changed = [name for name in OUTPUTS.values() if (place / name).read_text() != "old"]
+    return f"{changed} written" if changed else "" if (place / "README").read_text() == README else "the README was written"
+
+
+def refused(done, sentence):
+    """Complaint where it is not sentences and exit 1."""
+    lines = done.output.splitlines()
+    return expect(done, 1, sentence) or ("" if all(line.startswith("report.py: ") for line in lines) else tail(done.output))
+
+
+def of_report(place):
+    """(name, complaint) of report.py's cases."""
+    for name, run_file, sentence in LEFT_OUT:
+        done = reported(place, run_file)
+        yield name, expect(done, 0, sentence) or unwritten(place, done)
+    for name, run_file in NOTHING:
+        yield name, refused(reported(place, run_file), "the files hold no results") or touched(place)
+    for name, arguments, files, sentence in REFUSED:
+        (place / "r").unlink(missing_ok=True)
+        for each, text in files.items():
+            (place / each).write_text(text)
+        yield name, refused(reported(place, good(), *arguments), sentence) or touched(place)
+    (place / "r").write_text(COLUMNS + ROW)
+    done = reported(place, good(), "--replay", "r", "--readme", "README")
+    figures = "| t | 2.000 | - | 2.000 | - |" in (place / "README").read_text()
+    yield "all of it", expect(done, 0, "7.5") or unwritten(place, done) or ("" if figures else "the README has no figures")
+
+
 def results():
     """(name, complaint) of everything here."""
     found = []
     for check in (all_answered, one_crashed, no_folder):
         with tempfile.TemporaryDirectory() as folder:
             found.append((f"reports: {check.__name__}", check(pathlib.Path(folder))))
+    with tempfile.TemporaryDirectory() as folder:
+        found += [(f"reports: {name}", complaint) for name, complaint in of_report(pathlib.Path(folder))]
     return found
 
 
