@@ -9,7 +9,7 @@
 #            sanitizer's where threads meet; and a sixth of the planted bugs, half of nvcc's headers, by the commit
 #   --quick  the checks, and all tests under g++
 #   --gpu    all tests on the GPU of this machine
-#   --only   the named stages;  --list names them
+#   --only   the named stages, whole or as --ci has them;  --list names them
 cd "$(dirname "$0")/.." || exit 1
 . cmake/setup.sh
 
@@ -20,7 +20,17 @@ case " $* " in
     ;;
 esac
 
-weir_packages 'g++:g++' 'cmake:cmake' 'ninja:ninja-build' 'python3:python3' 'ccache:ccache' || weir_poor=1
+weir_packages 'python3:python3' || exit 1
+# What is asked for has to make sense before anything is installed or fetched for it.
+weir_stages=$(python3 tests/checks/stages.py --list "$@") || exit
+case " $* " in
+*" --list "*)
+    printf '%s\n' "$weir_stages"
+    exit 0
+    ;;
+esac
+
+weir_packages 'g++:g++' 'cmake:cmake' 'ninja:ninja-build' 'ccache:ccache' || weir_poor=1
 weir_packages 'header doctest/doctest.h:doctest-dev' || weir_poor=1
 case " $* " in
 *" --gpu "*) ;;
@@ -34,7 +44,7 @@ esac
 weir_cuda || weir_poor=1
 case " $* " in
 *oldest*) weir_oldest_cuda || weir_poor=1 ;;
-*" --gpu "* | *" --quick "* | *" --list "* | *" --only"*) ;;
+*" --gpu "* | *" --quick "* | *" --only"*) ;;
 *) weir_oldest_cuda || weir_poor=1 ;;
 esac
 if [ -n "${weir_poor:-}" ]; then

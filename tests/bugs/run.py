@@ -130,6 +130,8 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     paths = sorted(p for p in HERE.glob("*.bug") if not options.names or p.stem in options.names)
+    if unknown := sorted({*options.names} - {path.stem for path in paths}):
+        sys.exit(f"no bug {', '.join(map(repr, unknown))}; name them as in tests/bugs, without '.bug'")
     due = turn(options.part)
     judged = [path for number, path in enumerate(paths) if number % options.part == due]
     LIBRARIES.extend(libraries("weir-test-main", "simulated_cuda"))

@@ -5,7 +5,8 @@
 usage: checks.py
 
 Runs floors, mirror and heads on the project, then each on a small tree with one mistake in it, which it must
-report; a check that finds nothing there finds nothing anywhere.
+report; a check that finds nothing there finds nothing anywhere. And what is named wrong on a command line is refused,
+before anything is fetched for it.
 """
 
 import pathlib
@@ -58,6 +59,31 @@ MISTAKES = [
     ("heads", {"tests/base/size.sh": "#!/bin/sh\n"}, "first line"),
 ]
 
+# a script and its arguments, a part of what it says; these are refused, those below taken (none runs a stage: this is one)
+REFUSED = [
+    (["tests/run.sh", "--nosuch"], "unrecognized arguments: --nosuch"),
+    (["tests/run.sh", "--only", "nosuch"], "no stage 'nosuch'; there are: checks, "),
+    (["tests/run.sh", "--list", "--only", ""], "no stage ''"),
+    (["tests/run.sh", "--list", "--only", "gcc,"], "no stage ''"),
+    (["tests/run.sh", "--list", "--quick", "--gpu"], "not allowed with argument"),
+    (["tests/run.sh", "--list", "--quick", "--only", "headers"], "no stage 'headers' of --quick; there are: checks, gcc"),
+    (["tests/headers/run.py", "nosuch.hpp"], "no header 'nosuch.hpp'"),
+    (["tests/bugs/run.py", "nosuch"], "no bug 'nosuch'"),
+]
+TAKEN = [
+    (["tests/run.sh", "--ci", "--only", "headers", "--list"], "nvcc: C++17 or 20"),
+    (["tests/run.sh", "--only", "headers", "--list"], "nvcc; C++17, 20"),
+]
+
+
+def told(command):
+    """What a script answers to these arguments where nothing was fetched yet, and whether it fetched something."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("cmake", "tests", "include"):
+            (pathlib.Path(folder) / part).symlink_to(ROOT / part)  # run.sh takes the folder for its clone
+        done = run(["sh" if command[0].endswith(".sh") else sys.executable, *command], cwd=folder, timeout=60)
+        return done, "fetching" in done.output or (pathlib.Path(folder) / "build").exists()
+
 
 def judge(check, planted):
     """Output and exit status of a check on the good tree with 'planted' in it."""
@@ -88,6 +114,14 @@ def main():
             print(f"FAILED {check} does not see: {list(planted)} ({word}):\n{done.output}")
         else:
             passed += 1
+    for command, words, due in [(*each, False) for each in REFUSED] + [(*each, True) for each in TAKEN]:
+        done, has_fetched = told(command)
+        if (done.code == 0) == due and words in done.output and "Traceback" not in done.output and not has_fetched:
+            passed += 1
+        else:
+            failed += 1
+            print(f"FAILED {' '.join(command)}: exit {done.code}{', fetched something' if has_fetched else ''}, '{words}' is due:"
+                  f"\n{done.output}")
     close(passed, failed)
 
 

@@ -3,6 +3,7 @@
 """Runs the stages of the tests, one line each, and adds them up. Called by tests/run.sh, which sets things up.
 
 usage: stages.py [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
+  --only  the named stages, whole; with --ci, --quick or --gpu in the form that they have there
 
 A stage is a command that closes with 'N passed, N failed'; its whole output goes to build/logs/STAGE.log, what it
 measured (lines that begin with the name of a figure) and what failed comes here. Stages run one after another, each
@@ -64,15 +65,15 @@ STAGES = [
 
 def chosen(options):
     """The stages that the command line asks for."""
-    if options.only:
-        names = options.only.split(",")
-        known = {stage.name: stage for stage in STAGES}
-        for name in names:
-            if name not in known:
-                sys.exit(f"no stage '{name}'; there are: {', '.join(known)}")
-        return [known[name] for name in names]
-    group = next((each for each in ("gpu", "quick", "ci") if getattr(options, each)), "all")
-    return [stage for stage in STAGES if group in stage.sets]
+    group = next((each for each in ("gpu", "quick", "ci") if getattr(options, each)), "")
+    if options.only is None:
+        return [stage for stage in STAGES if (group or "all") in stage.sets]
+    known = {stage.name: stage for stage in STAGES if not group or group in stage.sets}  # the whole form comes last
+    names = options.only.split(",")
+    for name in names:
+        if name not in known:
+            sys.exit(f"no stage '{name}'{' of --' + group if group else ''}; there are: {', '.join(known)}")
+    return [known[name] for name in names]
 
 
 def perform(stage, logs):
@@ -92,9 +93,11 @@ def perform(stage, logs):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    for flag in ("--all", "--ci", "--quick", "--gpu", "--list"):
-        parser.add_argument(flag, action="store_true")
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    groups = parser.add_mutually_exclusive_group()
+    for flag in ("--all", "--ci", "--quick", "--gpu"):
+        groups.add_argument(flag, action="store_true")
+    parser.add_argument("--list", action="store_true")
     parser.add_argument("--only")
     options = parser.parse_args()
     if options.list:

@@ -69,6 +69,8 @@ def main():
     parser.add_argument("headers", nargs="*")
     options = parser.parse_args()
     compilers = options.compiler or [c for c in ("g++", "clang++", "nvcc") if shutil.which(c)]
+    if unknown := sorted({*options.headers} - {*headers()}):
+        sys.exit(f"no header {', '.join(map(repr, unknown))}; name them as under include/weir, like 'pool/pool.hpp'")
     names = options.headers or headers()
     left_out = {name: missing(name) for name in names}
     for name, target in left_out.items():
