@@ -3,7 +3,8 @@
 #
 # Makes two INTERFACE targets: weir::cuda-headers (the folder of cuda_runtime_api.h) and weir::cuda-runtime
 # (the runtime library). A machine with only the headers still configures: what then links weir::weir brings
-# its own runtime library. With no headers either it makes no target and says why in weir_no_cuda.
+# its own runtime library. With no headers either, or none where it was told to look, it makes no
+# target and says why in weir_no_cuda.
 #
 # WEIR_CUDA_INCLUDE_DIR  the folder of cuda_runtime_api.h, where there is no toolkit to find
 # WEIR_CUDA_RUNTIME      static, shared or none; by default what CMAKE_CUDA_RUNTIME_LIBRARY says, else static
@@ -24,6 +25,12 @@ find_path(WEIR_CUDA_INCLUDE_DIR cuda_runtime_api.h
 if(NOT WEIR_CUDA_INCLUDE_DIR)
     string(CONCAT weir_no_cuda "found no cuda_runtime_api.h; install the CUDA toolkit (its headers suffice to compile), "
         "or set WEIR_CUDA_INCLUDE_DIR to the folder that holds it")
+    return()
+endif()
+if(NOT EXISTS "${WEIR_CUDA_INCLUDE_DIR}/cuda_runtime_api.h")
+    # A folder that was named is taken by find_path without a look.
+    string(CONCAT weir_no_cuda "WEIR_CUDA_INCLUDE_DIR is '${WEIR_CUDA_INCLUDE_DIR}', which holds no cuda_runtime_api.h; "
+        "set it to the folder that does, or unset it (-UWEIR_CUDA_INCLUDE_DIR) to have one looked for")
     return()
 endif()
 

@@ -7,13 +7,14 @@ usage: run.py
 add_subdirectory, FetchContent (from a local folder), find_package after an install, and a bare -I with no build
 system; each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only
 CUDA's headers on the machine the project still configures and compiles. A consumer gets none of weir's tests,
-warnings or downloads.
+warnings or downloads, and of what weir cannot be or do a sentence.
 """
 
 import pathlib
 import re
 import shutil
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
 from workshop import BUILD, INCLUDE, ROOT, at_once, ccache, close_with, cuda_include, run, tail
@@ -49,6 +50,23 @@ def with_cmake(way, *settings):
         raise Refused("the program did not end as it should")
 
 
+def asks(lines, sentence, *settings):
+    """Configures a project of these lines, which is to fail with that sentence."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    project = pathlib.Path(tempfile.mkdtemp(dir=PLACE, prefix="asks-"))
+    (project / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.22)\nproject(asks LANGUAGES CXX)\n{lines}\n")
+    done = run(["cmake", "-S", project, "-B", project / "build", "-DCMAKE_CXX_COMPILER=g++", *settings], timeout=300)
+    shutil.rmtree(project, ignore_errors=True)
+    if done.code == 0 or sentence not in " ".join(done.output.split()):
+        raise Refused(f"'{lines}' with {settings} says nothing of '{sentence}':\n{tail(done.output)}")
+
+
+def no_headers():
+    """A folder that holds no cuda_runtime_api.h."""
+    asks(f"add_subdirectory({ROOT} weir)", "weir: WEIR_CUDA_INCLUDE_DIR is '/nowhere', which holds no cuda_runtime_api.h; set it to the "
+         "folder that does", "-DWEIR_CUDA_INCLUDE_DIR=/nowhere")
+
+
 def installed():
     """find_package, after an install into a folder of its own."""
     stage = PLACE / "install"
@@ -61,6 +79,14 @@ def installed():
         if re.search(rf"(?<![\w./}}-]){re.escape(str(ROOT))}(?![\w.-])", text.read_text()): # a clone may lie at /weir
             raise Refused(f"{text} names the source folder")
     with_cmake("find_package", f"-DCMAKE_PREFIX_PATH={prefix}")
+    at = f"-DCMAKE_PREFIX_PATH={prefix}"
+    asks("find_package(weir REQUIRED COMPONENTS gpu)", "weir has no components, and 'gpu' was asked for; leave it out", at)
+    asks("find_package(weir COMPONENTS gpu)\nif(NOT weir_FOUND AND NOT TARGET weir::weir)\nmessage(FATAL_ERROR \"none\")\nendif()",
+         "none", at)
+    asks("find_package(weir REQUIRED OPTIONAL_COMPONENTS gpu)\nif(TARGET weir::weir)\nmessage(FATAL_ERROR \"here\")\nendif()",
+         "here", at)
+    asks("find_package(weir REQUIRED)", "WEIR_CUDA_INCLUDE_DIR is '/nowhere', which holds no cuda_runtime_api.h", at,
+         "-DWEIR_CUDA_INCLUDE_DIR=/nowhere")
 
 
 def bare():
@@ -95,6 +121,7 @@ def main():
         "find_package": installed,
         "bare -I": bare,
         "headers only": headers_only,
+        "no headers": no_headers,
     }
 
     def attempt(way):
