@@ -48,6 +48,14 @@ void say(std::exception const& error) {
     std::fprintf(stderr, "replay: %s\n", error.what());
 }
 
+/// Whether all that was printed went out; a sentence on stderr where it did not.
+bool was_said() {
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout))
+        return true;
+    std::fputs("replay: the standard output could not be written to its end; make room there\n", stderr);
+    return false;
+}
+
 contender const& pool_named(std::string const& name) {
     std::string names;
     for (contender const& each : contenders()) {
@@ -91,7 +99,7 @@ arguments parsed(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& error) {
         int const code = app.exit(error);
-        throw CLI::RuntimeError(code == 0 ? success : unusable);
+        throw CLI::RuntimeError(code != 0 ? unusable : was_said() ? success : failed);
     }
 
     if (out.traces.empty())
@@ -129,7 +137,7 @@ std::vector<trace> traces_from(std::vector<std::string> const& paths) {
 int list_pools() {
     for (contender const& each : contenders())
         std::printf("%-14s %s\n", each.name.data(), each.what.data());
-    return success;
+    return was_said() ? success : failed;
 }
 
 /// `trace` through each pool; a sentence on stderr for a pool that broke off, which is then not in the
@@ -182,11 +190,7 @@ int compare(arguments arguments) {
         std::printf("the picture: %s\n", arguments.html.c_str());
     }
 
-    if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-        all_well = false;
-        std::fputs("replay: the results could not be written to the standard output; make room there\n",
-                   stderr);
-    }
+    all_well = was_said() && all_well;
     std::string const wrong = complaints();
     if (!wrong.empty())
         std::fprintf(stderr, "replay: the simulated device found fault:\n%s", first_lines(wrong, 10).c_str());

@@ -7,14 +7,14 @@
 namespace replay {
 namespace {
 
-std::string percent(std::uint64_t part, std::uint64_t whole) {
-    return with_digits(whole ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0, 3) + "%";
+std::string percent(std::uint64_t part, double whole) {
+    return with_digits(100 * static_cast<double>(part) / whole, 3) + "%";
 }
 
-std::string segment(char const* kind, std::uint64_t bytes, std::uint64_t whole) {
+std::string segment(char const* kind, std::uint64_t bytes, double whole) {
     if (bytes == 0)
         return "";
-    bool const has_room = static_cast<double>(bytes) > 0.085 * static_cast<double>(whole);
+    bool const has_room = static_cast<double>(bytes) > 0.085 * whole;
     return "<span class=\"" + std::string(kind) + "\" style=\"width:" + percent(bytes, whole) +
            "\" title=\"" + in_bytes(bytes) + "\">" + (has_room ? in_bytes(bytes) : "") + "</span>";
 }
@@ -23,7 +23,7 @@ std::string segment(char const* kind, std::uint64_t bytes, std::uint64_t whole) 
 
 std::string at_the_peak(comparison const& comparison, std::uint64_t most_bytes) {
     trace const& what = *comparison.what;
-    std::uint64_t const whole = most_bytes + most_bytes / 4; // room for the totals
+    double const whole = 1.25 * static_cast<double>(most_bytes); // room for the totals
     std::string out =
         "<figure class=\"card\" style=\"margin-inline:0\"><header><h3>Where the bytes went at the "
         "peak</h3><div class=\"key\"><span><i class=\"live\"></i>live, as requested</span><span><i "

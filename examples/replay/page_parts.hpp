@@ -10,14 +10,14 @@
 
 namespace replay {
 
-/// Text as HTML wants it, in attributes too.
+/// Text as HTML wants it, in attributes too: what is no UTF-8, as a file's name may be, becomes U+FFFD.
 std::string escaped(std::string_view text);
 
 /// Requested and reserved bytes over time: a chart for each pool, all of one scale, whose top is
 /// `most_bytes`. `number` tells the page's traces apart.
 std::string over_time(comparison const& comparison, std::uint64_t most_bytes, std::string const& number);
 
-/// Where the bytes went at the peak: a bar for each pool, all of one scale.
+/// Where the bytes went at the peak: a bar for each pool, all of one scale. `most_bytes` is not 0.
 std::string at_the_peak(comparison const& comparison, std::uint64_t most_bytes);
 
 } // namespace replay

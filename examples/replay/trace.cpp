@@ -91,12 +91,13 @@ private:
     }
 
     void read_facts() {
-        constexpr std::string_view key = " events=";
-        std::size_t const at = line_.find(key);
-        if (at == std::string_view::npos)
-            return;
-        std::string_view const value = line_.substr(at + key.size());
-        promised_events_ = number(value.substr(0, value.find(' ')), "events=");
+        constexpr std::string_view key = "events=", between = "# \t,;";
+        for (std::size_t at = line_.find(key); at != std::string_view::npos; at = line_.find(key, at + 1)) {
+            if (between.find(line_[at - 1]) == std::string_view::npos)
+                continue; // the end of another key
+            std::string_view const value = line_.substr(at + key.size());
+            promised_events_ = number(value.substr(0, value.find_first_of(between)), "events=");
+        }
     }
 
     std::uint64_t number(std::string_view text, char const* name) const {
@@ -123,8 +124,9 @@ private:
             rest.remove_prefix(comma + 1);
         }
         if (++count != columns)
-            refuse("the row " + quoted(line_) + " has " + std::to_string(count) + " of the 5 fields '" +
-                   std::string(header) + "'; correct the line, or copy the file again if it was cut");
+            refuse("the row " + quoted(line_) + " has " + std::to_string(count) +
+                   (count == 1 ? " field" : " fields") + " and not the 5 of '" + std::string(header) +
+                   "'; correct the line, or copy the file again if it was cut");
         if (field[op] != "a" && field[op] != "f")
             refuse("op is " + quoted(field[op]) +
                    "; it must be 'a' (allocate) or 'f' (free): correct the line");

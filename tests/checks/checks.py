@@ -120,8 +120,8 @@ def main():
             passed += 1
         else:
             failed += 1
-            print(f"FAILED {' '.join(command)}: exit {done.code}{', fetched something' if has_fetched else ''}, '{words}' is due:"
-                  f"\n{done.output}")
+            fetched = ", fetched something" if has_fetched else ""
+            print(f"FAILED {' '.join(command)}: exit {done.code}{fetched}, '{words}' is due:\n{done.output}")
     close(passed, failed)
 
 

@@ -87,6 +87,13 @@ def trace_for_page(place):
     return "" if done.code == 2 and "looks like a trace" in done.output else f"exit {done.code}:\n{tail(done.output)}"
 
 
+def full(place, argument):
+    """What cannot be printed is told, and is no success."""
+    done = run(["sh", "-c", 'sh "$0" replay "$1" > /dev/full', ROOT / "examples/run.sh", argument], cwd=place, timeout=600)
+    told = "standard output could not be written" in done.output
+    return "" if done.code == 1 and told else f"exit {done.code}:\n{tail(done.output)}"
+
+
 def main():
     listed = run(["sh", ROOT / "examples/run.sh", "--help"])
     names = sys.argv[1:] or re.findall(r"^  (\S+)(?:  | *$)", listed.output.split("ARGUMENT...]]\n")[-1], flags=re.M)
@@ -104,6 +111,8 @@ def main():
             results.append(("examples: replay --csv", replay_csv(place)))
             results.append(("examples: replay of no file", bad_input(place)))
             results.append(("examples: replay --html TRACE", trace_for_page(place)))
+            if os.path.exists("/dev/full"):
+                results += [(f"examples: replay {each} with no room", full(place, each)) for each in ("--list", "--help")]
     print(f"examples: {', '.join(names)}")
     close_with(results)
 

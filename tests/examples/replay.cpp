@@ -220,9 +220,9 @@ TEST_CASE("replay: every refused line says where it is and what to do") {
         {"b,0,8,0,0\n", "in.csv, line 2: ", "op is 'b'"},
         {"alloc,0,8,0,0\n", "in.csv, line 2: ", "op is 'alloc'"},
         {",0,8,0,0\n", "in.csv, line 2: ", "op is ''"},
-        {"a,0,8,0\n", "in.csv, line 2: ", "has 4 of the 5 fields"},
-        {"a,0,8,0,0,0\n", "in.csv, line 2: ", "has 6 of the 5 fields"},
-        {"\n", "in.csv, line 2: ", "has 1 of the 5 fields"},
+        {"a,0,8,0\n", "in.csv, line 2: ", "has 4 fields and not the 5 of 'op,id,"},
+        {"a,0,8,0,0,0\n", "in.csv, line 2: ", "has 6 fields and not the 5 of"},
+        {"\n", "in.csv, line 2: ", "has 1 field and not the 5 of"},
         {"a,0,-8,0,0\n", "in.csv, line 2: ", "bytes is '-8'; it must be a whole number, 0 or more"},
         {"a,-1,8,0,0\n", "in.csv, line 2: ", "id is '-1'"},
         {"a,0,8,-1,0\n", "in.csv, line 2: ", "stream is '-1'"},
@@ -263,6 +263,12 @@ TEST_CASE("replay: headers and facts that are refused") {
     CHECK(contains(complaint("# events=three\n" + header + "a,0,8,0,0\n"), "events= is 'three'"));
     CHECK(contains(complaint("# events=3\n" + header + "a,0,8,0,0\n"), "after 1 of the 3 events"));
     CHECK(contains(complaint("# events=1\n" + header + "a,0,8,0,0\nf,0,8,0,0\n"), "after 2 of the 1 events"));
+    for (char const* const facts : {"#events=9", "# a,events=9", "# a=1;events=9;b", "#\tevents=9\tb=2", "# a, events=9, b",
+                                    "# events=1 events=9", "# all_events=7 events=9 of_events=8"}) {
+        CAPTURE(facts);
+        CHECK(contains(complaint(std::string(facts) + '\n' + header + "a,0,8,0,0\n"), "after 1 of the 9 events"));
+    }
+    CHECK(complaint("# all_events=9 no-events=x\n" + header + "a,0,8,0,0\n") == ""); // other facts
 }
 
 TEST_CASE("replay: at most 256 streams") {
@@ -506,6 +512,37 @@ TEST_CASE("replay: the table, the CSV and the page say the same") {
     replay::comparison const with_time{&t, {timed}};
     CHECK(contains(replay::as_csv(with_time), ",12582912,123.5,1234,2\n"));
     CHECK(contains(replay::as_table(with_time, {"a device", false}), "123"));
+}
+
+TEST_CASE("replay: a file's name that is no UTF-8 leaves the page sound") {
+    std::string const replacement = "\xef\xbf\xbd";
+    struct {
+        char const* name;
+        std::string on_page;
+    } const cases[] = {
+        {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x8c\x8a", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x8c\x8a"},       // two, three, four bytes
+        {"a\xe4z", "a" + replacement + "z"},                                                        // Latin-1
+        {"a\xe2\x82", "a" + replacement + replacement},                                             // cut
+        {"\xc0\xaf", replacement + replacement},                                                    // '/' in two bytes
+        {"\xe0\x80\xaf", replacement + replacement + replacement},                                  // in three
+        {"\xed\xa0\x80", replacement + replacement + replacement},                                  // a surrogate
+        {"\xf4\x90\x80\x80", replacement + replacement + replacement + replacement},                // beyond U+10FFFF
+        {"\xff\x80<", replacement + replacement + "&lt;"},
+    };
+    for (auto const& each : cases) {
+        replay::trace const t = replay::parse_trace(header + "a,0,8,0,0\n", std::string(each.name) + ".csv");
+        CHECK(contains(replay::as_page({{&t, {}}}, {"a device", true}, untimed()), "Replay of " + each.on_page + "</h1>"));
+    }
+}
+
+TEST_CASE("replay: the page's bars hold what no device has") {
+    replay::trace const t = replay::parse_trace(header + "a,0,18446744073709551615,0,0\n", "all.csv");
+    replay::result r;
+    r.pool = &replay::contenders()[0];
+    r.reserved_bytes = {0};
+    r.failures = 1;
+    std::string const page = replay::as_page({{&t, {r}}}, {"a device", true}, untimed());
+    CHECK(contains(page, "class=\"mark\" style=\"left:80.000%\"")); // the bars' scale ends a quarter beyond it
 }
 
 TEST_CASE("replay: a trace is never taken for the page's name") {
