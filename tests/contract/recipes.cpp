@@ -123,6 +123,20 @@ TEST_CASE("recipes: host_pool wastes at most an eighth on small blocks") {
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE_TEMPLATE("recipes: blocks of one size get nearly all of a small limit", Pool, weir::pinned_pool, weir::host_pool,
+                   weir::managed_pool, weir::device_pool) {
+    for (std::size_t const limit : {2 * MiB, 4 * MiB})
+        support::every_schedule([&] {
+            Pool pool(weir::pool_options{}.limit(limit));
+            std::vector<void*> blocks;
+            while (void* const p = pool.try_allocate(weir::on_host, 40000))
+                blocks.push_back(p);
+            CHECK(blocks.size() * 40000 > limit / 10 * 9);
+            for (void* const each : blocks)
+                pool.deallocate(weir::on_host, each, 40000);
+        });
+}
+
 TEST_CASE("recipes: device_pool survives streams that come and go under the same handle") {
     for (simulated_cuda::config const& each : {simulated_cuda::config{}.late(), simulated_cuda::config{}.random(3)}) {
         simulated_cuda::world const world(each, support::report_all);

@@ -113,10 +113,10 @@ public:
         return reinterpret_cast<void*>(block.offset);
     }
 
-    /// Takes a block back, ordered on `stream` (a default stream: the pool's device's and the current device's); `bytes`
-    /// and `alignment` are those of the allocation. Null does nothing. What a captured stream frees is not handed out
-    /// again, since its graph may use it at each launch; but reuse::immediate does not ask whether it is captured, and with
-    /// identity::promised that is asked of some frees only. Never blocks on a device.
+    /// Takes a block back, ordered on `stream` (a default stream: the pool's device's and the current device's), which is that
+    /// of the allocation or waits for it; `bytes` and `alignment` are those of the allocation. Null does nothing. What a
+    /// captured stream frees is not handed out again, since its graph may use it at each launch; but reuse::immediate does not
+    /// ask whether it is captured, and with identity::promised that is asked of some frees only. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -136,9 +136,10 @@ public:
     }
 
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held or
-    /// none is left; returns those bytes. Bytes still in use by enqueued work stay: call 'settle' first to wait for them. A chunk
-    /// that CUDA refuses to take is kept for the next call. A suspended pool has nothing to give, but 'resume' will leave out
-    /// every wholly free page of 2 MiB, as long as it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
+    /// none is left; returns those bytes. Bytes that enqueued work uses stay, and so do a stream's last frees of which no event
+    /// tells (stream_ordered keeps some), also on an idle device: call 'settle' first. A chunk that CUDA refuses to take is kept
+    /// for the next call. A suspended pool has nothing to give, but 'resume' will leave out every wholly free page of 2 MiB, as
+    /// long as it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = held().bytes();

@@ -9,7 +9,7 @@
 //
 // invariant: the pool and the stream are always there, also in a moved-from container, which is empty.
 // order:     a container's memory goes back to its pool at the present end of its stream: work enqueued there
-//            before the container's end may use it, whatever is enqueued later may not.
+//            before the container's end may use it, whatever is enqueued later may not. So the stream outlives it.
 // cost:      that of owned_bytes.
 // not for:   use from several threads at a time; cudaStreamPerThread names the calling thread's stream, so a
 //            container on it stays with its thread, and the legacy default stream is the current device's, so one on that is

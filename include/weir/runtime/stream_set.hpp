@@ -54,7 +54,7 @@ public:
     void name(stream_ref stream, std::uint64_t as, unsigned long long id, int ordinal) noexcept {
         if (ordinal != ordinal_)
             passed_ = shared<event>();
-        reached_ = true;
+        reached_ = true; // of what is covered nothing is in use
         ordinal_ = ordinal;
         id_ = id;
         // A thread may end without a word, so nothing of its default stream is left without an event.
