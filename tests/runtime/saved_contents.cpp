@@ -575,7 +575,8 @@ TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUD
     {
         weir::saved_contents saved(keep, 0);
         saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p), 1 * MiB});
-        simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+        for (char const* const call : {"cudaStreamSynchronize", "cudaGetDeviceCount"}) // the device cannot be waited for either
+            simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
         CHECK_FALSE(saved.idle());
     }
     simulated_cuda::clear_faults();
