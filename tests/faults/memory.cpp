@@ -169,7 +169,7 @@ TEST_CASE("memory: a slab that was lent comes back as one, whenever the host run
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, stream_ordered<>,
                                    weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>>;
     constexpr std::size_t large = 80 * weir::KiB;
-    for (std::size_t holes : {7, 15, 23})
+    for (std::size_t const holes : {std::size_t{7}, std::size_t{15}, std::size_t{23}})
         for (long k = 0, thrown = 1; thrown != 0; ++k) {
             simulated_cuda::world const world;
             support::scoped_stream const a, b;
