@@ -309,6 +309,22 @@ TEST_CASE("stream_sets: settling waits for no more than it must") {
     CHECK(here.sets.unsettled_bytes() == 0);
 }
 
+TEST_CASE("stream_sets: settling waits for the events alone where they tell of all bytes") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a, stranger;
+    checked here;
+    {
+        auto const own = here.sets.enter(a, true, &checked::make);
+        own->covered().add(range{1 * MiB, 1 * MiB});
+        check(simulated_cuda::launch(a, {}, {}), "launch");
+        CHECK(own->put(own->take(1 * MiB, 256, a), a));
+    }
+    check(simulated_cuda::launch(stranger, {}, {}), "launch");
+    here.sets.settle();
+    CHECK(here.at(a)->reached());
+    CHECK(simulated_cuda::pending() == 1); // the stranger's
+}
+
 TEST_CASE("stream_sets: settling waits for the device of a stream that left bytes open, and for no other") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream const a;
