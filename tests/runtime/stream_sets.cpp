@@ -145,6 +145,24 @@ TEST_CASE("stream_sets: so are those of threads that are gone") {
     });
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("stream_sets: they end once other streams have passed their uses of what was freed") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, other;
+    weir::event passed(weir::any_device);
+    passed.record(other);
+    {
+        checked here;
+        weir::growing_array<weir::event> uses;
+        uses.push_back(weir::event(weir::any_device));
+        uses[0].record(other);
+        CHECK(here.sets.enter(s, true, &checked::make)->defer(range{1 * MiB, 4 * KiB}, std::move(uses), s));
+        CHECK_FALSE(passed.reached());
+    }
+    CHECK(passed.reached());
+}
+#endif
+
 TEST_CASE("stream_sets: bytes that anyone may have go along with a set that is used again, and others stay where they are") {
     for (bool const in_flight : {false, true}) {
         CAPTURE(in_flight);
