@@ -579,6 +579,32 @@ TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whicheve
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE_TEMPLATE("vector: memory of no device is filled from another device's in order, and by that one", Pool, weir::managed_pool,
+                   weir::pinned_pool) {
+    using plain = weir::pool<weir::upstream::device, weir::recipe::general_placement, weir::reuse::stream_ordered<>>;
+    for (int const which : {0, 1, 2}) {
+        CAPTURE(which);
+        simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+        Pool here;
+        weir::check(cudaSetDevice(1), "cudaSetDevice");
+        plain there;
+        weir::device_pool mapped;
+        support::scoped_stream b;
+        weir::check(cudaSetDevice(0), "cudaSetDevice");
+        support::scoped_stream a;
+        {
+            device_vector<int> const y(there, b, counting(1000)), z(mapped, b, counting(1000));
+            cudaStream_t const on = which == 0 ? cudaStreamLegacy : which == 1 ? cudaStreamPerThread : static_cast<cudaStream_t>(a);
+            device_vector<int> x(here, on, 10);
+            x.assign(y);
+            CHECK(contents(x) == counting(1000));
+            x.clear();
+            x.append(z);
+            CHECK(contents(x) == counting(1000));
+        }
+    }
+}
+
 TEST_CASE("vector: a captured copy between devices needs memory that both reach, and fails where it is not") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream a;

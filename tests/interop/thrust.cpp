@@ -10,6 +10,7 @@
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/recording_pool.hpp>
+#include <thread>
 #include <thrust/copy.h>
 #include <thrust/device_vector.h>
 #include <thrust/host_vector.h>
@@ -220,6 +221,22 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
         weir::synchronize(stream);
         CHECK(last == 1);
         pool.deallocate(stream, second, sevens.size());
+    });
+}
+
+TEST_CASE("thrust: the wait for the default stream breaks no capture") {
+    support::every_schedule([] {
+        cudaStream_t blocking = nullptr;
+        weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        support::scoped_stream stream;
+        for (cudaStream_t const captured : {blocking, static_cast<cudaStream_t>(stream)}) {
+            weir::check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+            std::thread([&] { weir::interop::thrust::detail::wait_for_default_stream(stream); }).join();
+            cudaGraph_t graph = nullptr;
+            CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
+            weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        }
+        weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 

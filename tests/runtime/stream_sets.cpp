@@ -163,6 +163,29 @@ TEST_CASE("stream_sets: they end once other streams have passed their uses of wh
 }
 #endif
 
+TEST_CASE("stream_sets: a default stream that comes again for a set that became another's gets a new one") {
+    support::every_schedule([] {
+        checked here;
+        support::scoped_stream const live[13];
+        for (support::scoped_stream const& each : live)
+            here.at(each);
+        auto* const legacy = here.at(cudaStreamLegacy);
+        auto* const own = here.at(cudaStreamPerThread);
+        CHECK(here.count() == 16);
+        support::scoped_stream const fresh;
+        auto* const taken = here.at(fresh); // one of the two
+        CHECK((taken == legacy || taken == own));
+        CHECK(here.count() == 16);
+        cudaStream_t const robbed = taken == legacy ? cudaStreamLegacy : cudaStreamPerThread;
+        cudaStream_t const other = taken == legacy ? cudaStreamPerThread : cudaStreamLegacy;
+        auto* const again = here.at(robbed);
+        CHECK(here.count() == 17); // or the two would rob each other for ever
+        CHECK(here.at(robbed) == again);
+        CHECK(here.at(other) == (taken == legacy ? own : legacy));
+        CHECK(here.at(fresh) == taken);
+    });
+}
+
 TEST_CASE("stream_sets: bytes that anyone may have go along with a set that is used again, and others stay where they are") {
     for (bool const in_flight : {false, true}) {
         CAPTURE(in_flight);

@@ -35,7 +35,8 @@
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
-#include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/order_after.hpp>
 #include <weir/runtime/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -85,12 +86,15 @@ private:
 };
 
 // Puts what is enqueued on `stream` from now on after the default stream's work so far. Where CUDA cannot, it blocks until
-// that work is done.
+// all work of the device is done.
 inline void wait_for_default_stream(stream_ref stream) noexcept {
     try {
         order_after(stream, cudaStream_t{});
     } catch (...) {
-        static_cast<void>(succeeded(cudaStreamSynchronize(cudaStream_t{})));
+        try {
+            wait_for_device(current_device()); // which breaks no capture, as a wait for the stream would
+        } catch (...) {                        // the device is lost: nothing runs any more
+        }
     }
 }
 
@@ -150,8 +154,8 @@ public:
         return pointer(static_cast<T*>(p));
     }
 
-    /// Gives the elements back, on the stream, after the default stream's work so far. Does not block, but where the stream
-    /// is being captured, which breaks the capture: end vectors before or after it.
+    /// Gives the elements back, on the stream, after the default stream's work so far. Does not block, but while a capture is
+    /// in the way of that: then until the device is idle.
     void deallocate(pointer p, std::size_t count) noexcept {
         if constexpr (!detail::runs_on_host)
             if (p.get())

@@ -31,6 +31,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/identity.hpp>
 #include <weir/runtime/order_after.hpp>
 #include <weir/runtime/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -239,25 +240,37 @@ private:
     // From memory of device `there`, which need not be open to this device; but a captured copy between devices wants it open.
     void copy_from(int there, void* to, void const* from, std::size_t bytes) const {
         int const here = device();
-        if (here == any_device || there == any_device || there == here || is_capturing(stream_)) {
-            device_guard const its(here == any_device ? there : here);
+        if (here == any_device || there == any_device || there == here || is_capturing(stream_))
             return copy(to, from, bytes);
-        }
         device_guard const ours(here);
         check(cudaMemcpyPeerAsync(to, here, from, there, bytes, stream_.get()), "cudaMemcpyPeerAsync");
+    }
+
+    // Whether memory that every device reaches is filled from a device's, which may be open to no other: that one's stream copies.
+    bool is_filled_by(int there, stream_ref owner) const {
+        return device() == any_device && there != any_device && !is_default_stream(owner) && !is_capturing(owner) &&
+               !is_capturing(stream_);
     }
 
     void copy_in_order(void* to, void const* from, std::size_t bytes, stream_ref owner, int there) const {
         if constexpr (by_host) {
             copy(to, from, bytes);
         } else {
-            order_after(stream_, owner);
-            copy_from(there, to, from, bytes);
+            bool const by_owner = is_filled_by(there, owner);
+            stream_ref const on = by_owner ? owner : stream_;
+            stream_ref const other = by_owner ? stream_ : owner;
+            order_after(on, other);
+            if (by_owner) {
+                device_guard const its(there);
+                check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.get()), "cudaMemcpyAsync");
+            } else {
+                copy_from(there, to, from, bytes);
+            }
             try {
-                order_after(owner, stream_);
+                order_after(other, on);
             } catch (...) {
-                // The copy may be running, and the source's owner does not know: the host waits in its stead.
-                if (!succeeded(cudaStreamSynchronize(stream_.get())))
+                // The copy may be running, and the other stream does not know: the host waits in its stead.
+                if (!succeeded(cudaStreamSynchronize(on.get())))
                     throw;
             }
         }

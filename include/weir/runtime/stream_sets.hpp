@@ -3,10 +3,10 @@
 
 // Which set belongs to the stream that a caller names?
 //
-// A directory of stream sets: found without a lock by the stream's key, made at the first sight of a stream,
-// listed for those who look for bytes elsewhere. A handle that bears another stream than before is noticed here
-// (Identity): the old set is retired, which leaves its bytes where they are, to be taken by the ladder's upper
-// rungs, and the new stream gets a set of its own. An empty retired set is used again.
+// A directory of stream sets: found without a lock by the stream's key, made at the first sight of a stream, listed for those
+// who look for bytes elsewhere. A handle that bears another stream than before is noticed here (Identity): the old set is
+// retired, its bytes stay, to be taken by the ladder's upper rungs, and the new stream gets a set of its own. A retired set, or
+// a default stream's, whose thread may be gone, is used again with its bytes once no work uses them.
 //
 // invariant: a set with key k is the only one with key k; sets live as long as the directory.
 // order:     lock order: the directory's mutex before a set's lock; never two sets' locks at once.
@@ -19,6 +19,7 @@
 #include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/last_numbers.hpp>
 #include <weir/base/lookup_table.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
@@ -297,14 +298,16 @@ private:
                               " and the pool to device " + number_text(static_cast<std::size_t>(ordinal_)) +
                               "; use a stream of the pool's device, or a pool of the stream's");
         unsigned long long const id = Identity::id(stream);
-        if (count_ >= look_for_spare_at_) {
+        if (count_ >= look_for_spare_at_ && !robbed_.take_out(key)) {
             capture_mode_guard const relaxed;
             for (Set* each = first(); each; each = each->next) {
                 locked other(*each);
                 if (each == host_ || !is_spare(*each))
                     continue;
-                if (std::uint64_t const former = each->key.load(memory_order_relaxed); former != 0)
-                    table_.assign(former, nullptr); // a thread's default stream: its key never comes again
+                std::uint64_t const former = each->key.load(memory_order_relaxed);
+                if (former != 0)
+                    table_.assign(former, nullptr);
+                robbed_.note(former);
                 table_.assign(key, each);
                 each->name(stream, key, id, ordinal);
                 return *each;
@@ -318,16 +321,14 @@ private:
         return publish(fresh);
     }
 
-    // A set whose stream is gone, or a default stream's (its thread may be gone; if not, it makes itself another), and whose
-    // bytes anyone may have, so also the stream that it becomes another's with them.
+    // A set whose stream is gone, or a default stream's (its thread may be gone), and whose bytes anyone may have.
     static bool is_spare(Set& set) {
         std::uint64_t const key = set.key.load(memory_order_relaxed);
         return (key == 0 || (key & 1) != 0) && set.is_at_rest();
     }
 
     Set& publish(Set* set) noexcept {
-        set->next = first_.load(memory_order_relaxed);
-        if (!set->next)
+        if (!(set->next = first_.load(memory_order_relaxed)))
             host_ = set;
         first_.store(set, memory_order_release);
         ++count_;
@@ -339,6 +340,7 @@ private:
     mutex mutex_;         // serialises 'create'
     lookup_table<Set> table_;
     atomic<Set*> first_{nullptr};
+    last_numbers<64> robbed_;  // keys of default streams whose sets became others'; who comes again lives, and gets a new one
     Set* host_ = nullptr;      // the first one made
     std::size_t count_ = 0;
     std::size_t look_for_spare_at_ = 16; // sets; doubles when none was, so that looking stays cheap
