@@ -237,6 +237,11 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
             weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
         }
         weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+#ifdef WEIR_SIMULATED_CUDA
+        simulated_cuda::fail_call(1, cudaErrorIllegalAddress, simulated_cuda::lasting::for_ever);
+        weir::interop::thrust::detail::wait_for_default_stream(stream); // the device is lost: nothing to wait for
+        simulated_cuda::clear_faults();
+#endif
     });
 }
 
