@@ -8,6 +8,7 @@
 #include <support/recording_pool.hpp>
 #include <type_traits>
 #include <weir/base/layered.hpp>
+#include <weir/pool/driver_pool.hpp>
 #include <weir/runtime/pool_ref.hpp>
 
 using weir::memory_space;
@@ -62,6 +63,15 @@ TEST_CASE("pool_ref: memory reaches as far as its space says") {
         CHECK(reaches(offered, memory_space::pinned) ==
               (reaches(offered, memory_space::device) && reaches(offered, memory_space::host)));
     }
+}
+
+TEST_CASE("pool_ref: knows the pool's device where the pool does") {
+    host_pool nowhere;
+    layer<host_pool> outer;
+    CHECK(pool_ref<memory_space::host>(nowhere).device() == weir::any_device);
+    CHECK(pool_ref<memory_space::host>(outer).device() == weir::any_device);
+    weir::driver_pool somewhere;
+    CHECK(pool_ref<memory_space::device>(somewhere).device() == weir::current_device());
 }
 
 TEST_CASE("pool_ref: hands calls on as they are") {
