@@ -315,7 +315,7 @@ def print_behind(figures, replayed, out):
                     lines.append((where, COUNTERS[counter], pool, own, other))
     for trace, pools in replayed.items():
         other = pools.get("driver_pool")
-        for pool in ("device_pool", "composed_pool"):
+        for pool in ("device_pool", "compact_pool", "composed_pool"):
             if other and (own := pools.get(pool)):
                 if own["ns"] > other["ns"]:
                     lines.append((f"replay/{trace}", "ns an operation", pool, own["ns"], other["ns"]))
@@ -405,7 +405,7 @@ def for_readme(figures, context, replayed):
         f"Host-side nanoseconds, medians of one run on an {context.get('device', '?').replace('NVIDIA ', '')} (driver "
         f"{context.get('nvidia_driver', '?')}, CUDA {context.get('cuda_runtime', '?')}, weir {context.get('commit', '?')}; "
         f"`{context.get('command', '?')}`), all pools in the same run. [bench/results/h200.md](bench/results/h200.md) has the "
-        "spread, more pools, more questions, and a list of all figures in which weir is behind."), "",
+        "spread, more pools, more questions, and a list of all figures in which a pool of weir's is behind cudaMallocAsync."), "",
         f"| | `device_pool` | `promised_device_pool` | {PEER} | the best other peer that orders streams |", "|---|---:|---:|---:|---|"]
     apart = []
     for question, case, words in README_ROWS:

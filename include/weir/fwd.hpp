@@ -3,7 +3,7 @@
 
 // Which names does weir have, and what are their defaults?
 //
-// Every template of the library is declared here with all of its default arguments, and nowhere else:
+// Every part, layer and container is declared here with all of its default arguments, and nowhere else:
 // a header that defines one includes this page. Include it alone where a name is enough.
 //
 // not for: using a part; include its header, or <weir/weir.hpp> for all of the core.

@@ -15,7 +15,8 @@
 //            handed it out.
 // cost:      a mutex (twice for an allocation) and a hash look-up a call, about 60 bytes of host memory for each address
 //            ever handed out.
-// not for:   writes beyond a block's end.
+// not for:   writes beyond a block's end; a free on a stream that does not come behind the block's work, which is in order
+//            where the program made that stream wait.
 
 #include <cstddef>
 #include <cstdint>
