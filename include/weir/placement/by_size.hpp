@@ -222,18 +222,15 @@ private:
     }
 
     range take_large(std::size_t bytes, std::size_t alignment) {
-        return from_large([&] { return large_.take(bytes, alignment); });
-    }
-    range lend_large(std::size_t bytes, std::size_t alignment) {
-        return from_large([&] { return large_.lend(bytes, alignment); });
-    }
-    // What `seek` finds in the large part, at once or with the slabs that the small part keeps.
-    template <class Seek>
-    range from_large(Seek const& seek) {
-        range block = seek();
+        range block = large_.take(bytes, alignment);
         if (!block && small_.surrender_kept(into_large()))
-            block = seek();
+            block = large_.take(bytes, alignment);
         return block;
+    }
+    // The same, so that what was taken can be added again at once.
+    range lend_large(std::size_t bytes, std::size_t alignment) {
+        range const stock = large_.lend(bytes, alignment);
+        return stock || !small_.surrender_kept(into_large()) ? stock : large_.lend(bytes, alignment);
     }
 
     range take_from_fresh_slab(std::size_t bytes, std::size_t alignment) {
