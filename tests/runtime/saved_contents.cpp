@@ -612,7 +612,8 @@ TEST_CASE("saved_contents: a trim takes nothing away while copies of 'resume' ma
     block const b = take(pool, s, 20 * MiB, 2);
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     pool.suspend(keep);
-    simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    for (char const* const call : {"cudaStreamSynchronize", "cudaGetDeviceCount"}) // the device cannot be waited for either
+        simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
     CHECK_THROWS_AS(pool.resume(), weir::cuda_error);
     simulated_cuda::clear_faults();
     CHECK(pool.suspended());
@@ -623,6 +624,30 @@ TEST_CASE("saved_contents: a trim takes nothing away while copies of 'resume' ma
     CHECK(is_whole(b));
     pool.deallocate(s, b.p, b.bytes);
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+}
+
+TEST_CASE("saved_contents: what lies between free ranges is saved, whichever of them is the larger") {
+    for (bool const larger_first : {false, true}) {
+        CAPTURE(larger_first);
+        simulated_cuda::world const world;
+        support::scoped_stream const s;
+        weir::host_pool keep;
+        weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, weir::reuse::immediate,
+                   weir::growth::paged<1, 64 * MiB, 64 * MiB>> pool; // one chunk
+        std::size_t const large = 30 * MiB, small = 6 * MiB;
+        block const first = take(pool, s, larger_first ? large : small, 1), live = take(pool, s, 4 * MiB, 2);
+        block const second = take(pool, s, larger_first ? small : large, 3), last = take(pool, s, 4 * MiB, 4);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.deallocate(s, first.p, first.bytes);
+        pool.deallocate(s, second.p, second.bytes);
+        pool.suspend(keep);
+        CHECK(keep.in_use_bytes() < 12 * MiB); // what is free is not saved
+        pool.resume();
+        CHECK(is_whole(live));
+        CHECK(is_whole(last));
+        pool.deallocate(s, live.p, live.bytes);
+        pool.deallocate(s, last.p, last.bytes);
+    }
 }
 
 TEST_CASE("saved_contents: no block lies across two reservations, also after a trim that could not cut") {
