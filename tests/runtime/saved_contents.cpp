@@ -650,6 +650,23 @@ TEST_CASE("saved_contents: what lies between free ranges is saved, whichever of 
     }
 }
 
+TEST_CASE("saved_contents: a pool is not suspended in the middle of another thread's growth") {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        simulated_cuda::world const world(simulated_cuda::config{}.random(seed), support::report_all);
+        support::scoped_stream const s;
+        mapped_pool pool;
+        void* p = nullptr;
+        simulated_cuda::run_threads({[&] { p = pool.try_allocate(s, 20 * MiB); }, [&] { pool.suspend(); }});
+        CHECK(pool.reserved_bytes() == 0); // nothing was got behind its back
+        pool.resume();
+        if (p)
+            check(cudaMemsetAsync(p, 1, 20 * MiB, s), "cudaMemsetAsync");
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.deallocate(s, p, 20 * MiB);
+    }
+}
+
 TEST_CASE("saved_contents: no block lies across two reservations, also after a trim that could not cut") {
     simulated_cuda::world const world;
     support::scoped_stream const s;
