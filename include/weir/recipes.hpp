@@ -4,7 +4,7 @@
 // Which combinations are good, and what are they called?
 //
 // Ready-made names for pools that most programs want. Each is an alias of parts; write your own beside them. In
-// debug builds (no NDEBUG) every recipe but frame_pool wears layer::guard, which catches wrong frees with a sentence.
+// debug builds (no NDEBUG) all but the driver's pools wear layer::guard, which catches wrong frees with a sentence.
 //
 // cost:      as its parts document.
 // not for:   new code: a recipe that needs code is a part that is missing.
@@ -78,7 +78,8 @@ using host_pool = recipe::guarded<pool<upstream::host, placement::by_size<64 * K
                                        reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
 
 /// Device memory that ends frame by frame: allocation is an addition, weir::scope ends the frame. One thread.
-using frame_pool = pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>;
+using frame_pool = recipe::guarded<
+    pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>>;
 
 /// Pinned nodes of 64 bytes in O(1). One thread.
 using node_pool = recipe::guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>>;

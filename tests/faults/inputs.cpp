@@ -22,7 +22,7 @@ using support::standard_error_of;
         weir::managed_pool, weir::driver_pool, weir::pinned_driver_pool
 #define WEIR_GUARDED_RECIPES                                                                                 \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,             \
-        weir::managed_pool, weir::node_pool, weir::host_pool, weir::layer::guard<weir::driver_pool>
+        weir::managed_pool, weir::frame_pool, weir::node_pool, weir::host_pool, weir::layer::guard<weir::driver_pool>
 
 namespace {
 

@@ -2,6 +2,7 @@
 
 // What every layer must do is in tests/contract/layer.cpp.
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <string>
 #include <support/counting_pool.hpp>
 #include <support/failing_new.hpp>
+#include <support/recorded_upstream.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
 #include <thread>
@@ -19,10 +21,17 @@
 #include <utility>
 #include <vector>
 #include <weir/layer/guard.hpp>
+#include <weir/placement/arena.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/pool/scope.hpp>
+#include <weir/reuse/immediate.hpp>
 
 using support::counting_pool;
 using weir::on_host;
 using guarded = weir::layer::guard<counting_pool<>>;
+using guarded_arena = weir::layer::guard<weir::pool<support::recorded_upstream<>, weir::placement::arena,
+                                                    weir::reuse::immediate, weir::growth::fixed<64 * weir::KiB>>>;
 
 namespace {
 
@@ -164,6 +173,121 @@ TEST_CASE("guard: 'used_on' of a block that is not live is refused, and the pool
                "was not handed out by this pool");
     CHECK(here.pool.inner().last_used == nullptr);
     here.pool.used_on(nullptr, cudaStreamLegacy); // nothing
+}
+
+TEST_CASE("guard: a block that ended with its scope needs no free, and one that is made is said") {
+    heard.clear();
+    support::upstream_ledger ledger;
+    guarded_arena pool{support::recorded_upstream<>(ledger)};
+    pool.on_violation(&hear);
+    auto const last = [] {
+        REQUIRE(heard.size() == 1);
+        std::string const sentence = heard.front();
+        heard.clear();
+        return sentence;
+    };
+    void* const before = pool.allocate(on_host, 100);
+    void* const freed = pool.allocate(on_host, 200);
+    void* inside = nullptr;
+    {
+        weir::scope const frame(pool);
+        inside = pool.allocate(on_host, 300);
+        pool.deallocate(on_host, freed, 200);
+        CHECK(pool.facts().live_blocks == 2);
+    }
+    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.examined().largest_live.size() == 1);
+    pool.deallocate(on_host, inside, 300);
+    CHECK(last() == "weir: layer::guard: the block at " + address(inside) +
+                        " ended already, with its scope, 'rewind' or 'clear'; such a block needs no free");
+    pool.deallocate(on_host, freed, 200);
+    CHECK(last() == "weir: layer::guard: the block at " + address(freed) + " is freed already; free each block once");
+    pool.deallocate(on_host, before, 99);
+    CHECK_SAYS(last(), "was allocated with 100 bytes");
+    CHECK(pool.in_use_bytes() == 0);
+
+    pool.clear();
+    void* const cleared = pool.allocate(on_host, 400);
+    pool.clear();
+    pool.deallocate(on_host, cleared, 400);
+    CHECK_SAYS(last(), "ended already, with its scope, 'rewind' or 'clear'");
+    CHECK(pool.allocate(on_host, 400) == cleared);
+    pool.deallocate(on_host, cleared, 400); // it is a block again
+    CHECK(heard.empty());
+    CHECK(pool.in_use_bytes() == 0);
+}
+
+TEST_CASE("guard: knows what is live through any marks, rewinds and clears") {
+    using mark = decltype(std::declval<guarded_arena&>().mark());
+    struct one {
+        void* p;
+        std::size_t bytes;
+    };
+    struct level {
+        mark point;
+        std::size_t taken; // of 'live', which is in the order of taking
+    };
+    for (unsigned seed = 0; seed < 40; ++seed) {
+        heard.clear();
+        std::mt19937 draw(seed);
+        support::upstream_ledger ledger;
+        guarded_arena pool{support::recorded_upstream<>(ledger)};
+        pool.on_violation(&hear);
+        std::vector<one> live;
+        std::vector<level> levels;
+        auto const all_are_known = [&] {
+            REQUIRE(heard.empty());
+            REQUIRE(pool.facts().live_blocks == live.size());
+            REQUIRE(pool.examined().largest_live.size() == std::min(live.size(), std::size_t{10}));
+        };
+        for (int step = 0; step < 400; ++step)
+            switch (draw() % 10) {
+            case 0: levels.push_back(level{pool.mark(), live.size()}); break;
+            case 1:
+                if (!levels.empty()) {
+                    levels.resize(draw() % levels.size() + 1, levels.back());
+                    pool.rewind(levels.back().point);
+                    std::vector<one> const gone(live.begin() + static_cast<std::ptrdiff_t>(levels.back().taken), live.end());
+                    live.resize(levels.back().taken, one{});
+                    for (one const& each : gone) {
+                        pool.deallocate(on_host, each.p, each.bytes);
+                        REQUIRE(heard.size() == 1);
+                        REQUIRE(support::contains(heard.front(), "ended already"));
+                        heard.clear();
+                    }
+                    all_are_known();
+                }
+                break;
+            case 2:
+                if (draw() % 10 == 0) {
+                    pool.clear();
+                    live.clear();
+                    levels.clear();
+                    all_are_known();
+                }
+                break;
+            case 3:
+            case 4:
+                if (!live.empty()) {
+                    std::size_t const at = draw() % live.size();
+                    pool.deallocate(on_host, live[at].p, live[at].bytes);
+                    live.erase(live.begin() + static_cast<std::ptrdiff_t>(at));
+                    for (level& each : levels)
+                        each.taken -= each.taken > at;
+                    REQUIRE(heard.empty());
+                }
+                break;
+            default: {
+                std::size_t const bytes = draw() % 9000 + 1;
+                live.push_back(one{pool.allocate(on_host, bytes), bytes});
+            }
+            }
+        all_are_known();
+        for (one const& each : live)
+            pool.deallocate(on_host, each.p, each.bytes);
+        live.clear();
+        all_are_known();
+    }
 }
 
 TEST_CASE("guard: an out_of_memory names the ten largest live blocks, and so does a full report") {

@@ -4,7 +4,8 @@
 // Who frees memory that is not theirs to free?
 //
 // Keeps a ledger of the blocks that are live and holds every free against it: a block that was never handed out
-// here, one that was freed before, an address inside a block, a size or an alignment that is not the allocation's.
+// here, one that was freed before or ended with its scope, an address inside a block, a size or an alignment that is not
+// the allocation's.
 // A wrong free is said in a sentence and goes no further, so the pool stays sound; where only the size or the
 // alignment is wrong the block is freed with the right ones. The recipes wear this layer in debug builds. An out_of_memory
 // names the largest live blocks.
@@ -13,8 +14,9 @@
 //            allocated with.
 // order:     a block leaves the ledger before the pool sees its free, and enters, in room made before, after the pool
 //            handed it out.
-// cost:      a mutex (twice for an allocation) and a hash look-up a call, about 60 bytes of host memory for each address
-//            ever handed out.
+// order:     'rewind' and 'clear' end the youngest blocks, of which as many leave the ledger as the pool has fewer then.
+// cost:      a mutex (twice for an allocation) and a hash look-up a call, about 70 bytes of host memory for each address
+//            ever handed out; 'rewind' and 'clear' O(blocks that end).
 // not for:   writes beyond a block's end; a free on a stream that does not come behind the block's work, which is in order
 //            where the program made that stream wait.
 
@@ -93,25 +95,25 @@ public:
             lock_guard<mutex> const lock(mutex_);
             auto const address = reinterpret_cast<std::uintptr_t>(p);
             std::uint32_t const at = index_.find(address);
-            if (at != address_map::none && blocks_[at].live) {
+            if (is_live(at)) {
                 found = blocks_[at];
-                blocks_[at].live = false;
+                leave(at, state::freed);
             }
-            wrong = !found.live || found.bytes != bytes || found.alignment != alignment;
+            wrong = found.now != state::live || found.bytes != bytes || found.alignment != alignment;
             try {
                 if (wrong)
                     complaint = "weir: layer::guard: the block at " + text_of(p) + " " +
-                                (found.live ? "was allocated with " + numbers(found.bytes, found.alignment) +
-                                                  " and is freed with " + numbers(bytes, alignment) +
-                                                  "; pass the allocation's (freed with those)"
-                                            : wrong_address(address, at != address_map::none));
+                                (found.now == state::live
+                                     ? "was allocated with " + numbers(found.bytes, found.alignment) + " and is freed with " +
+                                           numbers(bytes, alignment) + "; pass the allocation's (freed with those)"
+                                     : wrong_address(address, at));
             } catch (...) { // no host memory for the sentence, which stays empty
             }
         }
         if (wrong)
             handler_(complaint.empty() ? "weir: layer::guard: a block is freed wrongly, and the host has no memory to say how"
                                        : complaint.c_str());
-        if (found.live)
+        if (found.now == state::live)
             this->pool_.deallocate(stream, p, found.bytes, found.alignment);
     }
 
@@ -122,29 +124,49 @@ public:
             lock_guard<mutex> const lock(mutex_);
             auto const address = reinterpret_cast<std::uintptr_t>(p);
             std::uint32_t const at = index_.find(address);
-            if (at == address_map::none || !blocks_[at].live)
+            if (!is_live(at))
                 throw usage_error("weir: layer::guard: 'used_on' of the block at " + text_of(p) + ", which " +
-                                  wrong_address(address, at != address_map::none));
+                                  wrong_address(address, at));
         }
         this->pool_.used_on(p, stream);
+    }
+
+    // As the wrapped pool's, whose blocks these end without a free: theirs is wrong from then on.
+    template <class P = typename base::pool_type>
+    auto mark() -> decltype(std::declval<P&>().mark()) {
+        return this->pool_.mark();
+    }
+    template <class Mark, class P = typename base::pool_type>
+    auto rewind(Mark const& point) -> decltype(std::declval<P&>().rewind(point)) {
+        this->pool_.rewind(point);
+        end_youngest();
+    }
+    template <class P = typename base::pool_type>
+    auto clear() -> decltype(std::declval<P&>().clear()) {
+        this->pool_.clear();
+        end_youngest();
     }
 
     /// Adds the largest live blocks. See 'examined'.
     void examine(memory_report& now) const noexcept {
         weir::examine(this->pool_, now);
         lock_guard<mutex> const lock(mutex_);
-        for (block const& each : blocks_)
-            if (each.live)
-                now.largest_live.offer(live_block{reinterpret_cast<void const*>(each.address), each.bytes});
+        for (std::uint32_t at = youngest_; at != address_map::none; at = blocks_[at].older)
+            now.largest_live.offer(live_block{reinterpret_cast<void const*>(blocks_[at].address), blocks_[at].bytes});
     }
 
 private:
+    enum class state : unsigned char { freed, ended, live };
     struct block {
         std::uintptr_t address = 0;
         std::size_t bytes = 0;
         std::size_t alignment = 0;
-        bool live = false;
+        std::uint32_t older = address_map::none; // neighbours in the list of live blocks
+        std::uint32_t younger = address_map::none;
+        state now = state::freed;
     };
+
+    bool is_live(std::uint32_t at) const noexcept { return at != address_map::none && blocks_[at].now == state::live; }
 
     // Makes room in the ledger before the pool is asked: giving a block back may cost the pool its bytes.
     void expect() {
@@ -158,24 +180,48 @@ private:
 
     // With the lock held, in room that 'expect' made.
     void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment) noexcept {
-        block const fresh{address, bytes, alignment, true};
-        std::uint32_t const at = index_.find(address);
-        if (at != address_map::none) {
-            blocks_[at] = fresh;
-            return;
+        std::uint32_t at = index_.find(address);
+        if (at == address_map::none) {
+            at = static_cast<std::uint32_t>(blocks_.size());
+            blocks_.push_back(block{});
+            index_.insert(address, at);
+        } else if (is_live(at)) {
+            leave(at, state::ended); // ended where this layer did not hear of it
         }
-        blocks_.push_back(fresh);
-        index_.insert(address, static_cast<std::uint32_t>(blocks_.size() - 1));
+        blocks_[at] = block{address, bytes, alignment, youngest_, address_map::none, state::live};
+        if (youngest_ != address_map::none)
+            blocks_[youngest_].younger = at;
+        youngest_ = at;
+        ++live_;
     }
 
-    text wrong_address(std::uintptr_t address, bool was_here) const {
-        for (block const& each : blocks_)
-            if (each.live && address > each.address && address - each.address < each.bytes)
+    // With the lock held: takes a live block off the list.
+    void leave(std::uint32_t at, state then) noexcept {
+        block& gone = blocks_[at];
+        (gone.younger != address_map::none ? blocks_[gone.younger].older : youngest_) = gone.older;
+        if (gone.older != address_map::none)
+            blocks_[gone.older].younger = gone.younger;
+        gone.now = then;
+        --live_;
+    }
+
+    void end_youngest() {
+        lock_guard<mutex> const lock(mutex_);
+        for (std::size_t const left = this->pool_.facts().live_blocks; live_ > left;)
+            leave(youngest_, state::ended);
+    }
+
+    // `at`: where the ledger has the address, which is not live.
+    text wrong_address(std::uintptr_t address, std::uint32_t at) const {
+        for (std::uint32_t one = youngest_; one != address_map::none; one = blocks_[one].older)
+            if (block const& each = blocks_[one]; address > each.address && address - each.address < each.bytes)
                 return "is " + count_text(address - each.address, " byte") +
                        " inside a live block; free the pointer that 'allocate' returned";
-        if (was_here)
-            return "is freed already; free each block once";
-        return "was not handed out by this pool; free it where it was allocated";
+        if (at == address_map::none)
+            return "was not handed out by this pool; free it where it was allocated";
+        if (blocks_[at].now == state::ended)
+            return "ended already, with its scope, 'rewind' or 'clear'; such a block needs no free";
+        return "is freed already; free each block once";
     }
 
     static text numbers(std::size_t bytes, std::size_t alignment) {
@@ -190,6 +236,8 @@ private:
     mutable mutex mutex_;
     address_map index_; // address -> index into blocks_, of every address that was ever handed out
     growing_array<block> blocks_;
+    std::uint32_t youngest_ = address_map::none; // of the live blocks
+    std::size_t live_ = 0;
     std::size_t expected_ = 0; // allocations under way
     violation_handler handler_ = &print_violation;
 };
