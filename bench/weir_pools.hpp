@@ -3,9 +3,9 @@
 
 // Which of weir's pools are asked?
 //
-// The recipes that a user would take for device memory, checked and promised; the same placement under
-// simpler reuse rules; the driver's pool behind weir's face; layers over the default pool. They are release
-// pools: with NDEBUG, as users ship them, and the default alignment.
+// The recipes that a user would take for device memory, checked, promised and compact, and for managed memory; the same
+// placement under simpler reuse rules; the driver's pool behind weir's face; layers over the default pool. They are
+// release pools: with NDEBUG, as users ship them, and the default alignment.
 //
 // not for:   what a layer or a placement costs by itself: bench/instructions.cpp counts that.
 
@@ -46,6 +46,16 @@ struct promised_device_pool : plain<weir::promised_device_pool> {
     static constexpr unsigned able = everything & ~come_and_go;
 };
 
+struct compact_device_pool : plain<weir::compact_device_pool> {
+    static constexpr char const* name = "weir::compact_device_pool";
+    static constexpr unsigned able = everything;
+};
+
+struct managed_pool : plain<weir::managed_pool> {
+    static constexpr char const* name = "weir::managed_pool";
+    static constexpr unsigned able = everything & ~on_device;
+};
+
 struct watched_pool : plain<weir::layer::limit<weir::layer::statistics<weir::device_pool>>> {
     watched_pool() : plain(256 * weir::GiB) {}
     static constexpr char const* name = "weir::limit<statistics>";
@@ -74,7 +84,7 @@ struct driver_pool : plain<weir::driver_pool> {
     static constexpr unsigned able = everything;
 };
 
-using weir_pools = pool_list<device_pool, promised_device_pool, watched_pool, after_event_pool,
-                             immediate_pool, immediate_pinned_pool, driver_pool>;
+using weir_pools = pool_list<device_pool, promised_device_pool, compact_device_pool, managed_pool, watched_pool,
+                             after_event_pool, immediate_pool, immediate_pinned_pool, driver_pool>;
 
 } // namespace weir_bench

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
@@ -270,6 +271,37 @@ TEST_CASE("thrust: a vector that ends while the default stream uses it keeps its
     second.copy_to_sync(host.data());
     CHECK(host == std::vector<char>(bytes, 5));
 }
+
+TEST_CASE("thrust: 'par' returns when the algorithm is done, 'par_nosync' while it has not begun") {
+    support::scoped_stream stream;
+    weir::device_pool pool;
+    std::vector<int> const host = shuffled(std::size_t{1} << 24); // some milliseconds
+    weir::device_vector<int> xs(pool, stream, host);
+    weir::synchronize(stream);
+    thrust::sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
+    CHECK(cudaStreamQuery(stream) == cudaSuccess);
+
+    struct gate {
+        std::atomic<bool> open{false};
+        std::atomic<bool> given_up{false}; // who waits for the stream would wait for ever
+        static void wait(void* self) {
+            gate& me = *static_cast<gate*>(self);
+            for (int turns = 0; !me.open && !me.given_up; ++turns) {
+                me.given_up = turns == 20'000'000;
+                std::this_thread::yield();
+            }
+        }
+    } closed;
+    xs.assign(host);
+    weir::check(cudaLaunchHostFunc(stream, &gate::wait, &closed), "cudaLaunchHostFunc");
+    thrust::sort(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end());
+    CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
+    CHECK_FALSE(closed.given_up);
+    closed.open = true;
+    weir::synchronize(stream);
+    CHECK(xs.to_host_sync<std::vector>() == sorted(host));
+    CHECK(pool.facts().live_blocks == 1); // the storage was freed behind the algorithm
+}
 #endif
 
 TEST_CASE("thrust: allocators are equal where pool and stream are, also across types") {
@@ -415,6 +447,11 @@ TEST_CASE("thrust: whatever call fails, it is named, nothing is lost, and a vect
     sweep([](faulty& s) {
         allocator<int> source(s.pool, s.stream);
         source.deallocate(source.allocate(5), 5);
+    });
+    sweep([](faulty& s) { // as where Thrust's device system is the GPU
+        weir::interop::thrust::detail::source const source(s.pool, s.stream);
+        source.deallocate_by_default(source.allocate_by_default(600000, 4, 4), 600000, 4, 4);
+        source.deallocate_by_default(nullptr, 0, 4, 4);
     });
     sweep([](faulty& s) { vector<int>(600000, 5, allocator<int>(s.pool, s.stream)); });
     sweep([](faulty& s) { vector<int>{*s.x}; });

@@ -54,6 +54,19 @@ inline constexpr bool runs_on_host = false;
 inline constexpr bool runs_on_host = true;
 #endif
 
+// Puts what is enqueued on `stream` from now on after the default stream's work so far. Where CUDA cannot, it blocks until
+// all work of the device is done.
+inline void wait_for_default_stream(stream_ref stream) noexcept {
+    try {
+        order_after(stream, cudaStream_t{});
+    } catch (...) {
+        try {
+            wait_for_device(current_device()); // which breaks no capture, as a wait for the stream would
+        } catch (...) {                        // the device is lost: nothing runs any more
+        }
+    }
+}
+
 // A pool and a stream, as both allocators see them.
 class source {
 public:
@@ -73,6 +86,23 @@ public:
         pool_.deallocate(stream_, p, count * size, aligned(alignment));
     }
 
+    // The same for who works on the default stream.
+    void* allocate_by_default(std::size_t count, std::size_t size, std::size_t alignment) const {
+        void* const p = allocate(count, size, alignment);
+        try {
+            order_after(cudaStream_t{}, stream_);
+        } catch (...) {
+            deallocate(p, count, size, alignment);
+            throw;
+        }
+        return p;
+    }
+    void deallocate_by_default(void* p, std::size_t count, std::size_t size, std::size_t alignment) const noexcept {
+        if (p)
+            wait_for_default_stream(stream_);
+        deallocate(p, count, size, alignment);
+    }
+
     pool_ref<memory_space::device> pool() const noexcept { return pool_; }
     stream_ref stream() const noexcept { return stream_; }
 
@@ -84,19 +114,6 @@ private:
     pool_ref<memory_space::device> pool_;
     stream_ref stream_;
 };
-
-// Puts what is enqueued on `stream` from now on after the default stream's work so far. Where CUDA cannot, it blocks until
-// all work of the device is done.
-inline void wait_for_default_stream(stream_ref stream) noexcept {
-    try {
-        order_after(stream, cudaStream_t{});
-    } catch (...) {
-        try {
-            wait_for_device(current_device()); // which breaks no capture, as a wait for the stream would
-        } catch (...) {                        // the device is lost: nothing runs any more
-        }
-    }
-}
 
 // What a policy holds: Thrust asks it for bytes, and uses them on the policy's stream.
 class temporaries : public source {
@@ -142,25 +159,18 @@ public:
 
     /// `count` elements, not initialised. Throws what the pool's 'allocate' throws, and cuda_error.
     pointer allocate(std::size_t count) {
-        void* const p = source::allocate(count, sizeof(T), alignof(T));
-        if constexpr (!detail::runs_on_host) {
-            try {
-                order_after(cudaStream_t{}, stream()); // where the vector's own work will be
-            } catch (...) {
-                deallocate(pointer(static_cast<T*>(p)), count);
-                throw;
-            }
-        }
+        void* const p = detail::runs_on_host ? source::allocate(count, sizeof(T), alignof(T))
+                                             : source::allocate_by_default(count, sizeof(T), alignof(T));
         return pointer(static_cast<T*>(p));
     }
 
     /// Gives the elements back, on the stream, after the default stream's work so far. Does not block, but while a capture is
     /// in the way of that: then until the device is idle.
     void deallocate(pointer p, std::size_t count) noexcept {
-        if constexpr (!detail::runs_on_host)
-            if (p.get())
-                detail::wait_for_default_stream(stream());
-        source::deallocate(p.get(), count, sizeof(T), alignof(T));
+        if (detail::runs_on_host)
+            source::deallocate(p.get(), count, sizeof(T), alignof(T));
+        else
+            source::deallocate_by_default(p.get(), count, sizeof(T), alignof(T));
     }
 
     /// Whether either may free what the other allocated: the pool and the stream are the same.
