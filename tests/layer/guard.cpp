@@ -217,6 +217,95 @@ TEST_CASE("guard: a block that ended with its scope needs no free, and one that 
     CHECK(pool.in_use_bytes() == 0);
 }
 
+TEST_CASE("guard: knows which of its blocks a scope ended also where others use the pool") {
+    heard.clear();
+    support::upstream_ledger ledger;
+    guarded_arena::pool_type pool{support::recorded_upstream<>(ledger)};
+    weir::layer::guard<guarded_arena::pool_type&> first(pool), second(pool);
+    first.on_violation(&hear);
+    second.on_violation(&hear);
+    void* const others = pool.allocate(on_host, 1000);
+    void* const kept = second.allocate(on_host, 50);
+    void* ended = nullptr;
+    void* also = nullptr;
+    {
+        weir::scope const frame(first);
+        ended = first.allocate(on_host, 100);
+        CHECK(pool.allocate(on_host, 10) != nullptr);
+        also = first.allocate(on_host, 100);
+    }
+    CHECK(pool.facts().live_blocks == 2);
+    for (void* each : {ended, also}) {
+        first.deallocate(on_host, each, 100);
+        REQUIRE(heard.size() == 1);
+        CHECK_SAYS(heard.front(), "ended already");
+        heard.clear();
+    }
+    CHECK(pool.facts().live_blocks == 2);
+    second.deallocate(on_host, kept, 50);
+    pool.deallocate(on_host, others, 1000);
+    CHECK(heard.empty());
+    CHECK(pool.facts().live_blocks == 0);
+}
+
+TEST_CASE("guard: what ended behind its back harms no other block, and its address may come again") {
+    heard.clear();
+    support::upstream_ledger ledger;
+    guarded_arena pool{support::recorded_upstream<>(ledger)};
+    pool.on_violation(&hear);
+    void* const a = pool.allocate(on_host, 100);
+    void* b = nullptr;
+    {
+        weir::scope const frame(pool.inner());
+        b = pool.allocate(on_host, 100);
+        CHECK(pool.allocate(on_host, 100) != nullptr);
+    }
+    void* const d = pool.allocate(on_host, 100);
+    CHECK(d == b);
+    {
+        weir::scope const frame(pool);
+        CHECK(pool.allocate(on_host, 100) != nullptr); // where the second of them was
+    }
+    CHECK(pool.examined().largest_live.size() == 2);
+    int local = 0;
+    pool.deallocate(on_host, &local, 4); // which looks through all live blocks
+    CHECK(heard.size() == 1);
+    heard.clear();
+    pool.deallocate(on_host, d, 100);
+    pool.deallocate(on_host, a, 100);
+    CHECK(heard.empty());
+    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.examined().largest_live.empty());
+}
+
+TEST_CASE("guard: 'rewind' to a mark that is none any more is said, and ends nothing") {
+    heard.clear();
+    support::upstream_ledger ledger;
+    guarded_arena pool{support::recorded_upstream<>(ledger)};
+    pool.on_violation(&hear);
+    auto const outer = pool.mark();
+    CHECK(pool.allocate(on_host, 10) != nullptr);
+    auto const inner = pool.mark();
+    pool.rewind(outer);
+    void* const p = pool.allocate(on_host, 100);
+    auto const fresh = pool.mark(); // in the other's place, and further on
+    void* const q = pool.allocate(on_host, 100);
+    pool.rewind(inner);
+    REQUIRE(heard.size() == 1);
+    CHECK(heard.front() == "weir: layer::guard: 'rewind' to a mark that is none any more, since an older one was rewound to; nothing ended");
+    heard.clear();
+    CHECK(pool.facts().live_blocks == 2);
+    pool.rewind(fresh);
+    CHECK(pool.facts().live_blocks == 1);
+    pool.deallocate(on_host, q, 100);
+    CHECK(heard.size() == 1);
+    pool.deallocate(on_host, p, 100);
+    CHECK(heard.size() == 1);
+    pool.rewind(outer);
+    CHECK(heard.size() == 1); // nothing to end
+    CHECK(pool.in_use_bytes() == 0);
+}
+
 TEST_CASE("guard: knows what is live through any marks, rewinds and clears") {
     using mark = decltype(std::declval<guarded_arena&>().mark());
     struct one {

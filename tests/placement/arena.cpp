@@ -286,6 +286,14 @@ TEST_CASE("arena: a mark newer than one that was rewound to is none, and what is
     CHECK(live.bytes == 105);
     CHECK(live.blocks == 2);
     CHECK(a.free_bytes() == 900);
+    CHECK(a.take(10, 1) == range{100, 10});
+    auto const instead = a.mark(weir::usage{115, 2}); // further on than the one whose place it takes
+    CHECK(a.take(10, 1) == range{110, 10});
+    CHECK(a.rewind(inner, weir::usage{125, 3}).blocks == 3);
+    CHECK(a.free_bytes() == 880);
+    CHECK(a.rewind(instead).blocks == 2);
+    a.give({100, 10});
+    CHECK(a.free_bytes() == 900);
     a.give({});
     a.give({5000, 100});
     CHECK(a.free_bytes() == 900);

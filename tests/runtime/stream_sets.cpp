@@ -186,6 +186,79 @@ TEST_CASE("stream_sets: a default stream that comes again for a set that became 
     });
 }
 
+TEST_CASE("stream_sets: there are never many, whoever comes again, and after whatever") {
+    support::every_schedule([] {
+        for (std::size_t kept = 12; kept <= 16; ++kept) { // at some of these the default stream's set is the last one made freely
+            CAPTURE(kept);
+            checked here;
+            std::vector<support::scoped_stream> const live(kept);
+            for (support::scoped_stream const& each : live)
+                here.at(each);
+            for (int turn = 0; turn < 200; ++turn) {
+                here.at(cudaStreamLegacy);
+                support::scoped_stream const newcomer;
+                here.at(newcomer);
+            }
+            CHECK(here.count() <= 64);
+        }
+    });
+}
+
+TEST_CASE("stream_sets: a thread that stays keeps its set while others come and go, once or twice each") {
+    support::every_schedule([] {
+        checked here;
+        for (int i = 0; i < 14; ++i)
+            std::thread([&] { here.at(cudaStreamPerThread); }).join();
+        auto* const own = here.at(cudaStreamPerThread);
+        std::size_t others = 0;
+        for (int turn = 0; turn < 60; ++turn) {
+            std::atomic<int> moment{0};
+            auto const until = [&](int then) {
+                for (int turns = 0; moment.load() != then; ++turns)
+                    weir::spin(turns);
+            };
+            std::thread first([&] {
+                here.at(cudaStreamPerThread);
+                moment = 1;
+                until(2);
+                here.at(cudaStreamPerThread); // after the second
+            });
+            until(1);
+            std::thread([&] { here.at(cudaStreamPerThread); }).join();
+            moment = 2;
+            first.join();
+            others += here.at(cudaStreamPerThread) != own;
+        }
+        CHECK(others == 0);
+        CHECK(here.count() <= 32);
+    });
+}
+
+TEST_CASE("stream_sets: many threads that take turns soon have a set each") {
+    support::every_schedule([] {
+        constexpr int threads = 100;
+        checked here;
+        std::vector<checked::set*> sets(threads);
+        std::atomic<int> turn{0};
+        std::size_t late = 0; // sets that changed in the third round or later
+        std::vector<std::thread> crew;
+        for (int t = 0; t < threads; ++t)
+            crew.emplace_back([&, t] {
+                for (int round = 0; round < 6; ++round) {
+                    for (int turns = 0; turn.load() != round * threads + t; ++turns)
+                        weir::spin(turns);
+                    late += round > 2 && here.at(cudaStreamPerThread) != sets[static_cast<std::size_t>(t)];
+                    sets[static_cast<std::size_t>(t)] = here.at(cudaStreamPerThread);
+                    turn = turn + 1;
+                }
+            });
+        for (std::thread& each : crew)
+            each.join();
+        CHECK(late == 0);
+        CHECK(here.count() <= 2 * threads);
+    });
+}
+
 TEST_CASE("stream_sets: bytes that anyone may have go along with a set that is used again, and others stay where they are") {
     for (bool const in_flight : {false, true}) {
         CAPTURE(in_flight);

@@ -4,7 +4,8 @@
 // How is a section guarded that may wait, and how is any lock held for a scope?
 //
 // 'mutex' is the system's own, as std::mutex is, without <mutex>, which costs a sixth of a second of compile time in
-// every file that includes weir. 'lock_guard' holds a mutex, a spin_lock or a no_lock until its scope ends.
+// every file that includes weir. 'lock_guard' holds a mutex, a spin_lock or a no_lock until its scope ends, 'locked' an object
+// that has its lock in it.
 //
 // invariant: held by at most one thread; not recursive.
 // order:     lock acquires, unlock releases; a waiter sleeps.
@@ -59,6 +60,24 @@ public:
 
 private:
     Lock& lock_;
+};
+
+/// An object with a member 'lock', which is held for the life of this one.
+template <class T>
+class [[nodiscard]] locked {
+public:
+    enum held { already_held };
+    /// Blocks until the lock is held.
+    explicit locked(T& object) noexcept : object_(object) { object_.lock.lock(); }
+    locked(T& object, held) noexcept : object_(object) {}
+    locked(locked const&) = delete;
+    locked& operator=(locked const&) = delete;
+    ~locked() { object_.lock.unlock(); }
+    T* operator->() const noexcept { return &object_; }
+    T* get() const noexcept { return &object_; }
+
+private:
+    T& object_;
 };
 
 } // namespace v0

@@ -14,11 +14,10 @@
 //            allocated with.
 // order:     a block leaves the ledger before the pool sees its free, and enters, in room made before, after the pool
 //            handed it out.
-// order:     'rewind' and 'clear' end the youngest blocks, of which as many leave the ledger as the pool has fewer then.
-// cost:      a mutex (twice for an allocation) and a hash look-up a call, about 70 bytes of host memory for each address
+// cost:      a mutex (twice for an allocation) and a hash look-up a call, 70 to 130 bytes of host memory for each address
 //            ever handed out; 'rewind' and 'clear' O(blocks that end).
-// not for:   writes beyond a block's end; a free on a stream that does not come behind the block's work, which is in order
-//            where the program made that stream wait.
+// not for:   writes beyond a block's end; a free on a stream that was destroyed, or does not come behind the block's work,
+//            which is in order where the program made that stream wait; blocks that 'inner()' hands out, frees or ends.
 
 #include <cstddef>
 #include <cstdint>
@@ -131,20 +130,26 @@ public:
         this->pool_.used_on(p, stream);
     }
 
-    // As the wrapped pool's, whose blocks these end without a free: theirs is wrong from then on.
-    template <class P = typename base::pool_type>
-    auto mark() -> decltype(std::declval<P&>().mark()) {
-        return this->pool_.mark();
+    /// As the wrapped pool's, for a mark that it still knows; else a sentence, and nothing ends. Of a block that ended a free is
+    /// wrong. One thread.
+    template <class P = typename base::pool_type, class = std::enable_if_t<contracts::holds<contracts::marks_pool, P>>>
+    auto mark() {
+        return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), last_serial()};
     }
-    template <class Mark, class P = typename base::pool_type>
-    auto rewind(Mark const& point) -> decltype(std::declval<P&>().rewind(point)) {
-        this->pool_.rewind(point);
-        end_youngest();
+    template <class Mark, class P = typename base::pool_type, class = std::enable_if_t<contracts::holds<contracts::marks_pool, P>>>
+    void rewind(Mark const& to) {
+        std::size_t const before = this->pool_.facts().live_blocks;
+        this->pool_.rewind(to.point);
+        if (before != this->pool_.facts().live_blocks)
+            end_after(to.serial);
+        else if (youngest_serial() > to.serial) // nothing ended that should have
+            handler_("weir: layer::guard: 'rewind' to a mark that is none any more, since an older one was rewound to; nothing ended");
     }
-    template <class P = typename base::pool_type>
-    auto clear() -> decltype(std::declval<P&>().clear()) {
+    /// As the wrapped pool's.
+    template <class P = typename base::pool_type, class = decltype(std::declval<P&>().clear())>
+    void clear() {
         this->pool_.clear();
-        end_youngest();
+        end_after(0);
     }
 
     /// Adds the largest live blocks. See 'examined'.
@@ -163,7 +168,13 @@ private:
         std::size_t alignment = 0;
         std::uint32_t older = address_map::none; // neighbours in the list of live blocks
         std::uint32_t younger = address_map::none;
+        std::uint64_t serial = 0; // of the allocations
         state now = state::freed;
+    };
+    template <class Point>
+    struct marked {
+        Point point;
+        std::uint64_t serial; // of the last allocation before
     };
 
     bool is_live(std::uint32_t at) const noexcept { return at != address_map::none && blocks_[at].now == state::live; }
@@ -188,11 +199,10 @@ private:
         } else if (is_live(at)) {
             leave(at, state::ended); // ended where this layer did not hear of it
         }
-        blocks_[at] = block{address, bytes, alignment, youngest_, address_map::none, state::live};
+        blocks_[at] = block{address, bytes, alignment, youngest_, address_map::none, ++serial_, state::live};
         if (youngest_ != address_map::none)
             blocks_[youngest_].younger = at;
         youngest_ = at;
-        ++live_;
     }
 
     // With the lock held: takes a live block off the list.
@@ -202,13 +212,21 @@ private:
         if (gone.older != address_map::none)
             blocks_[gone.older].younger = gone.younger;
         gone.now = then;
-        --live_;
     }
 
-    void end_youngest() {
+    void end_after(std::uint64_t serial) noexcept {
         lock_guard<mutex> const lock(mutex_);
-        for (std::size_t const left = this->pool_.facts().live_blocks; live_ > left;)
+        while (youngest_ != address_map::none && blocks_[youngest_].serial > serial)
             leave(youngest_, state::ended);
+    }
+
+    std::uint64_t last_serial() const noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        return serial_;
+    }
+    std::uint64_t youngest_serial() const noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        return youngest_ == address_map::none ? 0 : blocks_[youngest_].serial;
     }
 
     // `at`: where the ledger has the address, which is not live.
@@ -237,7 +255,7 @@ private:
     address_map index_; // address -> index into blocks_, of every address that was ever handed out
     growing_array<block> blocks_;
     std::uint32_t youngest_ = address_map::none; // of the live blocks
-    std::size_t live_ = 0;
+    std::uint64_t serial_ = 0;                    // of the last allocation
     std::size_t expected_ = 0; // allocations under way
     violation_handler handler_ = &print_violation;
 };

@@ -10,7 +10,7 @@
 // invariant: ranges before the current one are used up, ranges after it are wholly free; no mark lies beyond what is taken.
 // order: marks are rewound newest first; rewinding ends all marks made since.
 // cost: take a few instructions, O(ranges) where a range is full; mark and rewind O(1) in the mean; give O(ranges + marks
-//       since the block). 48 host bytes for each mark with blocks behind it.
+//       since the block). 56 host bytes for each mark with blocks behind it.
 // not for: blocks that end in no order.
 
 #include <weir/base/growing_array.hpp>
@@ -20,6 +20,7 @@
 #include <weir/fwd.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace weir {
@@ -31,7 +32,8 @@ class arena {
 public:
     /// Names a point in the order of taking.
     struct mark_type {
-        std::size_t number = 0; ///< of marks before it
+        std::size_t number = 0;   ///< of marks before it
+        std::uint64_t serial = 0; ///< of those ever made: another took its place where they differ
     };
 
     /// Bytes that take(bytes, alignment) occupies.
@@ -85,15 +87,17 @@ public:
 
     /// Where the next block would come from; `live`: the blocks that were taken and not given yet. Throws std::bad_alloc.
     mark_type mark(usage live = {}) {
-        if (marks_.empty() || marks_.back().here < at_)
-            marks_.push_back(marked{at_, live});
-        return mark_type{marks_.size() - 1};
+        if (marks_.empty() || marks_.back().here < at_) {
+            marks_.push_back(marked{at_, live, made_ + 1});
+            ++made_;
+        }
+        return mark_type{marks_.size() - 1, marks_.back().serial};
     }
 
     /// Ends every block taken since the mark was made, also those in the place of blocks from before that were freed since.
     /// What is live then. The mark stays good; one that is newer than one that was rewound to is none, and 'live' stays.
     usage rewind(mark_type to, usage live = {}) noexcept {
-        if (to.number >= marks_.size())
+        if (to.number >= marks_.size() || marks_[to.number].serial != to.serial)
             return live;
         while (marks_.size() > to.number + 1)
             marks_.pop_back();
@@ -105,7 +109,7 @@ public:
     void clear() noexcept {
         at_ = point{};
         for (marked& each : marks_)
-            each = marked{};
+            each = marked{point{}, usage{}, each.serial};
     }
 
     /// Bytes that are not taken, in the current range and in later ones.
@@ -134,6 +138,7 @@ private:
     struct marked {
         point here;
         usage live; // of what was taken before
+        std::uint64_t serial = 0;
     };
 
     // Counts a block off for the marks that came after it.
@@ -177,6 +182,7 @@ private:
     growing_array<range> ranges_;
     point at_; // the current range, one past the last where there is none, and bytes taken from its start
     growing_array<marked> marks_; // what each is rewound to; none beyond 'at_'
+    std::uint64_t made_ = 0;      // marks, ever
 };
 
 } // namespace placement

@@ -4,11 +4,11 @@
 // How do all blocks of a frame end at once?
 //
 // A scope marks an arena pool when it begins and rewinds it when it ends: whatever was allocated in between is
-// gone, in O(1), without a free for each. Scopes nest like blocks of code.
+// gone, without a free for each. Scopes nest like blocks of code.
 //
 // invariant: scopes of one pool end in the reverse order of their beginning.
 // order:     the caller sees to it that no enqueued work uses the blocks when the scope ends.
-// cost:      two small copies.
+// cost:      two small copies; under layer::guard, which frame_pool wears in debug builds, O(blocks that end).
 // not for:   pools without marks: it does not compile there.
 
 #include <utility>
@@ -22,7 +22,8 @@ inline namespace v0 {
 template <class Pool>
 class [[nodiscard]] scope {
     static_assert(contracts::holds<contracts::marks_pool, Pool>,
-                  "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'");
+                  "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'; of the layers only "
+                  "layer::guard passes them on");
 
 public:
     /// Marks `pool`, which outlives the scope. Throws std::bad_alloc.

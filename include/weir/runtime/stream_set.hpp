@@ -15,10 +15,9 @@
 // for many, and only inside a call that names the stream: then its handle is alive, while at any other moment it may have been
 // destroyed, or belong to another stream by now. The last of many blocks has it recorded too, for the pool's end.
 //
-// invariant: every covered byte's last use comes before 'passed' in its stream's order, also where the bytes came from
-//            another stream: the taker waited for the donor's event before it recorded its own. 'settle' knows no order:
-//            bytes that came after the moment that it speaks of raise 'arrivals'.
-// order:     all members need 'lock', 'offered_bytes' and 'may_offer' excepted.
+// invariant: every covered byte's last use comes before 'passed' in its stream's order, also of those from another stream: the
+//            taker waited for its event before it recorded its own. What came after the moment of a settle raised 'arrivals'.
+// order:     all members need 'lock', the atomics, 'offered_bytes' and 'may_offer' excepted.
 // cost:      put and take of a size freed lately: a few instructions. Some 20 KiB a stream.
 // not for:   deciding whose bytes to take: see the reuse rule's ladder.
 
@@ -49,6 +48,7 @@ public:
     spin_lock lock;
     stream_set* next = nullptr; // the next set of the same pool; fixed once published
     atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
+    atomic<std::uint64_t> came_at{0}; // how many streams had come to the directory when a default stream came here last
 
     /// Makes this set, which is at rest, the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
     void name(stream_ref stream, std::uint64_t as, unsigned long long id, int ordinal) noexcept {

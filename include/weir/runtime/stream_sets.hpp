@@ -5,8 +5,9 @@
 //
 // A directory of stream sets: found without a lock by the stream's key, made at the first sight of a stream, listed for those
 // who look for bytes elsewhere. A handle that bears another stream than before is noticed here (Identity): the old set is
-// retired, its bytes stay, to be taken by the ladder's upper rungs, and the new stream gets a set of its own. A retired set, or
-// a default stream's, whose thread may be gone, is used again with its bytes once no work uses them.
+// retired, its bytes stay, to be taken by the ladder's upper rungs, and the new stream gets a set of its own. A set whose bytes
+// no work uses is used again, with them: a retired one, or that of the default stream that came last the longest ago, since its
+// thread may be gone. If that one comes again there are too few, and it gets a new one (the last 1,024 are known).
 //
 // invariant: a set with key k is the only one with key k; sets live as long as the directory.
 // order:     lock order: the directory's mutex before a set's lock; never two sets' locks at once.
@@ -43,21 +44,7 @@ inline namespace v0 {
 template <class Set, class Identity>
 class stream_sets {
 public:
-    /// A set, locked for the life of this object.
-    class locked {
-    public:
-        enum held { already_held };
-        explicit locked(Set& set) noexcept : set_(set) { set_.lock.lock(); }
-        locked(Set& set, held) noexcept : set_(set) {}
-        locked(locked const&) = delete;
-        locked& operator=(locked const&) = delete;
-        ~locked() { set_.lock.unlock(); }
-        Set* operator->() const noexcept { return &set_; }
-        Set* get() const noexcept { return &set_; }
-
-    private:
-        Set& set_;
-    };
+    using locked = weir::locked<Set>;
 
     /// `ordinal`: the device of every stream; any_device: any. `users`: the one whose work may use the bytes; any_device: any.
     template <class MakeSet>
@@ -258,7 +245,10 @@ private:
     [[gnu::noinline]] locked enter_by_default(stream_ref stream, bool verify, MakeSet const& make) {
         if (!(Identity::asks && verify)) // else the caller has asked already
             require_no_capture(stream);
-        return enter_by(key_of(stream), stream, false, 0, make);
+        std::uint64_t const key = key_of(stream);
+        if (Set* const found = table_.find(key)) // perhaps another's by now, which is said to have come a little late
+            found->came_at.store(newcomers_.load(memory_order_relaxed), memory_order_relaxed);
+        return enter_by(key, stream, false, 0, make);
     }
 
     // What 'enter' does where the set at hand is not the stream's. Not inlined, so that the usual path saves no registers.
@@ -283,7 +273,9 @@ private:
                 !other->is_of(id))
                 other->key.store(0, memory_order_relaxed);
         }
-        return create(stream, key, make);
+        Set& own = create(stream, key, make);
+        own.came_at.store(newcomers_.fetch_add(1, memory_order_relaxed) + 1, memory_order_relaxed);
+        return own;
     }
 
     template <class MakeSet>
@@ -300,19 +292,18 @@ private:
         unsigned long long const id = Identity::id(stream);
         if (count_ >= look_for_spare_at_ && !robbed_.take_out(key)) {
             capture_mode_guard const relaxed;
-            for (Set* each = first(); each; each = each->next) {
-                locked other(*each);
-                if (each == host_ || !is_spare(*each))
-                    continue;
-                std::uint64_t const former = each->key.load(memory_order_relaxed);
+            Set* const spare = find_spare();
+            if (!spare)
+                look_for_spare_at_ = 2 * count_;
+            else if (locked const other(*spare); other->is_at_rest()) { // still
+                std::uint64_t const former = other->key.load(memory_order_relaxed);
                 if (former != 0)
                     table_.assign(former, nullptr);
                 robbed_.note(former);
-                table_.assign(key, each);
-                each->name(stream, key, id, ordinal);
-                return *each;
+                table_.assign(key, spare);
+                other->name(stream, key, id, ordinal);
+                return *spare;
             }
-            look_for_spare_at_ = 2 * count_;
         }
         table_.reserve_one();
         Set* const fresh = make();
@@ -321,10 +312,17 @@ private:
         return publish(fresh);
     }
 
-    // A set whose stream is gone, or a default stream's (its thread may be gone), and whose bytes anyone may have.
-    static bool is_spare(Set& set) {
-        std::uint64_t const key = set.key.load(memory_order_relaxed);
-        return (key == 0 || (key & 1) != 0) && set.is_at_rest();
+    // The set to use again; null: there is none.
+    Set* find_spare() {
+        Set* best = nullptr;
+        for (Set* each = first(); each && !(best && best->key.load(memory_order_relaxed) == 0); each = each->next) {
+            std::uint64_t const key = each->key.load(memory_order_relaxed);
+            std::uint64_t const came_at = each->came_at.load(memory_order_relaxed);
+            bool const is_first = !best || key == 0 || came_at < best->came_at.load(memory_order_relaxed);
+            if (each != host_ && (key == 0 || (key & 1) != 0) && is_first && locked(*each)->is_at_rest())
+                best = each;
+        }
+        return best;
     }
 
     Set& publish(Set* set) noexcept {
@@ -340,7 +338,8 @@ private:
     mutex mutex_;         // serialises 'create'
     lookup_table<Set> table_;
     atomic<Set*> first_{nullptr};
-    last_numbers<64> robbed_;  // keys of default streams whose sets became others'; who comes again lives, and gets a new one
+    last_numbers<1024> robbed_; // keys of default streams whose sets became others'; who comes again lives, and gets a new one
+    atomic<std::uint64_t> newcomers_{0};
     Set* host_ = nullptr;      // the first one made
     std::size_t count_ = 0;
     std::size_t look_for_spare_at_ = 16; // sets; doubles when none was, so that looking stays cheap
