@@ -864,6 +864,29 @@ TEST_CASE("pool: memory is not allocated on a stream that is being captured, and
     });
 }
 
+TEST_CASE("pool: a promised pool that has no block at hand asks whether the stream is captured") {
+    using promised_pool = weir::pool<upstream::device, mixed, reuse::stream_ordered<weir::identity::promised>>;
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        promised_pool pool(pool_options{}.limit(64 * MiB));
+        support::give(pool, s, support::take(pool, s, 1 * MiB), 1 * MiB); // now the stream is known
+        void* const theirs = support::take(pool, other, 40 * MiB);
+        void* const more = support::take(pool, other, 1 * MiB);
+        std::size_t const before = pool.reserved_bytes();
+        for (bool const freed : {false, true}) {
+            support::capture graph(s);
+            std::string const sentence = misuse_of([&] { static_cast<void>(pool.allocate(s, 20 * MiB)); });
+            CHECK_SAYS(sentence, "on a stream that is being captured into a graph; ");
+            CHECK(graph.unbroken());
+            CHECK(pool.reserved_bytes() == before);
+            if (!freed) // in flight, and the limit leaves nothing else
+                support::give(pool, other, theirs, 40 * MiB);
+        }
+        support::give(pool, other, more, 1 * MiB);
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
 TEST_CASE_TEMPLATE("pool: frees on a captured stream do not break the capture, and nobody gets what its graph may use", Pool,
                    device_pool, event_pool) {
     support::every_schedule([] {

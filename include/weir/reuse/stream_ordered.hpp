@@ -195,6 +195,8 @@ struct stream_ordered {
         [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
             if (Placement::rounded(bytes, alignment) == 0)
                 return range{}; // more than a block can have
+            if constexpr (!Identity::asks)
+                weir::require_no_capture(stream); // what follows may make the stream wait, or call the driver
             set* const mine = enter(stream).get();
             if (gathers_for(bytes, mine))
                 gather(stream);

@@ -11,14 +11,14 @@
 //              may come and go as they like.
 //   promised   asks nothing: the caller promises that a stream on which memory was freed into a pool is not
 //              destroyed before the pool is settled or destroyed, and that nothing is allocated or freed on a stream
-//              while it is captured.
+//              while it is captured (which is asked all the same where no block is at hand).
 //
 // The default streams (legacy, per thread) are values, not handles: what they name depends on the thread and the
 // current device, so both policies ask for their id.
 //
 // invariant: two streams that ever existed never compare equal under 'checked'.
 // cost:      checked: two CUDA queries an allocation, one a free, and one more a free on a machine of several devices where
-//            all of them may use the memory; promised: none.
+//            all of them may use the memory; promised: none where a block is at hand.
 // not for:   streams of other processes.
 
 #include <cstdint>
