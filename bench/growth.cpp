@@ -33,7 +33,7 @@ struct first_and_last {
             p = pool->allocate(stream, bytes);
         clock::time_point const grown = clock::now();
         stream.drain();
-        state.counters["device_MiB"] = mebibytes_since(taken_before);
+        count_device_memory<Pool>(state, taken_before);
         clock::time_point const ending = clock::now();
         for (void* p : blocks)
             pool->deallocate(stream, p, bytes);

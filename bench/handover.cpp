@@ -110,7 +110,7 @@ struct producer_consumer {
         if (failed.load())
             throw std::runtime_error(error);
         weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        state.counters["device_MiB"] = mebibytes_since(taken_before);
+        count_device_memory<Pool>(state, taken_before);
         return std::chrono::duration<double, std::nano>(end - start).count() /
                static_cast<double>(batches * blocks_a_batch);
     }
@@ -146,7 +146,7 @@ struct back_and_forth {
         } while (clock::now() - start < time_budget());
         clock::time_point const end = clock::now();
         weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        state.counters["device_MiB"] = mebibytes_since(taken_before);
+        count_device_memory<Pool>(state, taken_before);
         return std::chrono::duration<double, std::nano>(end - start).count() /
                static_cast<double>(turns * blocks_a_batch);
     }

@@ -164,6 +164,13 @@ inline double mebibytes_since(std::size_t taken_before) {
     return now > taken_before ? static_cast<double>(now - taken_before) / (1 << 20) : 0;
 }
 
+/// The counter device_MiB: those that went meanwhile, of a pool of device memory.
+template <class Pool>
+void count_device_memory(benchmark::State& state, std::size_t taken_before) {
+    if ((Pool::able & on_device) != 0)
+        state.counters["device_MiB"] = mebibytes_since(taken_before);
+}
+
 /// Something that writes the bytes, on the stream.
 inline void enqueue_work(void* p, std::size_t bytes, cudaStream_t stream) {
     weir::check(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");

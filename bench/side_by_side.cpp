@@ -36,7 +36,7 @@ struct pairs_of_pools {
         batch();
         stream.drain();
         std::size_t const heap_after = host_heap_bytes();
-        state.counters["device_MiB"] = mebibytes_since(taken_before);
+        count_device_memory<Pool>(state, taken_before);
         state.counters["host_KiB_per_pool"] =
             heap_after > heap_before
                 ? static_cast<double>(heap_after - heap_before) / 1024 / static_cast<double>(pools_in_all)

@@ -62,7 +62,7 @@ struct streams_that_end {
                 ? static_cast<double>(heap_late - heap_early) / static_cast<double>(9 * thousand)
                 : 0;
         weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        state.counters["device_MiB"] = mebibytes_since(taken_before);
+        count_device_memory<Pool>(state, taken_before);
         return static_cast<double>(late.count()) / static_cast<double>(2 * sizes.size() * thousand);
     }
 };

@@ -103,4 +103,10 @@ TEST_CASE("report_text: a refusal says what is in the way and what to do") {
     CHECK(weir::refusal_text(1, true, 1, "device") ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 1 byte, while the "
           "upstream refuses to take 1 free byte back; raise pool_options::limit or free something");
+    CHECK(weir::refusal_text(4096, false, 0, "device", true) ==
+          "no free range is large enough and the upstream (device memory) has no room for another chunk of 4096 bytes; "
+          "end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool");
+    CHECK(weir::refusal_text(4096, true, 0, "device", true) ==
+          "no free range is large enough and the pool's limit leaves no room for another chunk of 4096 bytes; raise "
+          "pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
 }

@@ -11,5 +11,6 @@ template <class Pool>
 struct is_guard<weir::layer::guard<Pool>> : std::true_type {};
 } // namespace
 
-static_assert(!is_guard<weir::device_pool>::value && !is_guard<weir::pinned_pool>::value &&
-              !is_guard<weir::host_pool>::value && !is_guard<weir::node_pool>::value);
+template <class... Pools>
+constexpr bool none_is_guarded = (!is_guard<Pools>::value && ...);
+static_assert(none_is_guarded<WEIR_TEST_POOLS>);

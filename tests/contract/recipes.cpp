@@ -19,6 +19,17 @@ using weir::KiB;
 using weir::memory_space;
 using weir::MiB;
 
+// In debug builds all but CUDA's own wear the guard. That none does in release builds is in pool.ndebug.cpp.
+template <class>
+constexpr bool is_guard = false;
+template <class Pool>
+constexpr bool is_guard<weir::layer::guard<Pool>> = true;
+template <class... Pools>
+constexpr bool all_are_guarded = (is_guard<Pools> && ...);
+static_assert(all_are_guarded<weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,
+                              weir::managed_pool, weir::host_pool, weir::frame_pool, weir::node_pool>);
+static_assert(!is_guard<weir::driver_pool>);
+
 // Where the memory is, and whose.
 static_assert(weir::device_pool::space == memory_space::device && weir::device_pool::thread_safe &&
               weir::device_pool::stream_ordered);

@@ -63,6 +63,12 @@ TEST_CASE_TEMPLATE("faults: recipes", Pool, weir::device_pool, weir::promised_de
     strike_pool<Pool>();
 }
 
+#if CUDART_VERSION >= 13000
+TEST_CASE("faults: a pool of CUDA's managed memory") {
+    strike_pool<weir::managed_driver_pool>();
+}
+#endif
+
 TEST_CASE("faults: a host pool calls nothing that could fail") {
     CHECK(strike_everywhere(every_act<weir::host_pool>()) == 0);
 }

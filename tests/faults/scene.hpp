@@ -73,7 +73,8 @@ struct arguments<weir::driver_pool_of<Space>> {
     static auto of(std::size_t limit) {
         weir::driver_pool_options options;
         options.on_leak = weir::leak_action::ignore;
-        options.maximum_bytes = limit == no_limit ? 0 : 4 * limit; // CUDA's own pool reuses less than weir's
+        if (Space != weir::memory_space::managed) // for which CUDA has no maximum
+            options.maximum_bytes = limit == no_limit ? 0 : 4 * limit; // its own pool reuses less than weir's
         return std::tuple(options);
     }
 };

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <doctest/doctest.h>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <support/every_schedule.hpp>
@@ -78,7 +79,9 @@ struct alone : weir::resource<alone> {
     void settle() { enter(); }
     std::size_t suspend() { return enter(), 0; }
     std::size_t suspend(int&) { return enter(), 0; }
-    void resume() { enter(); }
+    std::size_t suspend(int&, std::initializer_list<weir::live_block>) { return enter(), 0; }
+    bool try_resume() { return enter(), true; }
+    std::size_t suspended_bytes() const { return enter(), 0; }
     void used_on(void*, weir::stream_ref) { enter(); }
     bool suspended() const { return enter(), false; }
     std::size_t limit_bytes() const { return enter(), 0; }
@@ -143,7 +146,12 @@ TEST_CASE("synchronized: so it is for each member, beside allocations and frees"
                                                int keep = 0;
                                                static_cast<void>(pool.suspend(keep));
                                            },
+                                           [](pool_type& pool) {
+                                               int keep = 0;
+                                               static_cast<void>(pool.suspend(keep, {}));
+                                           },
                                            [](pool_type& pool) { pool.resume(); },
+                                           [](pool_type& pool) { static_cast<void>(pool.suspended_bytes()); },
                                            [](pool_type& pool) { pool.used_on(nullptr, on_host); },
                                            [](pool_type& pool) { static_cast<void>(pool.suspended()); },
                                            [](pool_type& pool) { static_cast<void>(pool.limit_bytes()); },

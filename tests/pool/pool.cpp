@@ -120,7 +120,6 @@ static_assert(noexcept(std::declval<device_pool const&>().reserved_bytes()) &&
               noexcept(std::declval<device_pool const&>().owns(nullptr)));
 // Members that only some parts make possible are absent elsewhere.
 static_assert(can_mark<recorded_pool<placement::arena>>::value && !can_mark<recorded_pool<>>::value);
-static_assert(!can_mark<weir::pool<upstream::device, placement::arena, reuse::after_event>>::value);
 static_assert(can_used_on<device_pool>::value && can_used_on<event_pool>::value && !can_used_on<recorded_pool<>>::value);
 
 // ---- facts ------------------------------------------------------------------------------------------------------------

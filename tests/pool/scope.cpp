@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <stdexcept>
 #include <support/recorded_upstream.hpp>
+#include <support/sentence.hpp>
 #include <type_traits>
 #include <utility>
 #include <weir/placement/arena.hpp>
@@ -130,6 +131,17 @@ TEST_CASE("scope: ends its blocks also when an exception passes") {
     } catch (std::runtime_error const&) {
     }
     CHECK(pool.facts().live_blocks == 0);
+}
+
+TEST_CASE("scope: a pool that is full says what ends blocks there") {
+    upstream_ledger ledger;
+    frame_pool pool{recorded_upstream<>(ledger), weir::pool_options{}.limit(64 * KiB)};
+    static_cast<void>(pool.allocate_sync(60 * KiB));
+    CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(60 * KiB)); }),
+               "; raise pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
+    pool.clear();
+    CHECK(pool.allocate_sync(60 * KiB) != nullptr);
+    pool.clear();
 }
 
 TEST_CASE("scope: clear ends all blocks and keeps the chunks, trim gives them back") {

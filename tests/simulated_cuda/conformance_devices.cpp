@@ -37,6 +37,8 @@ struct virtual_functions {
     decltype(cuMemRelease)* release = driver_function<decltype(cuMemRelease)>("cuMemRelease");
     decltype(cuMemRetainAllocationHandle)* retain =
         driver_function<decltype(cuMemRetainAllocationHandle)>("cuMemRetainAllocationHandle");
+    decltype(cuMemGetAllocationPropertiesFromHandle)* properties_of =
+        driver_function<decltype(cuMemGetAllocationPropertiesFromHandle)>("cuMemGetAllocationPropertiesFromHandle");
     decltype(cuMemMap)* map = driver_function<decltype(cuMemMap)>("cuMemMap");
     decltype(cuMemUnmap)* unmap = driver_function<decltype(cuMemUnmap)>("cuMemUnmap");
     decltype(cuMemSetAccess)* set_access = driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess");
@@ -148,6 +150,21 @@ PROBE("the memory behind an address can be named, and mapped at another as well"
     CHECK(first_byte(memory + 2 * driver.step) == 3);
     CHECK(driver.unmap(at + 2 * driver.step, 2 * driver.step) == CUDA_SUCCESS);
     CHECK(driver.unreserve(at, 4 * driver.step) == CUDA_SUCCESS);
+}
+
+PROBE("memory tells as what it may be exported") {
+    virtual_functions driver;
+    for (CUmemAllocationHandleType const types : {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR}) {
+        driver.properties.requestedHandleTypes = types;
+        CUmemGenericAllocationHandle memory = 0;
+        REQUIRE(driver.create(&memory, driver.step, &driver.properties, 0) == CUDA_SUCCESS);
+        CUmemAllocationProp told{};
+        CHECK(driver.properties_of(&told, memory) == CUDA_SUCCESS);
+        CHECK(told.requestedHandleTypes == types);
+        CHECK(told.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+        CHECK(told.location.id == 0);
+        CHECK(driver.release(memory) == CUDA_SUCCESS);
+    }
 }
 
 PROBE("fills and copies go across maps that lie side by side, and not beyond them") {

@@ -19,6 +19,7 @@ namespace {
 
 struct physical_memory {
     int device = 0;
+    CUmemAllocationHandleType handle_types = CU_MEM_HANDLE_TYPE_NONE;
     std::size_t bytes = 0;
     std::uintptr_t at = 0; ///< in the device's region: where its bytes are kept
     std::size_t maps = 0;
@@ -127,6 +128,7 @@ CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, CUmemAlloc
         virtual_state& state = state_of(world);
         physical_memory& memory = state.memory[*out = state.next++];
         memory.device = device;
+        memory.handle_types = properties->requestedHandleTypes;
         memory.bytes = bytes;
         memory.at = at;
         return cudaSuccess;
@@ -164,6 +166,22 @@ CUresult retain(CUmemGenericAllocationHandle* out, void* address) {
             return cudaErrorInvalidValue;
         *out = after->second.memory;
         ++state.memory[*out].references;
+        return cudaSuccess;
+    }));
+}
+
+CUresult properties_of(CUmemAllocationProp* out, CUmemGenericAllocationHandle handle) {
+    static call_site site{"cuMemGetAllocationPropertiesFromHandle"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        auto const it = state.memory.find(handle);
+        if (out == nullptr || it == state.memory.end())
+            return cudaErrorInvalidValue;
+        *out = CUmemAllocationProp{};
+        out->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        out->requestedHandleTypes = it->second.handle_types;
+        out->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        out->location.id = it->second.device;
         return cudaSuccess;
     }));
 }
@@ -417,6 +435,7 @@ cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                                  {"cuMemCreate", any(create)},
                                  {"cuMemRelease", any(release)},
                                  {"cuMemRetainAllocationHandle", any(retain)},
+                                 {"cuMemGetAllocationPropertiesFromHandle", any(properties_of)},
                                  {"cuMemMap", any(map)},
                                  {"cuMemUnmap", any(unmap)},
                                  {"cuMemSetAccess", any(set_access)},

@@ -385,6 +385,35 @@ TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMall
     CHECK(upstream.release(chunk, 2 * page));
 }
 
+TEST_CASE_TEMPLATE("virtual_memory: chunks can be exported as what was named, also when they are back after they were withdrawn",
+                   Upstream, virtual_memory, weir::upstream::virtual_memory<1>) { // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    support::every_schedule([] {
+        Upstream upstream;
+        void* const chunk = upstream.acquire(page);
+        REQUIRE(chunk != nullptr);
+        auto const exportable_as = [&] {
+            int (*retain)(unsigned long long*, void*) = nullptr;
+            int (*release)(unsigned long long) = nullptr;
+            int (*properties_of)(weir::detail::memory_properties*, unsigned long long) = nullptr;
+            weir::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
+            weir::detail::driver_functions::find("cuMemRelease", release);
+            weir::detail::driver_functions::find("cuMemGetAllocationPropertiesFromHandle", properties_of);
+            unsigned long long memory = 0;
+            weir::detail::memory_properties told;
+            REQUIRE(retain(&memory, chunk) == 0);
+            CHECK(properties_of(&told, memory) == 0);
+            CHECK(release(memory) == 0);
+            return told.handle_types;
+        };
+        int const named = std::is_same_v<Upstream, virtual_memory> ? 0 : 1;
+        CHECK(exportable_as() == named);
+        CHECK(upstream.withdraw(chunk, page));
+        CHECK(upstream.restore(chunk, page));
+        CHECK(exportable_as() == named);
+        CHECK(upstream.release(chunk, page));
+    });
+}
+
 TEST_CASE("virtual_memory: where a device cannot map memory, it can be neither opened to others nor exported, and says so") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).without_virtual_memory(), support::report_all);
     virtual_memory upstream;

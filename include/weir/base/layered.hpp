@@ -13,10 +13,12 @@
 // not for:   'try_allocate' and 'deallocate': each layer writes its own.
 
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
+#include <weir/base/largest_blocks.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/base/text.hpp>
@@ -96,9 +98,17 @@ public:
     auto suspend(Keep&& keep) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep))) {
         return pool_.suspend(std::forward<Keep>(keep));
     }
+    template <class Keep, class Blocks = std::initializer_list<live_block>, class P = pool_type>
+    auto suspend(Keep&& keep, Blocks const& wanted) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep), wanted)) {
+        return pool_.suspend(std::forward<Keep>(keep), wanted);
+    }
     template <class P = pool_type>
-    auto resume() -> decltype(std::declval<P&>().resume()) {
-        return pool_.resume();
+    auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
+        return pool_.try_resume();
+    }
+    template <class P = pool_type const>
+    auto suspended_bytes() const -> decltype(std::declval<P&>().suspended_bytes()) {
+        return pool_.suspended_bytes();
     }
     template <class P = pool_type const>
     auto suspended() const -> decltype(std::declval<P&>().suspended()) {

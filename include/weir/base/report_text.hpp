@@ -56,18 +56,22 @@ inline text full_report_text(text line, memory_report const& facts) {
 }
 
 /// Why a pool of `kind` memory has no room for a block that needs a chunk of `chunk_bytes` bytes (0: no chunk can hold it).
-inline text refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t refused_bytes, char const* kind) {
+/// `ends_together`: blocks end with a scope, and a free gives nothing back.
+inline text refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t refused_bytes, char const* kind,
+                         bool ends_together = false) {
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
     text const chunk = "another chunk of " + count_text(chunk_bytes, " byte");
     if (!at_limit)
         return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
-               "; free something, here or in another pool";
+               (ends_together ? "; end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool"
+                              : "; free something, here or in another pool");
     return "no free range is large enough and the pool's limit leaves no room for " + chunk +
            (refused_bytes == 0
                 ? ""
                 : ", while the upstream refuses to take " + count_text(refused_bytes, " free byte") + " back") +
-           "; raise pool_options::limit or free something";
+           (ends_together ? "; raise pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)"
+                          : "; raise pool_options::limit or free something");
 }
 
 } // namespace v0

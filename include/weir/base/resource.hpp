@@ -71,6 +71,15 @@ public:
         self().deallocate(on_host, p, bytes, alignment);
     }
 
+    /// Ends 'suspend' of a pool that has it, as its 'try_resume' does. Throws out_of_memory where the device has no room; the
+    /// pool is then suspended as before. Errors otherwise as 'try_resume'.
+    template <class Pool = Derived, class = decltype(std::declval<Pool&>().try_resume())>
+    void resume() {
+        if (!self().try_resume())
+            throw out_of_memory(self().suspended_bytes(), examined(),
+                                "the device has no room for what the pool held before 'suspend'; free something elsewhere");
+    }
+
     /// What the pool knows of itself, with what takes longer to find out: the bytes free on its device (a call of CUDA's)
     /// and, where a layer lists them (layer::guard, layer::statistics), the ten largest live blocks. Throws as 'facts'.
     memory_report examined() const {

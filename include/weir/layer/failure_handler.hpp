@@ -183,6 +183,15 @@ public:
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
+    /// As the wrapped pool's, and the handler is asked for memory of the device as for an allocation of 'suspended_bytes' on the
+    /// host; false only once it has no more to give.
+    template <class P = typename base::pool_type>
+    [[nodiscard]] auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
+        return this->pool_.try_resume() ||
+               handler::ask(handler_, failed_allocation{on_host, this->pool_.suspended_bytes(), base::default_alignment, 0},
+                            [this] { return this->pool_.try_resume() ? this : nullptr; }) != nullptr;
+    }
+
     /// The wrapped pool's reason, and that the handler was asked, where it was.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         text const reason = this->pool_.refusal(bytes, alignment);

@@ -127,10 +127,20 @@ public:
         lock_guard<mutex> const lock(mutex_);
         return this->pool_.suspend(std::forward<Keep>(keep));
     }
-    template <class P = pool_type>
-    auto resume() -> decltype(std::declval<P&>().resume()) {
+    template <class Keep, class Blocks = std::initializer_list<live_block>, class P = pool_type>
+    auto suspend(Keep&& keep, Blocks const& wanted) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep), wanted)) {
         lock_guard<mutex> const lock(mutex_);
-        return this->pool_.resume();
+        return this->pool_.suspend(std::forward<Keep>(keep), wanted);
+    }
+    template <class P = pool_type>
+    auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
+        lock_guard<mutex> const lock(mutex_);
+        return this->pool_.try_resume();
+    }
+    template <class P = pool_type const>
+    auto suspended_bytes() const -> decltype(std::declval<P&>().suspended_bytes()) {
+        lock_guard<mutex> const lock(mutex_);
+        return this->pool_.suspended_bytes();
     }
     template <class P = pool_type const>
     auto suspended() const -> decltype(std::declval<P&>().suspended()) {

@@ -52,6 +52,11 @@ struct watermark_tuning {
     static constexpr std::size_t slack_bytes = 32 * MiB;
 };
 
+namespace detail {
+template <class T>
+using tunes_watermark = decltype(T::allocations_between_looks + T::looks_in_half_window + T::slack_percent + T::slack_bytes);
+} // namespace detail
+
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool, class Tuning>
 class watermark : public layered<watermark<Pool, Tuning>, Pool> {
@@ -59,6 +64,9 @@ class watermark : public layered<watermark<Pool, Tuning>, Pool> {
     static_assert(contracts::holds<contracts::trims_to, typename base::pool_type>,
                   "weir: layer::watermark needs a pool with 'std::size_t trim(std::size_t keep_bytes)', the bytes given "
                   "back, and 'std::size_t reserved_bytes() const'");
+    static_assert(contracts::holds<detail::tunes_watermark, Tuning>,
+                  "weir: the tuning slot of layer::watermark needs the four numbers of weir::layer::watermark_tuning; derive "
+                  "from it");
     static_assert(Tuning::allocations_between_looks >= 1 && Tuning::looks_in_half_window >= 1,
                   "weir: layer::watermark needs a window of at least one allocation: its 'allocations_between_looks' and "
                   "'looks_in_half_window' must be 1 or more");

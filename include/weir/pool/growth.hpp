@@ -11,6 +11,7 @@
 // not for:   a hard limit: see pool_options::limit.
 
 #include <cstddef>
+#include <weir/base/contracts.hpp>
 #include <weir/base/hole_watch.hpp>
 #include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
@@ -80,6 +81,9 @@ struct paged {
 /// same with other sizes.
 template <class Whole, class Filled, class Holed, unsigned MovedPercent>
 struct by_holes {
+    static_assert(contracts::holds<contracts::has_piece, Whole> && contracts::holds<contracts::has_piece, Filled> &&
+                      contracts::holds<contracts::has_piece, Holed>,
+                  "weir: growth::by_holes takes three growths in pieces: growth::paged, each");
     static_assert(MovedPercent > 0, "weir: growth::by_holes gets more memory each time that MovedPercent per cent of it were "
                                     "moved, so MovedPercent is at least 1");
     using apart = typename Whole::apart;

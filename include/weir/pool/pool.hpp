@@ -17,17 +17,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
+#include <weir/base/largest_blocks.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/pool_options.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/report_text.hpp>
 #include <weir/base/resource.hpp>
-#include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/spin_lock.hpp>
 #include <weir/base/text.hpp>
@@ -39,9 +40,9 @@
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/ladder.hpp>
 #include <weir/runtime/pool_ref.hpp>
-#include <weir/runtime/saved_contents.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/supply.hpp>
+#include <weir/runtime/suspension.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -153,43 +154,44 @@ public:
     /// work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; the pool is then as it was.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend() {
-        return suspend_saving([] { return shared<saved_contents>(); });
+        return begin_suspension(nullptr, [](auto const&) {});
     }
 
     /// The same, but what blocks hold is copied to blocks of `keep`, which the host reaches and which outlives this pool or
-    /// the next 'resume': pinned_pool copies at the link's speed, host_pool needs no pinned memory. `keep` must not call
-    /// this pool, as a failure_handler around it might. Throws also what `keep.allocate` throws.
+    /// the next 'resume': pinned_pool copies at the link's speed once it has its memory, host_pool needs no pinned memory. `keep`
+    /// must not call this pool, as a failure_handler around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {
-        return suspend_saving([&] {
-            auto const saved = shared<saved_contents>::make(keep, device());
-            supply_.visit_in_use(rule_, least_unsaved_bytes, [&](range each) { saved->save(each); });
-            saved->finish();
-            return saved;
+        return begin_suspension(&keep, [&](auto const& save) { supply_.visit_in_use(rule_, least_unsaved_bytes, save); });
+    }
+
+    /// The same of the blocks `wanted`, a list of 'live_block', or parts of them; what others hold is lost.
+    template <class Blocks = std::initializer_list<live_block>, class S = supply_of, class = std::enable_if_t<S::can_suspend>>
+    std::size_t suspend(pool_ref<memory_space::host> keep, Blocks const& wanted) {
+        for (live_block const& each : wanted)
+            if (each.bytes != 0 && (!owns(each.address) || !owns(static_cast<char const*>(each.address) + (each.bytes - 1))))
+                throw usage_error("weir: " + count_text(each.bytes, " byte") + " at " + address_text(each.address) +
+                                  " cannot be saved: they are not all in pool '" + name() + "'; name blocks of this pool");
+        return begin_suspension(&keep, [&](auto const& save) {
+            for (live_block const& each : wanted)
+                save(range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
         });
     }
 
-    /// Ends 'suspend': every block has memory at its address again, with what was saved in it. Throws out_of_memory where the
-    /// device has no room, and cuda_error; the pool is then suspended as before. Without a 'suspend' it does nothing.
+    /// Ends 'suspend': every block has memory at its address again, with what was saved in it. False where the device has no
+    /// room (see 'resume', which throws then); the pool is then suspended as before. Without a 'suspend' it does nothing.
+    /// Throws cuda_error.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
-    void resume() {
+    [[nodiscard]] bool try_resume() {
         lock_guard<growth_lock> const lock(growth_lock_);
-        if (!suspended())
-            return;
-        if (!supply_.restore())
-            throw out_of_memory(supply_.held().withdrawn_bytes(), this->examined(),
-                                "the device has no room for what the pool held before 'suspend'; free something elsewhere");
-        if (saved_) {
-            try {
-                saved_->restore(held().chunks());
-            } catch (...) {
-                if (saved_->idle()) // else it stays for the next call
-                    supply_.withdraw();
-                throw;
-            }
-            saved_ = shared<saved_contents>();
-        }
-        supply_.suspended(false);
+        return !suspended() || suspension_.try_end();
+    }
+
+    /// The bytes that 'resume' gets from the device; 0 where the pool is not suspended.
+    template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
+    std::size_t suspended_bytes() const {
+        lock_guard<growth_lock> const lock(growth_lock_);
+        return held().withdrawn_bytes();
     }
 
     /// Whether 'suspend' was called, and 'resume' not since. Any thread.
@@ -251,7 +253,8 @@ public:
         if (suspended())
             return "the pool is suspended; call 'resume' first";
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
-        return refusal_text(needed, !held().has_room(needed), held().refused_bytes(), name_of(space));
+        return refusal_text(needed, !held().has_room(needed), held().refused_bytes(), name_of(space),
+                            ends_many && contracts::has_mark<Placement>);
     }
 
 private:
@@ -270,28 +273,10 @@ private:
         supply_.give_back(rule_, keep_bytes);
     }
 
-    template <class Save>
-    std::size_t suspend_saving(Save const& save) {
+    template <class List>
+    std::size_t begin_suspension(pool_ref<memory_space::host> const* keep, List const& list) {
         lock_guard<growth_lock> const lock(growth_lock_);
-        if (!supply_.suspends())
-            throw usage_error("weir: this device cannot map memory, so pool '" + name() +
-                              "' cannot be suspended: it would lose the addresses of its blocks");
-        if (suspended())
-            throw usage_error("weir: pool '" + name() + "' is suspended already; call 'resume' first");
-        std::size_t const before = held().bytes();
-        supply_.suspended(true);
-        try {
-            wait_for_device(supply_.ordinal_of_users());
-            rule_.settle(); // locks every set: what is taken later sees that the pool is suspended
-            give_back(0);
-            shared<saved_contents> fresh = save();
-            supply_.withdraw();
-            saved_ = std::move(fresh);
-        } catch (...) {
-            supply_.suspended(false);
-            throw;
-        }
-        return before - held().bytes();
+        return suspension_.begin(name(), device(), [this] { give_back(0); }, keep, list);
     }
 
     [[gnu::noinline]] void* grow_for(std::size_t bytes, std::size_t alignment, stream_ref stream) {
@@ -339,8 +324,8 @@ private:
     pool_options options_;
     supply_of supply_;
     mutable rule rule_;
-    growth_lock growth_lock_; // one thread grows, trims or suspends at a time
-    shared<saved_contents> saved_;
+    mutable growth_lock growth_lock_; // one thread grows, trims or suspends at a time
+    suspension<supply_of, rule> suspension_{supply_, rule_};
 };
 
 } // namespace v0

@@ -45,6 +45,10 @@ struct after_event {
 
     template <class Placement>
     class over {
+        static_assert(!contracts::has_mark<Placement>,
+                      "weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use "
+                      "'reuse::immediate' over it");
+
     public:
         /// The device of the streams does not matter. `users`: the one whose work may use the bytes; any_device: any.
         explicit over(int, int users = any_device) noexcept : users_(users) {}

@@ -39,7 +39,8 @@ namespace upstream {
 
 /// Memory mapped behind reserved addresses of one device. Copyable: copies share the addresses; give each pool an upstream
 /// of its own, so that none is in another's way when it grows. Any thread may call any member. `HandleTypes`: what a chunk
-/// can be exported as to other processes, in bits of CUmemAllocationHandleType; a block may lie in several.
+/// can be exported as to other processes, in bits of CUmemAllocationHandleType (cuMemRetainAllocationHandle names the memory at
+/// an address, cuMemExportToShareableHandle exports it); a block may lie in several, and after 'resume' of a pool they are new.
 template <unsigned HandleTypes>
 class virtual_memory {
 public:

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: growth::by_holes takes three growths in pieces: growth::paged, each
+#include <weir/pool/growth.hpp>
+
+#ifdef REJECT
+using my_part = weir::growth::exact;
+#else
+using my_part = weir::growth::paged<>;
+#endif
+
+std::size_t use() {
+    return weir::growth::by_holes<my_part, weir::growth::paged<>, weir::growth::paged<>>::next(1, 2);
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use 'reuse::immediate' over it
+#include <weir/placement/arena.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/after_event.hpp>
+#include <weir/reuse/immediate.hpp>
+#include <weir/upstream/device.hpp>
+
+#ifdef REJECT
+using my_rule = weir::reuse::after_event;
+#else
+using my_rule = weir::reuse::immediate;
+#endif
+
+void use(cudaStream_t stream) {
+    weir::pool<weir::upstream::device, weir::placement::arena, my_rule> pool;
+    pool.deallocate(stream, pool.allocate(stream, 1), 1);
+}
