@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 #include <support/failing_new.hpp>
+#include <support/sentence.hpp>
 #include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
@@ -51,6 +52,9 @@ TEST_CASE("error: out_of_memory carries what was asked, the pool's state and the
     CHECK(std::string(error.what()) ==
           "weir: out of memory: pool 'frames' cannot hand out 4096 bytes: the limit leaves no room; free something "
           "(in use 1000, reserved 2000, limit 3000, largest free 400)");
+    memory_report silent = report();
+    silent.largest_free_bytes = SIZE_MAX; // not known
+    CHECK_SAYS(out_of_memory(1, silent, "x").what(), "(in use 1000, reserved 2000, limit 3000)");
 }
 
 TEST_CASE("error: out_of_memory says what is left on the device and who has the most, where that is known") {

@@ -72,6 +72,9 @@ TEST_CASE("report_text: a report is one line with every fact") {
     facts.limit_bytes = SIZE_MAX;
     std::string said = weir::report_text(facts, "device");
     CHECK(said.substr(said.size() - 10) == "limit none");
+    facts.largest_free_bytes = SIZE_MAX; // not known
+    CHECK(weir::report_text(facts, "device") ==
+          "pool 'frames' (device): 3 MiB in use in 7 blocks, 8 MiB reserved in 2 chunks, limit none");
     facts.lost_bytes = 3 * KiB;
     said = weir::report_text(facts, "device");
     CHECK(said.find(", limit none, 3 KiB not handed out again") != std::string::npos);

@@ -91,6 +91,26 @@ TEST_CASE("recipes: pinned_pool hands out what a stream has passed, whoever free
     });
 }
 
+TEST_CASE_TEMPLATE("recipes: with nothing handed out trim gives everything back, without a settle before", Pool, weir::device_pool,
+                   weir::promised_device_pool, weir::compact_device_pool, weir::managed_pool) {
+    support::every_schedule([] {
+        support::scoped_stream const streams[3];
+        Pool pool;
+        for (int i = 0; i < 100; ++i) {
+            cudaStream_t const s = streams[i % 3];
+            void* const p = pool.allocate(s, 1 * MiB);
+            check(cudaMemsetAsync(p, i, 1 * MiB, s), "cudaMemsetAsync");
+            pool.deallocate(s, p, 1 * MiB); // the last of them no event tells of
+        }
+        CHECK(pool.reserved_bytes() != 0);
+        CHECK(pool.trim(SIZE_MAX) == 0);
+        for (support::scoped_stream const& each : streams)
+            check(cudaStreamSynchronize(each), "cudaStreamSynchronize");
+        pool.trim();
+        CHECK(pool.reserved_bytes() == 0);
+    });
+}
+
 TEST_CASE("recipes: frame_pool ends frame by frame") {
     support::every_schedule([] {
         support::scoped_stream const s;

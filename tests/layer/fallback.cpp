@@ -154,6 +154,13 @@ TEST_CASE("fallback: refuses with the reasons of both, and knows both") {
     CHECK(facts.in_use_bytes == 50);
     CHECK(facts.reserved_bytes == 42);
     CHECK(facts.largest_free_bytes == 7);
+    for (std::size_t const known : {std::size_t{5}, SIZE_MAX}) { // SIZE_MAX: a pool that does not know
+        pool.first().largest_free_bytes = known;
+        pool.second().largest_free_bytes = SIZE_MAX;
+        CHECK(pool.facts().largest_free_bytes == known);
+        std::swap(pool.first().largest_free_bytes, pool.second().largest_free_bytes);
+        CHECK(pool.facts().largest_free_bytes == known);
+    }
     CHECK(facts.live_blocks == 1);
     CHECK(facts.chunks == 4);
     CHECK(pool.in_use_bytes() == 50);

@@ -506,15 +506,19 @@ TEST_CASE("stream_ordered: an event recorded before the destroy stays good") {
 TEST_CASE("stream_ordered: stranded bytes come back by settle") {
     world const here;
     loose pool;
+    stream s;
+    void* const live = pool.write(s, 1 * MiB);
     for (int i = 0; i < 20; ++i) {
         stream a; // the same handle each time
         void* const p = pool.write(a, 1 * MiB);
         pool.deallocate(a, p, 1 * MiB);
     }
-    CHECK(pool->in_use_bytes() == 0);
+    CHECK(pool->in_use_bytes() == 1 * MiB);
     CHECK(device::pending() != 0);
     pool->trim();
-    CHECK(pool->reserved_bytes() != 0); // nobody knows when those streams are done
+    CHECK(device::pending() != 0);
+    CHECK(pool->reserved_bytes() > 1 * MiB); // nobody knows when those streams are done
+    pool.deallocate(s, live, 1 * MiB);
     check_all_returns(pool);
 }
 
@@ -1322,10 +1326,10 @@ TEST_CASE("stream_ordered: a free on a stream that is no more is kept until sett
     pool->deallocate(gone, p, 2 * MiB); // against the rules
     device::note_free(p, 2 * MiB, a);
     CHECK(pool->in_use_bytes() == 0);
-    pool->trim();
-    CHECK(pool->reserved_bytes() != 0);
     void* const q = pool.write(c, 2 * MiB);
     CHECK(q != p);
+    pool->trim();
+    CHECK(pool->reserved_bytes() >= 4 * MiB);
     pool.deallocate(c, q, 2 * MiB);
     check_all_returns(pool);
     CHECK(!device::reports(device::finding::destroyed_handle).empty());

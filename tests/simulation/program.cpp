@@ -1146,7 +1146,7 @@ private:
                 std::to_string(facts.live_blocks) + " blocks; there are " + std::to_string(live_bytes_) + " in " +
                 std::to_string(live_.size()));
         if (facts.reserved_bytes > limit_ || facts.in_use_bytes > facts.reserved_bytes ||
-            facts.largest_free_bytes > facts.reserved_bytes)
+            (facts.largest_free_bytes > facts.reserved_bytes && facts.largest_free_bytes != SIZE_MAX))
             result_.complaints.push_back("the pool holds " + std::to_string(facts.reserved_bytes) +
                                          " bytes with " + std::to_string(facts.in_use_bytes) + " in use, " +
                                          std::to_string(facts.largest_free_bytes) + " free in one piece and a limit of " +

@@ -90,7 +90,7 @@ public:
 
     weir::memory_report facts() const {
         std::lock_guard<std::mutex> const lock(mutex_);
-        return weir::memory_report{name_, in_use_, reserved_bytes, room_bytes_, 7, live_.size(), 2};
+        return weir::memory_report{name_, in_use_, reserved_bytes, room_bytes_, largest_free_bytes, live_.size(), 2};
     }
     std::string refusal(std::size_t bytes, std::size_t) const { return name_ + " has no " + std::to_string(bytes); }
     int device() const { return 5; }
@@ -106,6 +106,7 @@ public:
     int settled = 0;
     int throw_at = 0; ///< the k-th allocation from now on throws pool_failure; 0: none
     std::size_t reserved_bytes = 0;
+    std::size_t largest_free_bytes = 7;
     void* last_used = nullptr;
     weir::stream_ref last_stream = weir::on_host;
 

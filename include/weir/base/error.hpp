@@ -67,7 +67,8 @@ struct memory_report {
     std::size_t in_use_bytes = 0;        ///< handed out and not yet freed, rounding included
     std::size_t reserved_bytes = 0;      ///< held from the upstream
     std::size_t limit_bytes = 0;         ///< the most it may hold; SIZE_MAX: no limit
-    std::size_t largest_free_bytes = 0;  ///< a block of that size needs no growth, on some stream; a larger one may not either
+    std::size_t largest_free_bytes = 0;  ///< a block of that size needs no growth, on some stream; a larger one may not either;
+                                         ///< SIZE_MAX: not known
     std::size_t live_blocks = 0;         ///< blocks handed out and not yet freed
     std::size_t chunks = 0;              ///< pieces held from the upstream
     std::size_t lost_bytes = 0;          ///< held but not handed out again: a graph may use them, see 'deallocate'
@@ -85,7 +86,9 @@ public:
                 reason_ + " (in use " + number_text(facts_.in_use_bytes) + ", reserved " +
                 number_text(facts_.reserved_bytes) + ", limit " +
                 (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : number_text(facts_.limit_bytes)) +
-                ", largest free " + number_text(facts_.largest_free_bytes) +
+                (facts_.largest_free_bytes == static_cast<std::size_t>(-1)
+                     ? ""
+                     : ", largest free " + number_text(facts_.largest_free_bytes)) +
                 (facts_.device_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
                      : ", free on the device " + number_text(facts_.device_free_bytes)) +

@@ -40,7 +40,8 @@ inline text bytes_text(std::size_t bytes) {
 inline text report_text(memory_report const& facts, char const* kind) {
     return "pool '" + facts.name + "' (" + kind + "): " + bytes_text(facts.in_use_bytes) + " in use in " +
            count_text(facts.live_blocks, " block") + ", " + bytes_text(facts.reserved_bytes) + " reserved in " +
-           count_text(facts.chunks, " chunk") + ", largest free " + bytes_text(facts.largest_free_bytes) + ", limit " +
+           count_text(facts.chunks, " chunk") +
+           (facts.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + bytes_text(facts.largest_free_bytes)) + ", limit " +
            (facts.limit_bytes == SIZE_MAX ? "none" : bytes_text(facts.limit_bytes)) +
            (facts.lost_bytes == 0 ? "" : ", " + bytes_text(facts.lost_bytes) + " not handed out again");
 }

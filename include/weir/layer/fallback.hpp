@@ -131,7 +131,7 @@ public:
                              a.limit_bytes == 0 || b.limit_bytes == 0               ? 0 // one does not tell
                              : add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX
                                                                            : a.limit_bytes + b.limit_bytes,
-                             a.largest_free_bytes > b.largest_free_bytes ? a.largest_free_bytes : b.largest_free_bytes,
+                             larger_known(a.largest_free_bytes, b.largest_free_bytes),
                              a.live_blocks + b.live_blocks,
                              a.chunks + b.chunks,
                              a.lost_bytes + b.lost_bytes};
@@ -155,6 +155,10 @@ public:
     }
 
 private:
+    static constexpr std::size_t larger_known(std::size_t a, std::size_t b) noexcept {
+        return b == SIZE_MAX || (a != SIZE_MAX && a > b) ? a : b;
+    }
+
     First first_;
     Second second_;
 };

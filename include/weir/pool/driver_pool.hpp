@@ -171,7 +171,7 @@ public:
     /// What is known of the pool now; CUDA does not tell the largest free range. Throws cuda_error.
     /// lost_bytes: what captured streams freed and CUDA refused, which CUDA counts as in use.
     memory_report facts() const {
-        return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), 0, blocks_.count(), 0,
+        return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), SIZE_MAX, blocks_.count(), 0,
                 blocks_.lost_bytes()};
     }
     /// Adds the bytes free on the device, as CUDA says. See 'examined'.

@@ -182,7 +182,7 @@ public:
 
     memory_report facts() const {
         lock_guard<mutex> const lock(mutex_);
-        return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, 0, used_.blocks, chunks_.size(), 0};
+        return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, largest_bytes(), used_.blocks, chunks_.size(), 0};
     }
     /// Adds what the pool adds to its own report.
     template <class P = Pool const>
@@ -255,6 +255,14 @@ private:
         for (chunk const& each : chunks_)
             sum += each.bytes;
         return sum;
+    }
+
+    std::size_t largest_bytes() const noexcept {
+        std::size_t most = contracts::has_largest<Placement> ? 0 : SIZE_MAX; // not known
+        if constexpr (contracts::has_largest<Placement>)
+            for (stream_free const& each : frees_)
+                most = each.free->largest() > most ? each.free->largest() : most;
+        return most;
     }
 
     bool owned(std::size_t address) const noexcept {

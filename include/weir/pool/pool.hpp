@@ -138,10 +138,14 @@ public:
 
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held or
     /// none is left; returns those bytes. Bytes that enqueued work uses stay, and so do a stream's last frees of which no event
-    /// tells (stream_ordered keeps some), also on an idle device: call 'settle' first. A chunk that CUDA refuses to take is kept
-    /// for the next call. A suspended pool has nothing to give, but 'resume' will leave out every wholly free page of 2 MiB, as
-    /// long as it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
+    /// tells (stream_ordered keeps some), also on an idle device, unless no block is handed out: then this settles first, which
+    /// blocks as 'settle' does. A chunk that CUDA refuses to take is kept for the next call. A suspended pool has nothing to give,
+    /// but 'resume' will leave out every wholly free page of 2 MiB, as long as it brings more than `keep_bytes`. Throws
+    /// cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
+        if constexpr (gathers)
+            if (held().bytes() > keep_bytes && rule_.used().blocks == 0 && rule_.unsettled_bytes() != 0)
+                rule_.settle();
         lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = held().bytes();
         give_back(keep_bytes, suspended());
