@@ -85,7 +85,7 @@ arguments parsed(int argc, char** argv) {
         ->allow_extra_args(false);
     CLI::Option const* const limited =
         app.add_option("--limit", limit,
-                       "The most that a pool may hold from the driver: 512M, 8G, ...; driver_pool's is CUDA's, which rounds it up")
+                       "The most that a pool may hold from the driver: 512M, 8G, ... (CUDA rounds driver_pool's up)")
             ->type_name("BYTES");
     app.add_option("--passes", out.run.timed_passes,
                    "Timed passes, at most; by default 5, and none begins after a second")

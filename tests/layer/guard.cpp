@@ -292,7 +292,8 @@ TEST_CASE("guard: 'rewind' to a mark that is none any more is said, and ends not
     void* const q = pool.allocate(on_host, 100);
     pool.rewind(inner);
     REQUIRE(heard.size() == 1);
-    CHECK(heard.front() == "weir: layer::guard: 'rewind' to a mark that is none any more, since an older one was rewound to; nothing ended");
+    CHECK(heard.front() == "weir: layer::guard: 'rewind' ended none of the blocks since the mark: an older mark was rewound to "
+                           "before, or they ended by 'inner()'");
     heard.clear();
     CHECK(pool.facts().live_blocks == 2);
     pool.rewind(fresh);

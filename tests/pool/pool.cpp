@@ -863,6 +863,41 @@ TEST_CASE("pool: memory is not allocated on a stream that is being captured, and
     });
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("pool: a trim on a full device gives back what is at rest before it waits, and breaks no capture") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).with_memory(256 * MiB));
+    support::scoped_stream const s, captured;
+    weir::pool<upstream::virtual_memory<>, mixed, reuse::stream_ordered<>, growth::by_holes<>> pool;
+    support::give(pool, s, support::take(pool, s, 100 * MiB), 100 * MiB);
+    for (int i = 0; i < 20; ++i) // the last of them no event tells of
+        support::give(pool, s, support::take(pool, s, 64 * KiB), 64 * KiB);
+    std::vector<void*> others;
+    for (std::size_t bytes = 64 * MiB; bytes != 0; bytes /= 2)
+        for (void* p = nullptr; cudaMalloc(&p, bytes) == cudaSuccess;)
+            others.push_back(p);
+    static_cast<void>(cudaGetLastError());
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    {
+        support::capture graph(captured);
+        CHECK(pool.trim() >= 90 * MiB);
+        CHECK(pool.reserved_bytes() == 0);
+        CHECK(graph.unbroken());
+    }
+    for (void* each : others)
+        check(cudaFree(each), "cudaFree");
+}
+#endif
+
+TEST_CASE("pool: what a placement does not tell is not known") {
+    struct silent : placement::slab<4096> {
+        std::size_t largest() const = delete;
+    };
+    weir::pool<upstream::host, silent, reuse::immediate> pool;
+    pool.deallocate_sync(pool.allocate_sync(4096), 4096);
+    CHECK(pool.facts().largest_free_bytes == SIZE_MAX);
+    CHECK(std::string(pool.report()).find("largest free") == std::string::npos);
+}
+
 TEST_CASE("pool: a promised pool that has no block at hand asks whether the stream is captured") {
     using promised_pool = weir::pool<upstream::device, mixed, reuse::stream_ordered<weir::identity::promised>>;
     support::every_schedule([] {

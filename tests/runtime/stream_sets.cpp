@@ -75,7 +75,6 @@ TEST_CASE_TEMPLATE("stream_sets: a stream has one set, the host has one", Direct
         CHECK(of_host != of_a);
         CHECK(here.sets.settled().get() == of_host);
         CHECK(here.count() == 3);
-        CHECK(here.sets.ordinal() == 0);
         CHECK(of_a->ordinal() == 0);
     });
 }
@@ -231,6 +230,30 @@ TEST_CASE("stream_sets: a thread that stays keeps its set while others come and 
         }
         CHECK(others == 0);
         CHECK(here.count() <= 32);
+    });
+}
+
+TEST_CASE("stream_sets: threads that come at once, wave after wave, make no more sets than there were") {
+    support::every_schedule([] {
+        constexpr int threads = 4;
+        checked here;
+        std::size_t settled = 0;
+        for (int wave = 0; wave < 300; ++wave) {
+            std::atomic<int> ready{0};
+            std::vector<std::thread> crew;
+            for (int t = 0; t < threads; ++t)
+                crew.emplace_back([&] {
+                    ready.fetch_add(1);
+                    for (int turns = 0; ready.load() != threads; ++turns)
+                        weir::spin(turns);
+                    here.at(cudaStreamPerThread);
+                });
+            for (std::thread& each : crew)
+                each.join();
+            if (wave == 50)
+                settled = here.count();
+        }
+        CHECK(here.count() <= settled + threads);
     });
 }
 

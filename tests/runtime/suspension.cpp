@@ -4,6 +4,7 @@
 // faults is in saved_contents.cpp.
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
@@ -91,7 +92,10 @@ TEST_CASE("suspension: what is not the pool's is not saved, and the pool stays a
         mapped_pool pool, other;
         live_block const mine = filled(pool, 1 * MiB, 1);
         live_block const theirs = filled(other, 1 * MiB, 2);
-        for (live_block const& wrong : {theirs, live_block{&keep, 1}, live_block{mine.address, std::size_t{1} << 40}}) {
+        live_block const freed = filled(pool, 60 * MiB, 3); // its chunks go back before anything is copied
+        give(pool, freed);
+        for (live_block const& wrong : {theirs, live_block{&keep, 1}, live_block{mine.address, std::size_t{1} << 40},
+                                        live_block{mine.address, SIZE_MAX}, freed}) {
             std::string const said = sentence_of<weir::usage_error>([&] { pool.suspend(keep, {mine, wrong}); });
             CHECK_SAYS(said, "cannot be saved: they are not all in pool 'unnamed'; name blocks of this pool");
             CHECK_FALSE(pool.suspended());
@@ -134,6 +138,22 @@ TEST_CASE("suspension: where the device has no room, 'try_resume' says so, and '
     check(cudaFree(others), "cudaFree");
     CHECK(pool.try_resume());
     give(pool, a);
+}
+
+TEST_CASE("suspension: a suspended pool without blocks is trimmed to nothing, also of what was freed meanwhile") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late());
+    support::scoped_stream const s;
+    mapped_pool pool;
+    live_block const a = filled(pool, 3 * MiB, 1);
+    void* const b = pool.allocate(s, 3 * MiB);
+    pool.suspend();
+    give(pool, a);
+    pool.deallocate(s, b, 3 * MiB); // its event is not reached
+    CHECK(pool.suspended_bytes() != 0);
+    pool.trim();
+    CHECK(pool.suspended_bytes() == 0);
+    pool.resume();
+    CHECK(pool.reserved_bytes() == 0);
 }
 
 TEST_CASE("suspension: to come back, a pool asks its failure handler for memory") {

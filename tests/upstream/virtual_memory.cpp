@@ -3,6 +3,7 @@
 // What every upstream must do is in tests/contract/upstream.cpp; here is what mapped memory adds.
 
 #include <cstdint>
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <exception>
@@ -392,18 +393,18 @@ TEST_CASE_TEMPLATE("virtual_memory: chunks can be exported as what was named, al
         void* const chunk = upstream.acquire(page);
         REQUIRE(chunk != nullptr);
         auto const exportable_as = [&] {
-            int (*retain)(unsigned long long*, void*) = nullptr;
-            int (*release)(unsigned long long) = nullptr;
-            int (*properties_of)(weir::detail::memory_properties*, unsigned long long) = nullptr;
+            decltype(cuMemRetainAllocationHandle)* retain = nullptr;
+            decltype(cuMemRelease)* release = nullptr;
+            decltype(cuMemGetAllocationPropertiesFromHandle)* properties_of = nullptr;
             weir::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
             weir::detail::driver_functions::find("cuMemRelease", release);
             weir::detail::driver_functions::find("cuMemGetAllocationPropertiesFromHandle", properties_of);
-            unsigned long long memory = 0;
-            weir::detail::memory_properties told;
-            REQUIRE(retain(&memory, chunk) == 0);
-            CHECK(properties_of(&told, memory) == 0);
-            CHECK(release(memory) == 0);
-            return told.handle_types;
+            CUmemGenericAllocationHandle memory = 0;
+            CUmemAllocationProp told{};
+            REQUIRE(retain(&memory, chunk) == CUDA_SUCCESS);
+            CHECK(properties_of(&told, memory) == CUDA_SUCCESS);
+            CHECK(release(memory) == CUDA_SUCCESS);
+            return static_cast<int>(told.requestedHandleTypes);
         };
         int const named = std::is_same_v<Upstream, virtual_memory> ? 0 : 1;
         CHECK(exportable_as() == named);

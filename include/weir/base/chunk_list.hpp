@@ -82,6 +82,18 @@ public:
         return start < stop ? range{start, stop - start} : range{};
     }
 
+    /// Whether every byte of `wanted` lies in a chunk.
+    bool covers(range wanted) const noexcept {
+        std::size_t at = wanted.offset;
+        while (at < wanted.end()) {
+            range const part = next_part(wanted, at);
+            if (!part || part.offset != at)
+                return false;
+            at = part.end();
+        }
+        return wanted.bytes == 0 || at != wanted.offset; // else its end is beyond that of the addresses
+    }
+
     /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them and
     /// are in that order too.
     template <class Visit>

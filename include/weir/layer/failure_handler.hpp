@@ -137,7 +137,7 @@ chain_of<Handlers...> chain(Handlers... handlers) {
     return chain_of<Handlers...>(std::forward<Handlers>(handlers)...);
 }
 
-/// Asks other pools on the device to give back what they hold freely: each at once, then after waiting for the work that
+/// Asks other pools on the device to give back what they hold freely: each with its 'trim', then after waiting for the work that
 /// uses what was freed ('settle', where the pool has it), and the next only if that did not do. Throws as the pools' 'trim'
 /// and 'settle' do.
 template <class... Pools>

@@ -136,14 +136,16 @@ public:
     auto mark() {
         return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), last_serial()};
     }
-    template <class Mark, class P = typename base::pool_type, class = std::enable_if_t<contracts::holds<contracts::marks_pool, P>>>
+    template <class Mark, class P = typename base::pool_type,
+              class = std::enable_if_t<contracts::holds<contracts::marks_pool, P>>>
     void rewind(Mark const& to) {
         std::size_t const before = this->pool_.facts().live_blocks;
         this->pool_.rewind(to.point);
         if (before != this->pool_.facts().live_blocks)
             end_after(to.serial);
         else if (youngest_serial() > to.serial) // nothing ended that should have
-            handler_("weir: layer::guard: 'rewind' to a mark that is none any more, since an older one was rewound to; nothing ended");
+            handler_("weir: layer::guard: 'rewind' ended none of the blocks since the mark: an older mark was rewound to before, or "
+                     "they ended by 'inner()'");
     }
     /// As the wrapped pool's.
     template <class P = typename base::pool_type, class = decltype(std::declval<P&>().clear())>

@@ -138,18 +138,17 @@ public:
 
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held or
     /// none is left; returns those bytes. Bytes that enqueued work uses stay, and so do a stream's last frees of which no event
-    /// tells (stream_ordered keeps some), also on an idle device, unless no block is handed out: then this settles first, which
-    /// blocks as 'settle' does. A chunk that CUDA refuses to take is kept for the next call. A suspended pool has nothing to give,
-    /// but 'resume' will leave out every wholly free page of 2 MiB, as long as it brings more than `keep_bytes`. Throws
-    /// cuda_error, std::bad_alloc.
+    /// tells (stream_ordered keeps some), also on an idle device: call 'settle' first. Where more is left and no block is handed
+    /// out this settles and gives back once more, which blocks, and else, as 'settle' does. A chunk that CUDA refuses to take is
+    /// kept for the next call. A suspended pool has nothing to give, but 'resume' will leave out every wholly free page of 2 MiB,
+    /// as long as it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
-        if constexpr (gathers)
-            if (held().bytes() > keep_bytes && rule_.used().blocks == 0 && rule_.unsettled_bytes() != 0)
-                rule_.settle();
-        lock_guard<growth_lock> const lock(growth_lock_);
-        std::size_t const before = held().bytes();
-        give_back(keep_bytes, suspended());
-        return before - held().bytes();
+        std::size_t given = 0;
+        if (trim_at_rest(keep_bytes, given) > keep_bytes && stream_ordered && rule_.used().blocks == 0) {
+            rule_.settle();
+            trim_at_rest(keep_bytes, given);
+        }
+        return given;
     }
 
     /// Gives all memory back to the device and keeps the address of every block, so that pointers and captured graphs stay
@@ -169,14 +168,15 @@ public:
         return begin_suspension(&keep, [&](auto const& save) { supply_.visit_in_use(rule_, least_unsaved_bytes, save); });
     }
 
-    /// The same of the blocks `wanted`, a list of 'live_block', or parts of them; what others hold is lost.
+    /// The same of the blocks `wanted`, a list of 'live_block', or parts of them; what others hold is lost. Throws usage_error
+    /// also where they are not all the pool's.
     template <class Blocks = std::initializer_list<live_block>, class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep, Blocks const& wanted) {
-        for (live_block const& each : wanted)
-            if (each.bytes != 0 && (!owns(each.address) || !owns(static_cast<char const*>(each.address) + (each.bytes - 1))))
-                throw usage_error("weir: " + count_text(each.bytes, " byte") + " at " + address_text(each.address) +
-                                  " cannot be saved: they are not all in pool '" + name() + "'; name blocks of this pool");
         return begin_suspension(&keep, [&](auto const& save) {
+            for (live_block const& each : wanted)
+                if (range const block{reinterpret_cast<std::uintptr_t>(each.address), each.bytes}; !held().chunks().covers(block))
+                    throw usage_error("weir: " + count_text(each.bytes, " byte") + " at " + address_text(each.address) +
+                                      " cannot be saved: they are not all in pool '" + name() + "'; name blocks of this pool");
             for (live_block const& each : wanted)
                 save(range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
         });
@@ -240,8 +240,9 @@ public:
     /// What the pool knows of itself now.
     memory_report facts() const {
         usage const used = rule_.used();
-        return memory_report{options_.name(), used.bytes,  held().bytes(), held().limit_bytes(),
-                             used.largest_free_bytes, used.blocks, held().count(), used.lost_bytes};
+        return memory_report{options_.name(), used.bytes, held().bytes(), held().limit_bytes(),
+                             contracts::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX, used.blocks, held().count(),
+                             used.lost_bytes};
     }
     /// Adds the bytes free on the pool's device, as CUDA says. See 'examined'.
     template <class U = Upstream, class = std::enable_if_t<U::space == memory_space::device>>
@@ -266,6 +267,15 @@ private:
     static constexpr bool gathers = contracts::holds<contracts::gathers, rule, stream_ref>;
 
     auto const& held() const noexcept { return supply_.held(); }
+
+    // Adds what goes back to `given`; what is left then, with what 'resume' would bring.
+    std::size_t trim_at_rest(std::size_t keep_bytes, std::size_t& given) {
+        lock_guard<growth_lock> const lock(growth_lock_);
+        std::size_t const before = held().bytes();
+        give_back(keep_bytes, suspended());
+        given += before - held().bytes();
+        return held().bytes() + held().withdrawn_bytes();
+    }
 
     void give_back(std::size_t keep_bytes, [[maybe_unused]] bool cuts = false) {
         if constexpr (gathers)

@@ -7,7 +7,7 @@
 // who look for bytes elsewhere. A handle that bears another stream than before is noticed here (Identity): the old set is
 // retired, its bytes stay, to be taken by the ladder's upper rungs, and the new stream gets a set of its own. A set whose bytes
 // no work uses is used again, with them: a retired one, or that of the default stream that came last the longest ago, since its
-// thread may be gone. If that one comes again there are too few, and it gets a new one (the last 1,024 are known).
+// thread may be gone. It gets a new one if it comes again, so there are as many as streams come before one does (up to 1,024).
 //
 // invariant: a set with key k is the only one with key k; sets live as long as the directory.
 // order:     lock order: the directory's mutex before a set's lock; never two sets' locks at once.
@@ -202,9 +202,6 @@ public:
         publish(set);
     }
 
-    /// The device of every stream; any_device: any.
-    int ordinal() const noexcept { return ordinal_; }
-
 private:
     using use_lists = growing_array<shared<growing_array<event>>>;
 
@@ -273,9 +270,7 @@ private:
                 !other->is_of(id))
                 other->key.store(0, memory_order_relaxed);
         }
-        Set& own = create(stream, key, make);
-        own.came_at.store(newcomers_.fetch_add(1, memory_order_relaxed) + 1, memory_order_relaxed);
-        return own;
+        return create(stream, key, make);
     }
 
     template <class MakeSet>
@@ -290,9 +285,12 @@ private:
                               " and the pool to device " + number_text(static_cast<std::size_t>(ordinal_)) +
                               "; use a stream of the pool's device, or a pool of the stream's");
         unsigned long long const id = Identity::id(stream);
+        std::uint64_t const now = newcomers_.fetch_add(1, memory_order_relaxed) + 1;
         if (count_ >= look_for_spare_at_ && !robbed_.take_out(key)) {
             capture_mode_guard const relaxed;
-            Set* const spare = find_spare();
+            Set* spare = find_spare(false);
+            if (spare && !locked(*spare)->is_at_rest())
+                spare = find_spare(true);
             if (!spare)
                 look_for_spare_at_ = 2 * count_;
             else if (locked const other(*spare); other->is_at_rest()) { // still
@@ -301,25 +299,27 @@ private:
                     table_.assign(former, nullptr);
                 robbed_.note(former);
                 table_.assign(key, spare);
+                spare->came_at.store(now, memory_order_relaxed); // or who comes next takes this one again
                 other->name(stream, key, id, ordinal);
                 return *spare;
             }
         }
         table_.reserve_one();
         Set* const fresh = make();
+        fresh->came_at.store(now, memory_order_relaxed);
         fresh->name(stream, key, id, ordinal);
         table_.assign(key, fresh);
         return publish(fresh);
     }
 
-    // The set to use again; null: there is none.
-    Set* find_spare() {
+    // The set to use again, if it is at rest, which `asks` finds out of each before, and costs most; null: there is none.
+    Set* find_spare(bool asks) {
         Set* best = nullptr;
         for (Set* each = first(); each && !(best && best->key.load(memory_order_relaxed) == 0); each = each->next) {
             std::uint64_t const key = each->key.load(memory_order_relaxed);
             std::uint64_t const came_at = each->came_at.load(memory_order_relaxed);
             bool const is_first = !best || key == 0 || came_at < best->came_at.load(memory_order_relaxed);
-            if (each != host_ && (key == 0 || (key & 1) != 0) && is_first && locked(*each)->is_at_rest())
+            if (each != host_ && (key == 0 || (key & 1) != 0) && is_first && (!asks || locked(*each)->is_at_rest()))
                 best = each;
         }
         return best;
