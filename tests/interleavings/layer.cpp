@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-// Small programs over the counters of layers: a limit that holds at every step, peaks that miss nothing, and one thread
-// that gives back at a time.
+// Small programs over the counters and the lock of layers: a limit that holds at every step, peaks that miss nothing, one
+// thread that gives back at a time, and one at a time in a pool that is made for one.
 
 #include "explore.hpp"
 
 #include <cstddef>
+#include <initializer_list>
+#include <string>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
+#include <weir/layer/synchronized.hpp>
 #include <weir/layer/watermark.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -76,6 +79,50 @@ struct eager_tuning : weir::layer::watermark_tuning {
     static constexpr std::size_t looks_in_half_window = 1;
     static constexpr std::size_t slack_percent = 0;
     static constexpr std::size_t slack_bytes = 0;
+};
+
+/// Made for one thread: a second one inside is a bug of the layer.
+class alone : public weir::resource<alone> {
+public:
+    static constexpr weir::memory_space space = weir::memory_space::host;
+    static constexpr bool thread_safe = false;
+    static constexpr bool stream_ordered = false;
+    static constexpr std::size_t default_alignment = 16;
+
+    void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return enter(), &calls; }
+    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept { enter(); }
+    weir::memory_report facts() const { return enter(), weir::memory_report{}; }
+    weir::text refusal(std::size_t, std::size_t) const { return enter(), weir::text(); }
+    std::size_t in_use_bytes() const { return enter(), 0; }
+    std::size_t reserved_bytes() const { return enter(), 0; }
+    std::string report() const { return enter(), ""; }
+    bool owns(void const*) const { return enter(), true; }
+    std::size_t trim(std::size_t) { return enter(), 0; }
+    void settle() { enter(); }
+    std::size_t suspend() { return enter(), 0; }
+    std::size_t suspend(int&) { return enter(), 0; }
+    std::size_t suspend(int&, std::initializer_list<weir::live_block>) { return enter(), 0; }
+    bool try_resume() { return enter(), true; }
+    std::size_t suspended_bytes() const { return enter(), 0; }
+    void used_on(void*, weir::stream_ref) { enter(); }
+    bool suspended() const { return enter(), false; }
+    std::size_t limit_bytes() const { return enter(), 0; }
+    std::string const& name() const { return enter(), name_; }
+    int device() const { return enter(), 0; }
+    void examine(weir::memory_report&) const noexcept { enter(); }
+
+    mutable int calls = 0;
+
+private:
+    void enter() const noexcept {
+        require(!inside_, "two threads are in a pool that is made for one");
+        inside_ = true;
+        yield();
+        inside_ = false;
+        ++calls;
+    }
+    mutable bool inside_ = false;
+    std::string name_;
 };
 
 /// What the program itself has out, counted where nobody can come between.
@@ -177,4 +224,44 @@ TEST_CASE("interleavings: watermark: one thread trims at a time, and what is liv
         require(pool.mark_bytes() == 480, "what is free stays under the mark");
         pool.deallocate(on_host, all_along, 320);
     });
+}
+
+TEST_CASE("interleavings: synchronized: one thread at a time is in the pool, whatever member each calls") {
+    using pool_type = weir::layer::synchronized<alone>;
+    static int keep = 0;
+    void (*const members[])(pool_type&) = {[](pool_type& pool) { static_cast<void>(pool.try_allocate(on_host, 1)); },
+                                           [](pool_type& pool) { pool.deallocate(on_host, &keep, 1); },
+                                           [](pool_type& pool) { static_cast<void>(pool.facts()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.refusal(1, 1)); },
+                                           [](pool_type& pool) { static_cast<void>(pool.in_use_bytes()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.reserved_bytes()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.report()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.owns(nullptr)); },
+                                           [](pool_type& pool) { static_cast<void>(pool.trim()); },
+                                           [](pool_type& pool) { pool.settle(); },
+                                           [](pool_type& pool) { static_cast<void>(pool.suspend()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.suspend(keep)); },
+                                           [](pool_type& pool) { static_cast<void>(pool.suspend(keep, {})); },
+                                           [](pool_type& pool) { static_cast<void>(pool.try_resume()); },
+                                           [](pool_type& pool) { pool.resume(); },
+                                           [](pool_type& pool) { static_cast<void>(pool.suspended_bytes()); },
+                                           [](pool_type& pool) { pool.used_on(&keep, on_host); },
+                                           [](pool_type& pool) { static_cast<void>(pool.suspended()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.limit_bytes()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.name()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.device()); },
+                                           [](pool_type& pool) {
+                                               weir::memory_report now;
+                                               pool.examine(now);
+                                           }};
+    for (auto const& member : members) {
+        CAPTURE(&member - members);
+        explore([member] {
+            pool_type pool;
+            auto const once = [&] { member(pool); };
+            auto const pair = [&] { pool.deallocate(on_host, pool.try_allocate(on_host, 1), 1); };
+            threads(once, pair, once);
+            require(pool.inner().calls == 4, "a call is lost");
+        });
+    }
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-// What every layer must do is in tests/contract/layer.cpp.
+// What every layer must do is in tests/contract/layer.cpp; that one thread at a time is inside, in every order of threads, in
+// tests/interleavings/layer.cpp.
 
 #include <atomic>
 #include <cstddef>
 #include <doctest/doctest.h>
-#include <initializer_list>
 #include <random>
-#include <string>
 #include <support/every_schedule.hpp>
 #include <thread>
 #include <type_traits>
@@ -56,53 +55,6 @@ static_assert(!weir::can_examine<synchronized<placeless>>::value);
 // Layers above it say so too.
 static_assert(weir::layer::statistics<synchronized<slab_pool>>::thread_safe);
 
-namespace {
-
-// Counts the threads inside of it: more than one is a bug of the layer.
-struct alone : weir::resource<alone> {
-    static constexpr weir::memory_space space = weir::memory_space::host;
-    static constexpr bool thread_safe = false;
-    static constexpr bool stream_ordered = false;
-    static constexpr std::size_t default_alignment = 16;
-    void* try_allocate(weir::stream_ref, std::size_t bytes, std::size_t) {
-        enter();
-        return bytes == 0 ? nullptr : &inside;
-    }
-    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept { enter(); }
-    weir::memory_report facts() const { return enter(), weir::memory_report{}; }
-    std::string refusal(std::size_t, std::size_t) const { return enter(), ""; }
-    std::size_t in_use_bytes() const { return enter(), 0; }
-    std::size_t reserved_bytes() const { return enter(), 0; }
-    std::string report() const { return enter(), ""; }
-    bool owns(void const*) const { return enter(), true; }
-    std::size_t trim(std::size_t) { return enter(), 0; }
-    void settle() { enter(); }
-    std::size_t suspend() { return enter(), 0; }
-    std::size_t suspend(int&) { return enter(), 0; }
-    std::size_t suspend(int&, std::initializer_list<weir::live_block>) { return enter(), 0; }
-    bool try_resume() { return enter(), true; }
-    std::size_t suspended_bytes() const { return enter(), 0; }
-    void used_on(void*, weir::stream_ref) { enter(); }
-    bool suspended() const { return enter(), false; }
-    std::size_t limit_bytes() const { return enter(), 0; }
-    std::string const& name() const { return enter(), name_; }
-    int device() const { return enter(), 0; }
-    void examine(weir::memory_report&) const noexcept { enter(); }
-    void enter() const noexcept {
-        if (inside.fetch_add(1) != 0)
-            crowded.fetch_add(1);
-        std::this_thread::yield();
-        inside.fetch_sub(1);
-        ++calls; // no atomic: the layer orders it
-    }
-    mutable std::atomic<int> inside{0};
-    mutable std::atomic<int> crowded{0};
-    mutable long calls = 0;
-    std::string name_;
-};
-
-} // namespace
-
 TEST_CASE("synchronized: is made from what makes its pool, and from nothing else") {
     using pool = slab_pool;
     using by_reference = weir::layer::synchronized<pool&>;
@@ -112,68 +64,6 @@ TEST_CASE("synchronized: is made from what makes its pool, and from nothing else
     CHECK_FALSE(std::is_constructible_v<synchronized<slab_pool>, int*, int, int>);
     CHECK_FALSE(std::is_constructible_v<synchronized<slab_pool>, synchronized<slab_pool>&>);
     CHECK_FALSE(std::is_constructible_v<synchronized<slab_pool>, synchronized<slab_pool>>);
-}
-
-TEST_CASE("synchronized: one thread at a time is inside the pool") {
-    synchronized<alone> pool;
-    std::vector<std::thread> crew;
-    for (int t = 0; t < 4; ++t)
-        crew.emplace_back([&] {
-            for (int i = 0; i < 500; ++i) {
-                void* const p = pool.allocate(on_host, 1);
-                pool.deallocate(on_host, p, 1);
-            }
-        });
-    for (std::thread& each : crew)
-        each.join();
-    CHECK(pool.inner().crowded.load() == 0);
-    CHECK(pool.inner().calls == 4 * 500 * 2);
-}
-
-TEST_CASE("synchronized: so it is for each member, beside allocations and frees") {
-    using pool_type = synchronized<alone>;
-    constexpr int rounds = 1000;
-    void (*const members[])(pool_type&) = {[](pool_type& pool) { static_cast<void>(pool.facts()); },
-                                           [](pool_type& pool) { static_cast<void>(pool.refusal(1, 1)); },
-                                           [](pool_type& pool) { static_cast<void>(pool.in_use_bytes()); },
-                                           [](pool_type& pool) { static_cast<void>(pool.reserved_bytes()); },
-                                           [](pool_type& pool) { static_cast<void>(pool.report()); },
-                                           [](pool_type& pool) { static_cast<void>(pool.owns(nullptr)); },
-                                           [](pool_type& pool) { static_cast<void>(pool.trim()); },
-                                           [](pool_type& pool) { pool.settle(); },
-                                           [](pool_type& pool) { static_cast<void>(pool.suspend()); },
-                                           [](pool_type& pool) {
-                                               int keep = 0;
-                                               static_cast<void>(pool.suspend(keep));
-                                           },
-                                           [](pool_type& pool) {
-                                               int keep = 0;
-                                               static_cast<void>(pool.suspend(keep, {}));
-                                           },
-                                           [](pool_type& pool) { pool.resume(); },
-                                           [](pool_type& pool) { static_cast<void>(pool.suspended_bytes()); },
-                                           [](pool_type& pool) { pool.used_on(nullptr, on_host); },
-                                           [](pool_type& pool) { static_cast<void>(pool.suspended()); },
-                                           [](pool_type& pool) { static_cast<void>(pool.limit_bytes()); },
-                                           [](pool_type& pool) { static_cast<void>(pool.name()); },
-                                           [](pool_type& pool) { static_cast<void>(pool.device()); },
-                                           [](pool_type& pool) {
-                                               weir::memory_report now;
-                                               pool.examine(now);
-                                           }};
-    for (auto const& member : members) {
-        CAPTURE(&member - members);
-        pool_type pool;
-        std::thread other([&] {
-            for (int i = 0; i < rounds; ++i)
-                pool.deallocate(on_host, pool.try_allocate(on_host, 1), 1);
-        });
-        for (int i = 0; i < rounds; ++i)
-            member(pool);
-        other.join();
-        CHECK(pool.inner().crowded.load() == 0);
-        CHECK(pool.inner().calls == 3 * rounds);
-    }
 }
 
 TEST_CASE("synchronized: two pools sum up what they are while other threads change it") {
