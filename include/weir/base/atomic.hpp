@@ -20,24 +20,14 @@
 #else
 
 #ifdef _WIN32
-#include <atomic>
-#include <thread>
-#else
-#include <sched.h> // a tenth of the compile time of <thread>
+#error "weir: is for Linux, with GCC or Clang as the host's compiler; on Windows build under WSL 2"
 #endif
+
+#include <sched.h> // a tenth of the compile time of <thread>
 
 namespace weir {
 inline namespace v0 {
 
-#ifdef _WIN32
-template <class T>
-using atomic = std::atomic<T>;
-using memory_order;
-using memory_order_acq_rel;
-using memory_order_acquire;
-using memory_order_relaxed;
-using memory_order_release;
-#else
 enum memory_order : int {
     memory_order_relaxed = __ATOMIC_RELAXED,
     memory_order_acquire = __ATOMIC_ACQUIRE,
@@ -70,7 +60,6 @@ public:
 private:
     T value_;
 };
-#endif
 
 /// One turn of a loop that reads an atomic until another thread has written it; `turns`: those before this one. Lets
 /// another thread run on this core once there were many, so that a holder that lost its core gets one back.
@@ -78,11 +67,7 @@ inline void spin(int turns) noexcept {
     constexpr int turns_before_yield = 100; // a critical section is shorter than this many reads
     if (turns < turns_before_yield)
         return;
-#ifdef _WIN32
-    std::this_thread::yield();
-#else
     sched_yield();
-#endif
 }
 
 } // namespace v0

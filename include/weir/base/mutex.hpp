@@ -13,20 +13,14 @@
 // not for:   a few dozen instructions that wait for nothing: see spin_lock.
 
 #include <weir/base/atomic.hpp>
-#ifdef WEIR_ATOMIC_HEADER // which defines 'mutex' too
-#elif defined(_WIN32)
-#include <mutex>
-#else
+#ifndef WEIR_ATOMIC_HEADER // which defines 'mutex' too
 #include <pthread.h>
 #endif
 
 namespace weir {
 inline namespace v0 {
 
-#ifdef WEIR_ATOMIC_HEADER
-#elif defined(_WIN32)
-using mutex = std::mutex;
-#else
+#ifndef WEIR_ATOMIC_HEADER
 /// Meets the standard's Lockable. Any thread may call any member; the thread that locked unlocks.
 class mutex {
 public:

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: is for Linux, with GCC or Clang as the host's compiler; on Windows build under WSL 2
+#ifdef REJECT
+#define _WIN32
+#endif
+#include <weir/base/atomic.hpp>
+
+int read(weir::atomic<int> const& value) {
+    return value.load(weir::memory_order_acquire);
+}
