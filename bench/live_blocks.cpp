@@ -8,7 +8,8 @@
 // The counter host_B_per_block says what malloc handed out for them, when they had been allocated or when
 // they had been replaced, whichever is more, over the blocks: bookkeeping on the host, also of CUDA where it
 // uses malloc. host_B_half_freed is the same when a random half of them has been freed, over those that live:
-// what is free has to be written down too. The counter destroy_ms is what the pool's destructor took, when they had all been freed again.
+// what is free has to be written down too. The counter destroy_ms is what the pool's destructor took, when they had all been
+// freed again.
 
 #include "harness.hpp"
 

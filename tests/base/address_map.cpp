@@ -12,9 +12,7 @@ TEST_CASE("address_map: finds what was inserted, and nothing else") {
     CHECK(map.empty());
     CHECK(map.find(1) == address_map::none);
     CHECK(map.erase(1) == address_map::none);
-    map.prefetch(1);
     map.insert(4096, 7);
-    map.prefetch(4096);
     CHECK(map.find(4096) == 7);
     CHECK(map.contains(4096));
     CHECK(map.find(8192) == address_map::none);
@@ -25,7 +23,7 @@ TEST_CASE("address_map: finds what was inserted, and nothing else") {
     CHECK(map.empty());
 }
 
-TEST_CASE("address_map: agrees with std::map through inserts, erases, growth and clears") {
+TEST_CASE("address_map: agrees with std::map through inserts, erases and growth") {
     // Strides that a program's addresses have, and keys without any order.
     for (std::uint64_t const stride : {1ull, 256ull, 512ull, 4096ull, 2097152ull, 12345ull, 0x9E3779B97F4A7C15ull}) {
         for (unsigned seed = 0; seed < 4; ++seed) {
@@ -53,18 +51,8 @@ TEST_CASE("address_map: agrees with std::map through inserts, erases, growth and
                 }
                 CHECK(map.size() == model.size());
             }
-            std::size_t visited = 0;
-            map.for_each([&](std::uint64_t key, std::uint32_t value) {
-                ++visited;
-                CHECK(model.at(key) == value);
-            });
-            CHECK(visited == model.size());
-            std::size_t const held = map.bookkeeping_bytes();
-            map.clear();
-            CHECK(map.empty());
-            CHECK(map.bookkeeping_bytes() == held);
             for (auto const& entry : model)
-                CHECK_FALSE(map.contains(entry.first));
+                CHECK(map.find(entry.first) == entry.second);
         }
     }
 }

@@ -185,7 +185,7 @@ TEST_CASE("error: an error for whose sentence the host has no memory is std::bad
 TEST_CASE("error: an empty report is of an unnamed pool that holds nothing") {
     memory_report const none;
     CHECK(none.name.empty());
-    CHECK(none.in_use_bytes + none.reserved_bytes + none.limit_bytes + none.largest_free_bytes + none.live_blocks +
-              none.chunks ==
-          0);
+    CHECK(none.in_use_bytes + none.reserved_bytes + none.live_blocks + none.chunks == 0);
+    CHECK(none.limit_bytes == SIZE_MAX); // no limit
+    CHECK(none.largest_free_bytes == SIZE_MAX); // not known
 }

@@ -221,7 +221,7 @@ TEST_CASE("interleavings: watermark: one thread trims at a time, and what is liv
         threads([&] { once(160, 2); }, [&] { once(160, 2); });
         once(160, 4);
         require(pool.inner().trims != 0, "nobody trims");
-        require(pool.mark_bytes() == 480, "what is free stays under the mark");
+        require(pool.high_water_bytes() == 480, "what is free stays under the mark");
         pool.deallocate(on_host, all_along, 320);
     });
 }

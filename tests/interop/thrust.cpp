@@ -449,7 +449,9 @@ TEST_CASE("thrust: whatever call fails, it is named, nothing is lost, and a vect
         source.deallocate(source.allocate(5), 5);
     });
     sweep([](faulty& s) { // as where Thrust's device system is the GPU
-        weir::interop::thrust::detail::source const source(s.pool, s.stream);
+        struct by_default : weir::interop::thrust::detail::source {
+            using source::allocate_by_default, source::deallocate_by_default, source::source;
+        } const source(s.pool, s.stream);
         source.deallocate_by_default(source.allocate_by_default(600000, 4, 4), 600000, 4, 4);
         source.deallocate_by_default(nullptr, 0, 4, 4);
     });

@@ -172,8 +172,8 @@ TEST_CASE("fallback: refuses with the reasons of both, and knows both") {
     pool.deallocate(on_host, p, 50);
     CHECK(both(std::size_t{1}, SIZE_MAX).limit_bytes() == SIZE_MAX);
     CHECK(both(SIZE_MAX, SIZE_MAX).facts().limit_bytes == SIZE_MAX);
-    CHECK(both(std::size_t{0}, std::size_t{100}).facts().limit_bytes == 0); // one does not tell: nor do both
-    CHECK(both(std::size_t{100}, std::size_t{0}).facts().limit_bytes == 0);
+    CHECK(both(std::size_t{0}, std::size_t{100}).facts().limit_bytes == 100);
+    CHECK(both(std::size_t{100}, SIZE_MAX).facts().limit_bytes == SIZE_MAX); // one does not tell: nor do both
 }
 
 TEST_CASE("fallback: settles both, and trims the second before the first") {

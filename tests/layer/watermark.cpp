@@ -122,7 +122,7 @@ TEST_CASE("watermark: a need that shrinks gives back, down to the mark and its s
         CHECK(calls <= 30);
         CHECK(calls > 10);
         CHECK(pool.reserved_bytes() == 10'000);
-        CHECK(pool.mark_bytes() == 8000);
+        CHECK(pool.high_water_bytes() == 8000);
         CHECK(pool.given_back_bytes() == 90'000);
         one_by_one(pool, 200, 8000);
         CHECK(pool.inner().trims == 1);
@@ -148,11 +148,11 @@ TEST_CASE("watermark: what is live through many windows stays under the mark") {
     void* const all_along = pool.allocate(on_host, 50'000);
     step(pool, 1, 100'000);
     one_by_one(pool, 100, 160);
-    CHECK(pool.mark_bytes() == 50'160);
+    CHECK(pool.high_water_bytes() == 50'160);
     CHECK(pool.inner().kept == 50'160 + 501 * 25);
     pool.deallocate(on_host, all_along, 50'000);
     one_by_one(pool, 30, 160);
-    CHECK(pool.mark_bytes() == 160);
+    CHECK(pool.high_water_bytes() == 160);
     CHECK(pool.reserved_bytes() == 1160);
 }
 
@@ -163,13 +163,13 @@ TEST_CASE("watermark: blocks count as rounded up to the pool's alignment; nothin
         CHECK(pool.try_allocate(on_host, 100'001) == nullptr);
         pool.deallocate(on_host, nullptr, 77);
     }
-    CHECK(pool.mark_bytes() == 0);
+    CHECK(pool.high_water_bytes() == 0);
     pool.inner().throw_at = 1;
     CHECK_THROWS_AS(static_cast<void>(pool.try_allocate(on_host, 10)), support::pool_failure);
     step(pool, 9, 1);
-    CHECK(pool.mark_bytes() == 0); // no look yet
+    CHECK(pool.high_water_bytes() == 0); // no look yet
     one_by_one(pool, 1, 1);
-    CHECK(pool.mark_bytes() == 9 * 16);
+    CHECK(pool.high_water_bytes() == 9 * 16);
 }
 
 TEST_CASE("watermark: equal steps no longer than the window give nothing back, wherever looks fall") {
@@ -293,7 +293,7 @@ TEST_CASE("watermark: threads may meet in it, and one trims at a time") {
     CHECK(pool.inner().wrong.load() == 0);
     CHECK(pool.inner().trims.load() >= 20);
     one_by_one(pool, 12, 160);
-    CHECK(pool.mark_bytes() == 160); // nothing that is free stays counted
+    CHECK(pool.high_water_bytes() == 160); // nothing that is free stays counted
 }
 
 #ifdef WEIR_SIMULATED_CUDA
@@ -367,7 +367,7 @@ TEST_CASE_TEMPLATE("watermark: of 1,000 equal steps the second and later make no
             program_step(pool, s);
         CHECK(driver_calls() == before);
         CHECK(pool.given_back_bytes() == 0);
-        CHECK(pool.mark_bytes() > 0);
+        CHECK(pool.high_water_bytes() > 0);
     }
 }
 
@@ -473,6 +473,6 @@ TEST_CASE("watermark: frees that were none do not end it") {
     pool.deallocate(on_host, p, 100'000); // refused below
     step(pool, 20, 100'000);
     one_by_one(pool, 200, 1000);
-    CHECK(pool.mark_bytes() <= 10'000);
+    CHECK(pool.high_water_bytes() <= 10'000);
     CHECK(pool.given_back_bytes() > 0);
 }

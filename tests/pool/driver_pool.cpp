@@ -464,7 +464,7 @@ TEST_CASE("driver_pool: says what to do where managed memory is out") {
 TEST_CASE("driver_pool: a pool lets another device in") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     driver_pool pool;
-    pool.allow(1);
+    pool.enable_access_from(1);
     void* const p = pool.allocate_sync(1 * MiB);
     check(cudaSetDevice(1), "cudaSetDevice");
     {

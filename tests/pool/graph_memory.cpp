@@ -466,6 +466,27 @@ TEST_CASE("graph_memory: a block of the pool that no capture frees goes to the p
     });
 }
 
+TEST_CASE("graph_memory: a doubled free takes no count below zero, and the memory goes back") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        void* p = nullptr;
+        {
+            support::capture graph(s);
+            p = memory.allocate(s, 64 * KiB);
+            CHECK(graph.unbroken());
+        }
+        memory.deallocate(s, p, 64 * KiB);
+        memory.deallocate(s, p, 64 * KiB);
+        CHECK(memory.in_use_bytes() == 0);
+        CHECK(memory.facts().live_blocks == 0);
+        memory.release(s);
+        CHECK(pool.in_use_bytes() == 0);
+        drain(s);
+    });
+}
+
 TEST_CASE("graph_memory: per-thread streams share a name and no bytes") {
     support::every_schedule([] {
         weir::device_pool pool;

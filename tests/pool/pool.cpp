@@ -642,7 +642,7 @@ TEST_CASE("pool: one that ends with live blocks waits for the devices that may u
     check(cudaSetDevice(0), "cudaSetDevice");
     {
         weir::pool<upstream::virtual_memory<>, mixed, reuse::stream_ordered<>> pool(
-            upstream::virtual_memory<>(0).accessible_from(1), pool_options{}.on_leak(weir::leak_action::ignore));
+            upstream::virtual_memory<>(0).enable_access_from(1), pool_options{}.on_leak(weir::leak_action::ignore));
         void* const p = pool.allocate(s, 1 * MiB);
         simulated_cuda::note_allocate(p, 1 * MiB, s);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");

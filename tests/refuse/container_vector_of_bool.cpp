@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: std::vector<bool> has no elements to copy to; use 'copy_to_async' with an array, or a vector
+// expect: weir: std::vector<bool> has no elements to copy to; use 'copy_to_sync' with an array, or a vector
 // of unsigned char
 #include <vector>
 #include <weir/container/vector.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the pool slot of a layer needs 'weir::memory_report facts() const' and 'weir::text refusal(std::size_t bytes, std::size_t alignment) const', which out_of_memory says
+// expect: weir: the pool slot of a layer needs 'weir::memory_report facts() const' and 'weir::text refusal(std::size_t bytes,
+// std::size_t alignment) const', which out_of_memory says
 #include <weir/layer/statistics.hpp>
 #include <weir/runtime/stream.hpp>
 

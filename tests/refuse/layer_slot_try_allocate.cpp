@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t bytes, std::size_t alignment)', null when there is no room
+// expect: weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t bytes, std::size_t alignment)', null when there
+// is no room
 #include <weir/layer/statistics.hpp>
 #include <weir/runtime/stream.hpp>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: layer::watermark needs a pool with 'std::size_t trim(std::size_t keep_bytes)', the bytes given back, and 'std::size_t reserved_bytes() const'
+// expect: weir: layer::watermark needs a pool with 'std::size_t trim(std::size_t keep_bytes)', the bytes given back, and
+// 'std::size_t reserved_bytes() const'
 #include <weir/layer/watermark.hpp>
 
 struct my_pool {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: layer::watermark needs a window of at least one allocation: its 'allocations_between_looks' and 'looks_in_half_window' must be 1 or more
+// expect: weir: layer::watermark needs a window of at least one allocation: its 'allocations_between_looks' and
+// 'looks_in_half_window' must be 1 or more
 #include <weir/layer/watermark.hpp>
 #include <weir/pool/driver_pool.hpp>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: by_size's Small part must serve blocks of exactly ThresholdBytes; lower the threshold or raise the part's largest block
+// expect: weir: by_size's Small part must serve blocks of exactly ThresholdBytes; lower the threshold or raise the part's
+// largest block
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use 'reuse::immediate' over it
+// expect: weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use 'reuse::immediate'
+// over it
 #include <weir/placement/arena.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool wait()', true where something was in flight
+// expect: weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool wait()', true where something was in
+// flight
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the handover slot of reuse::stream_ordered needs 'static constexpr bool waits_before_growing'; use 'handover::grow_first' or 'handover::wait_first'
+// expect: weir: the handover slot of reuse::stream_ordered needs 'static constexpr bool waits_before_growing'; use
+// 'handover::grow_first' or 'handover::wait_first'
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>

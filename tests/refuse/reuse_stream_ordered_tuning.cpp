@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the tuning slot of reuse::stream_ordered lacks a 'static constexpr' number; derive from 'reuse::stream_ordered_tuning' and hide what is to be otherwise
+// expect: weir: the tuning slot of reuse::stream_ordered lacks a 'static constexpr' number; derive from
+// 'reuse::stream_ordered_tuning' and hide what is to be otherwise
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>

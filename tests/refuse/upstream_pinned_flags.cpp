@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: upstream::pinned takes cudaHostAllocPortable, cudaHostAllocMapped and cudaHostAllocWriteCombined, or-ed; other flags do not exist
+// expect: weir: upstream::pinned takes cudaHostAllocPortable, cudaHostAllocMapped and cudaHostAllocWriteCombined, or-ed; other
+// flags do not exist
 #include <weir/upstream/pinned.hpp>
 
 #ifdef REJECT

@@ -1253,7 +1253,7 @@ TEST_CASE("stream_ordered: a block of whose use on another device nothing is kno
         CAPTURE(fault);
         world const here(device::config{}.late().with_devices(2));
         weir::upstream::virtual_memory<> shared(0);
-        shared.accessible_from(1);
+        shared.enable_access_from(1);
         using reached_by_two =
             watched<weir::pool<weir::upstream::virtual_memory<>, fitted, rule<>, weir::growth::paged<>>>;
         reached_by_two pool(std::move(shared));

@@ -143,7 +143,7 @@ TEST_CASE("driver_blocks: what is known of a block is minded on an ordinary stre
 TEST_CASE("driver_blocks: a free that fails before it asks for the block's uses keeps them with it") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     blocks_and_pool mine;
-    mine.pool.allow(1);
+    mine.pool.enable_access_from(1);
     support::scoped_stream const s;
     void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");

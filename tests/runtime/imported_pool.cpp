@@ -95,7 +95,7 @@ TEST_CASE("imported_pool: fabric handles do the same") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
     driver_pool pool(shared(cudaMemHandleTypeFabric));
     imported_pool theirs(pool.export_fabric());
-    theirs.allow(1);
+    theirs.enable_access_from(1);
     void* const p = pool.allocate_sync(1 * MiB);
     exported_block const block = pool.export_block(p);
     void* const q = theirs.acquire(block);

@@ -250,7 +250,7 @@ TEST_CASE("memory_map: another device that is allowed to can use the memory, whe
     for (int const own : {0, 1}) {
         CAPTURE(own);
         memory_map map(own, 0);
-        map.allow(1 - own);
+        map.enable_access_from(1 - own);
         CHECK(map.has_peers());
         range const all = map.reserve(4 * page);
         range const first{all.offset, page};
@@ -277,7 +277,7 @@ TEST_CASE("memory_map: another device that is allowed to can use the memory, whe
 
 TEST_CASE("memory_map: a device may use its own memory anyhow, and to allow it lets in no other") {
     memory_map map(0, 0);
-    map.allow(0);
+    map.enable_access_from(0);
     CHECK_FALSE(map.has_peers());
     range const all = map.reserve(page);
     REQUIRE(mapped(map, all));
@@ -291,7 +291,7 @@ TEST_CASE("memory_map: only a device that is allowed to can use the memory, and 
     using simulated_cuda::finding;
     simulated_cuda::world world(simulated_cuda::config{}.with_devices(3));
     memory_map map(0, 0);
-    map.allow(2);
+    map.enable_access_from(2);
     memory_map const own(0, 0);
     range const all = map.reserve(2 * page);
     REQUIRE(mapped(map, range{all.offset, page}));
@@ -322,7 +322,7 @@ TEST_CASE("memory_map: a device that there is not cannot be let in, and then not
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     memory_map map(0, 0);
-    map.allow(devices);
+    map.enable_access_from(devices);
     range const all = map.reserve(page);
     bool stuck = true;
     CHECK_THROWS_AS(static_cast<void>(map.map(all, stuck)), weir::cuda_error);

@@ -89,7 +89,7 @@ TEST_CASE("memory_pool: lets other devices in") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
     memory_pool one(of_device(0)), all(of_device(0));
-    one.allow(1);
+    one.enable_access_from(1);
     all.allow_all();
     for (memory_pool const* each : {&one, &all}) {
         cudaMemLocation there{};
@@ -101,8 +101,8 @@ TEST_CASE("memory_pool: lets other devices in") {
     }
 #endif
     memory_pool pool(of_device(0));
-    pool.allow(0);
-    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { pool.allow(12345); }), "weir: cudaMemPoolSetAccess failed with");
+    pool.enable_access_from(0);
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { pool.enable_access_from(12345); }), "weir: cudaMemPoolSetAccess failed with");
 }
 
 TEST_CASE("memory_pool: exports itself and its blocks where it was made for that") {
@@ -169,7 +169,7 @@ TEST_CASE("memory_pool: every call may fail: the pool is as it was, and the erro
     runs += support::fault_sweep(prepare, [](state& x) { static_cast<void>(x.pool.statistics()); }, as_before);
     runs += support::fault_sweep(prepare, [](state& x) { x.pool.reset_peaks(); }, as_before);
     runs += support::fault_sweep(prepare, [](state& x) { x.pool.trim(0); }, as_before);
-    runs += support::fault_sweep(prepare, [](state& x) { x.pool.allow(0); }, as_before);
+    runs += support::fault_sweep(prepare, [](state& x) { x.pool.enable_access_from(0); }, as_before);
     runs += support::fault_sweep(prepare, [](state& x) { x.pool.allow_all(); }, as_before);
     runs += support::fault_sweep(prepare, [](state& x) { x.descriptor = x.pool.export_descriptor(); },
                                  [&](state& x, support::struck const& fault) {

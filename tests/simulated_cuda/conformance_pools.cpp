@@ -164,6 +164,24 @@ PROBE("a pool keeps what its threshold allows, until it is trimmed") {
     CHECK(pool.ask(cudaMemPoolAttrReservedMemCurrent) == 0);
 }
 
+PROBE("a pool does not notice that cudaFree waited for the device") {
+    stream work;
+    driver_pool pool;
+    pool.keep_all();
+    void* p = nullptr;
+    void* byte = nullptr;
+    CUDA_MUST(cudaMalloc(&byte, 1));
+    CUDA_MUST(cudaMallocFromPoolAsync(&p, 64 * MiB, pool, work));
+    CUDA_OK(cudaMemsetAsync(p, 1, 64 * MiB, work));
+    CUDA_OK(cudaFreeAsync(p, work));
+    CUDA_OK(cudaFree(byte));
+    CUDA_OK(cudaMemPoolTrimTo(pool, 0));
+    CHECK(pool.ask(cudaMemPoolAttrReservedMemCurrent) >= 64 * MiB);
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaMemPoolTrimTo(pool, 0));
+    CHECK(pool.ask(cudaMemPoolAttrReservedMemCurrent) == 0);
+}
+
 PROBE("trimming takes nothing that is used") {
     stream work;
     driver_pool pool;

@@ -72,17 +72,22 @@ bool over(pool_record::free_block const& block) {
     return block.stream == nullptr || block.stream->done >= block.number;
 }
 
-/// Free neighbours of one chunk that nothing in flight uses become one.
-void join(pool_record& pool) {
+/// What a pool may give back: that the work is over is not enough, CUDA's pools learn of it by some waits only.
+bool known(pool_record::free_block const& block) {
+    return over(block) && (block.stream == nullptr || block.stream->destroyed || block.stream->noticed >= block.number);
+}
+
+/// Free neighbours of one chunk become one, if they are `settled`: 'over' or 'known'.
+void join(pool_record& pool, bool (*settled)(pool_record::free_block const&)) {
     for (auto it = pool.free.begin(); it != pool.free.end();) {
-        if (!over(it->second)) {
+        if (!settled(it->second)) {
             ++it;
             continue;
         }
         it->second.stream = nullptr;
         auto const next = std::next(it);
         if (next != pool.free.end() && it->first + it->second.bytes == next->first &&
-            pool.chunks.count(next->first) == 0 && over(next->second)) {
+            pool.chunks.count(next->first) == 0 && settled(next->second)) {
             it->second.bytes += next->second.bytes;
             pool.free.erase(next);
         } else {
@@ -152,7 +157,7 @@ cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_rec
     std::size_t const size = block_bytes(bytes);
     auto block = choose_block(pool, size, stream, false);
     if (block == pool.free.end()) {
-        join(pool);
+        join(pool, over);
         block = choose_block(pool, size, stream, false);
     }
     if (block == pool.free.end() && grow(world, pool, size))
@@ -244,10 +249,10 @@ cudaError_t cudaFreeAsync_on(null_stream null, void* p, cudaStream_t handle) {
 } // namespace
 
 void give_back_chunks(world_state& world, pool_record& pool, std::uint64_t keep) {
-    join(pool);
+    join(pool, known);
     for (auto it = pool.chunks.begin(); it != pool.chunks.end() && pool.reserved > keep;) {
         auto const block = pool.free.find(it->first);
-        if (block == pool.free.end() || block->second.bytes != it->second || !over(block->second)) {
+        if (block == pool.free.end() || block->second.bytes != it->second || !known(block->second)) {
             ++it;
             continue;
         }
@@ -338,6 +343,9 @@ cudaError_t free_pooled(world_state& world, void* p, stream_record* stream) {
 }
 
 void trim_pools(world_state& world, int device) {
+    for (auto const& stream : world.streams)
+        if (stream->device == device)
+            stream->noticed = stream->done;
     for (auto const& pool : world.pools)
         if (pool->device == device && pool->reserved > pool->threshold)
             give_back_chunks(world, *pool, pool->threshold);

@@ -74,6 +74,7 @@ struct stream_record {
     std::deque<operation> queue;
     std::uint64_t last = 0;
     std::uint64_t done = 0;
+    std::uint64_t noticed = 0;    ///< up to where the pools know that its work is over
     std::uint64_t settled_at = 0; ///< host step at which a destroyed stream was known to be over; 0: not
     vector_clock clock;
     std::shared_ptr<graph_state> capture; ///< null: not capturing

@@ -293,7 +293,7 @@ TEST_CASE("virtual_memory: lives on the device that was named, and another can b
         return;
     virtual_memory upstream(1);
     CHECK_FALSE(upstream.has_peers());
-    upstream.accessible_from(0);
+    upstream.enable_access_from(0);
     CHECK(upstream.has_peers());
     CHECK(upstream.ordinal() == 1);
     void* const chunk = upstream.acquire(page);
@@ -313,7 +313,7 @@ TEST_CASE("virtual_memory: who was let in may use every chunk, also one that was
     if (!support::two_peers())
         return;
     virtual_memory upstream;
-    upstream.accessible_from(1);
+    upstream.enable_access_from(1);
     auto const used_by_both = [](void* at, std::size_t bytes) {
         for (int const device : {0, 1})
             support::fill_from(device, at, bytes);
@@ -344,7 +344,7 @@ TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is b
     if (!support::two_peers())
         return;
     virtual_memory upstream;
-    upstream.accessible_from(1);
+    upstream.enable_access_from(1);
     void* const chunk = upstream.acquire(page);
     REQUIRE(chunk != nullptr);
     {
@@ -418,12 +418,12 @@ TEST_CASE_TEMPLATE("virtual_memory: chunks can be exported as what was named, al
 TEST_CASE("virtual_memory: where a device cannot map memory, it can be neither opened to others nor exported, and says so") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).without_virtual_memory(), support::report_all);
     virtual_memory upstream;
-    upstream.accessible_from(0); // its own device
+    upstream.enable_access_from(0); // its own device
     void* const chunk = upstream.acquire(page);
     CHECK(upstream.release(chunk, page));
-    upstream.accessible_from(1);
+    upstream.enable_access_from(1);
     CHECK(support::sentence_of<weir::usage_error>([&] { static_cast<void>(upstream.acquire(page)); }) ==
-          "weir: this device cannot map memory, so chunks cannot be opened to other devices; leave 'accessible_from' out, or "
+          "weir: this device cannot map memory, so chunks cannot be opened to other devices; leave 'enable_access_from' out, or "
           "use upstream::device and cudaDeviceEnablePeerAccess");
     weir::upstream::virtual_memory<1> exported; // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     CHECK(support::sentence_of<weir::usage_error>([&] { static_cast<void>(exported.acquire(2 * page, page)); }) ==

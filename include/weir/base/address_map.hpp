@@ -92,27 +92,6 @@ public:
                 put(s.key, s.value);
     }
 
-    /// Forgets every entry and keeps the room.
-    void clear() noexcept {
-        for (slot& s : slots_)
-            s.key = 0;
-        size_ = 0;
-    }
-
-    /// Calls visit(key, value) for each entry, in no order. 'visit' must not change the map.
-    template <class Visit>
-    void for_each(Visit&& visit) const {
-        for (slot const& s : slots_)
-            if (s.key != 0)
-                visit(s.key, s.value);
-    }
-
-    /// Starts to bring the line of 'key' into the cache. A find right after it costs less.
-    void prefetch(key_type key) const noexcept {
-        if (mask_ != 0)
-            __builtin_prefetch(slots_.data() + home(key));
-    }
-
     /// Entries here.
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }

@@ -9,7 +9,7 @@
 //
 // invariant: a pool's block is forgotten when it is freed; a graph's stays known until its graph frees it itself, or the
 //            pool hands the same address out again.
-// order:     none: every member is one step under a lock.
+// order:     none: every member is one step under a lock, or one load; 'take' is two steps.
 // cost:      one relaxed load where nothing is known; else a lock and a look-up.
 // not for:   sizes: the caller knows them.
 

@@ -42,14 +42,12 @@ public:
     void add(range chunk) noexcept {
         by_address_.insert(place(by_address_, address_order{}, chunk), chunk);
         by_size_.insert(place(by_size_, size_order{}, chunk), chunk);
-        bytes_ += chunk.bytes;
     }
 
     /// Takes out a chunk that is here.
     void remove(range chunk) noexcept {
         by_address_.erase(place(by_address_, address_order{}, chunk) - 1);
         by_size_.erase(place(by_size_, size_order{}, chunk) - 1);
-        bytes_ -= chunk.bytes;
     }
 
     /// Whether `offset` lies in a chunk.
@@ -68,7 +66,6 @@ public:
     range const* from(std::size_t offset) const noexcept {
         return offset == 0 ? begin() : place(by_address_, address_order{}, range{offset - 1, 0});
     }
-    std::size_t bytes() const noexcept { return bytes_; }
 
     /// The first part of a chunk that lies in `within` and not before `from`; an empty range where there is none.
     range next_part(range within, std::size_t from) const noexcept {
@@ -94,8 +91,8 @@ public:
         return wanted.bytes == 0 || at != wanted.offset; // else its end is beyond that of the addresses
     }
 
-    /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them and
-    /// are in that order too.
+    /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them
+    /// and are in that order too.
     template <class Visit>
     void for_each_outside(growing_array<range> const& holes, Visit const& visit) const {
         range const* hole = holes.begin();
@@ -142,7 +139,6 @@ private:
 
     growing_array<range> by_address_;
     growing_array<range> by_size_;
-    std::size_t bytes_ = 0;
 };
 
 } // namespace v0

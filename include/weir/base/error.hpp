@@ -63,18 +63,21 @@ private:
 
 /// What a pool knows of itself at one moment. Sizes in bytes.
 struct memory_report {
-    text name;                           ///< the pool's name, as its options gave it
-    std::size_t in_use_bytes = 0;        ///< handed out and not yet freed, rounding included
-    std::size_t reserved_bytes = 0;      ///< held from the upstream
-    std::size_t limit_bytes = 0;         ///< the most it may hold; SIZE_MAX: no limit
-    std::size_t largest_free_bytes = 0;  ///< a block of that size needs no growth, on some stream; a larger one may not either;
-                                         ///< SIZE_MAX: not known
-    std::size_t live_blocks = 0;         ///< blocks handed out and not yet freed
-    std::size_t chunks = 0;              ///< pieces held from the upstream
-    std::size_t lost_bytes = 0;          ///< held but not handed out again: a graph may use them, see 'deallocate'
+    static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
+
+    text name;                                ///< the pool's name, as its options gave it
+    std::size_t in_use_bytes = 0;             ///< handed out and not yet freed, rounding included
+    std::size_t reserved_bytes = 0;           ///< held from the upstream
+    std::size_t limit_bytes = unknown;        ///< the most it may hold; SIZE_MAX: no limit, or not known
+    std::size_t largest_free_bytes = unknown; ///< a block of that size needs no growth, on some stream; a larger one may not
+                                              ///< either; SIZE_MAX: not known
+    std::size_t live_blocks = 0;              ///< blocks handed out and not yet freed
+    std::size_t chunks = 0;                   ///< pieces held from the upstream
+    std::size_t lost_bytes = 0;               ///< held but not handed out again: a graph may use them, see 'deallocate'
     // What takes longer to find out, and only 'examined' of a pool does:
-    std::size_t device_free_bytes = static_cast<std::size_t>(-1); ///< left on the device; SIZE_MAX: not known
-    largest_blocks largest_live = {};    ///< what layers list of the blocks that are out
+    std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known
+    largest_blocks largest_live = {};        ///< what layers list of the blocks that are out
+};    ///< what layers list of the blocks that are out
 };
 
 /// There was no room. Carries what was asked for, the pool's state, and which part refused and why.

@@ -12,6 +12,7 @@
 // not for:   how much to get beyond that: growth policies say.
 
 #include <cstddef>
+#include <cstdint>
 #include <weir/base/chunk_list.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>

@@ -22,6 +22,7 @@
 #include <weir/base/spin_lock.hpp>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace weir {
 inline namespace v0 {

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/chunk_list.hpp>
@@ -96,7 +97,7 @@ public:
             lock_guard<Lock> const lock(lock_);
             chunks_.remove(chunk);
         }
-        if (taken_back(chunk))
+        if (try_release(chunk))
             return true;
         lock_guard<Lock> const lock(lock_);
         refused_.push_back(chunk);
@@ -107,7 +108,7 @@ public:
     bool offer_again() noexcept {
         bool any = false;
         for (std::size_t i = refused_.size(); i-- > 0;) {
-            if (!taken_back(refused_[i]))
+            if (!try_release(refused_[i]))
                 continue;
             lock_guard<Lock> const lock(lock_);
             refused_.erase(refused_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -122,7 +123,7 @@ public:
     void withdraw() {
         withdrawn_.reserve(chunks_.size());
         for (range const& each : chunks_)
-            if (taken_away(each))
+            if (try_withdraw(each))
                 withdrawn_.push_back(each);
     }
 
@@ -132,7 +133,7 @@ public:
     bool restore() {
         std::size_t lacking = withdrawn_.size(); // the last ones first
         try {
-            while (lacking != 0 && restored(withdrawn_[lacking - 1]))
+            while (lacking != 0 && try_restore(withdrawn_[lacking - 1]))
                 --lacking;
         } catch (...) {
             withdraw_again(lacking);
@@ -254,7 +255,7 @@ private:
         return nullptr;
     }
 
-    bool taken_back(range chunk) noexcept {
+    bool try_release(range chunk) noexcept {
         void* const memory = reinterpret_cast<void*>(chunk.offset);
         if constexpr (contracts::holds<contracts::may_refuse, Upstream>) {
             if (!upstream_.release(memory, chunk.bytes))
@@ -266,13 +267,13 @@ private:
         return true;
     }
 
-    bool taken_away(range chunk) noexcept {
+    bool try_withdraw(range chunk) noexcept {
         if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
         bytes_.fetch_sub(chunk.bytes, memory_order_relaxed);
         return true;
     }
-    bool restored(range chunk) {
+    bool try_restore(range chunk) {
         if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
         bytes_.fetch_add(chunk.bytes, memory_order_relaxed);
@@ -281,7 +282,7 @@ private:
     // Those from `first` on have memory again.
     void withdraw_again(std::size_t first) noexcept {
         for (std::size_t i = withdrawn_.size(); i-- > first;)
-            if (!taken_away(withdrawn_[i]))
+            if (!try_withdraw(withdrawn_[i]))
                 withdrawn_.erase(withdrawn_.begin() + i);
     }
 

@@ -33,8 +33,8 @@ public:
             delete std::exchange(each, each->older);
     }
 
-    /// The pointer of `key`, or null. Any thread, at any time. Never blocks. While a writer drops keys it may be null or another
-    /// key's as well: whoever has none, or the wrong one, asks under the writers' lock.
+    /// The pointer of `key`, or null. Any thread, at any time. Never blocks. While a writer drops keys it may be null or
+    /// another key's as well: whoever has none, or the wrong one, asks under the writers' lock.
     [[gnu::always_inline]] Value* find(std::uint64_t key) const noexcept {
         table const& now = *current_.load(memory_order_acquire);
         slot const& found = place_of(now, key);

@@ -48,8 +48,8 @@ class resource {
 public:
     /// A block of `bytes` bytes at a multiple of `alignment`, for work on `stream` that is enqueued after this
     /// call; null for zero bytes. Blocks and locks as `Derived::try_allocate` does. Throws out_of_memory when
-    /// there is no room, usage_error for a broken precondition, cuda_error when CUDA fails; the pool is then as
-    /// it was.
+    /// there is no room, usage_error for a broken precondition, cuda_error when CUDA fails, std::bad_alloc when
+    /// the host has no memory for the bookkeeping; the pool is then as it was.
     template <class Stream>
     [[nodiscard]] void* allocate(Stream const& stream, std::size_t bytes,
                                  std::size_t alignment = Derived::default_alignment) {

@@ -57,7 +57,7 @@ public:
     }
 
     /// A copy of another value, of any pool and stream: after the work on its stream so far, and before what
-    /// that stream does next.
+    /// that stream does next. Throws usage_error where the source was moved from.
     device_value(pool_ref<memory_space::device> pool, stream_ref stream, device_value const& source)
         : pooled(pool, stream, 0, alignof(T)) {
         source.require_element();
@@ -76,7 +76,8 @@ public:
         bytes_.write_now(0, &here, sizeof(T));
     }
 
-    /// Overwrites the element with zero bytes, on the stream. Throws cuda_error, and usage_error where the value was moved from.
+    /// Overwrites the element with zero bytes, on the stream. Throws cuda_error, and usage_error where the value was moved
+    /// from.
     void zero_async() {
         require_element();
         bytes_.zero();

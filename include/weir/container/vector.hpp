@@ -70,7 +70,8 @@ std::false_type is_pooled(...);
 
 /// What the twins share. Sizes in elements unless named '..._bytes'. Members that may grow the vector throw
 /// what the pool's 'allocate' throws, and usage_error for more elements than there are addresses; members
-/// that copy throw cuda_error.
+/// that copy throw cuda_error, and usage_error where a stream that must wait or be waited for is captured into another graph
+/// or none.
 template <class T, memory_space Space>
 class elements : public pooled<Space> {
     using rules = element<T>;
@@ -108,8 +109,8 @@ public:
         : elements(pool, stream, std::size_t{0}) {
         assign(source);
     }
-    /// The listed elements, also of one: '{10}' is an element, and no size. Throws usage_error where a device vector's stream is
-    /// captured, whose graph would read the list when it is gone.
+    /// The listed elements, also of one: '{10}' is an element, and no size. Throws usage_error where a device vector's stream
+    /// is captured, whose graph would read the list when it is gone.
     elements(pool_ref<Space> pool, stream_ref stream, std::initializer_list<T> source)
         : elements(pool, stream, std::size_t{0}) {
         assign(source);
@@ -229,7 +230,7 @@ public:
     Container<T> to_host_sync() const {
         static_assert(!std::is_same_v<T, bool>,
                       "weir: std::vector<bool> has no elements to copy to; use "
-                      "'copy_to_async' with an array, or a vector of unsigned char");
+                      "'copy_to_sync' with an array, or a vector of unsigned char");
         Container<T> host(this->size());
         this->bytes_.read_sync(0, host.data(), this->size_bytes());
         return host;
@@ -238,6 +239,9 @@ public:
     /// Enqueues a copy of the elements to `target`, host or device memory, which must live until the stream
     /// has done it. A pageable target makes CUDA block.
     void copy_to_async(T* target) const { this->bytes_.read(0, target, this->size_bytes()); }
+
+    /// Copies the elements to `target` and waits for the stream. Throws usage_error while the stream is captured.
+    void copy_to_sync(T* target) const { this->bytes_.read_sync(0, target, this->size_bytes()); }
 
     /// Overwrites the elements with zero bytes, on the stream.
     void zero_async() { this->bytes_.zero(); }

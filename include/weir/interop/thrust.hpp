@@ -75,6 +75,10 @@ public:
             throw usage_error("weir: Thrust runs on a stream, and 'on_host' is none; name one");
     }
 
+    pool_ref<memory_space::device> pool() const noexcept { return pool_; }
+    stream_ref stream() const noexcept { return stream_; }
+
+protected:
     void* allocate(std::size_t count, std::size_t size, std::size_t alignment) const {
         if (multiply_overflows(count, size))
             throw usage_error("weir: Thrust asked for " + number_text(count) + " elements of " +
@@ -102,9 +106,6 @@ public:
             wait_for_default_stream(stream_);
         deallocate(p, count, size, alignment);
     }
-
-    pool_ref<memory_space::device> pool() const noexcept { return pool_; }
-    stream_ref stream() const noexcept { return stream_; }
 
 private:
     std::size_t aligned(std::size_t alignment) const noexcept {

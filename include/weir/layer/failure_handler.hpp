@@ -58,16 +58,17 @@ constexpr bool is_thread_safe() {
         return true;
 }
 
-/// Asks `handler` and calls `retry()` after each yes, until that has a block; null once the handler has said no.
+/// Asks `handler` and calls `retry()` after each yes, until that has a block, or is true; null or false once the handler has
+/// said no.
 template <class Handler, class Retry>
-void* ask(Handler& handler, failed_allocation failed, Retry const& retry) {
+auto ask(Handler& handler, failed_allocation failed, Retry const& retry) -> decltype(retry()) {
     if constexpr (contracts::holds<contracts::walks, Handler, failed_allocation>) {
         return handler.ask(failed, retry);
     } else {
         for (failed.attempt = 0; failed.attempt < most_attempts && handler(std::as_const(failed)); ++failed.attempt)
-            if (void* const block = retry())
-                return block;
-        return nullptr;
+            if (auto const done = retry())
+                return done;
+        return {};
     }
 }
 
@@ -76,8 +77,8 @@ template <>
 class chain_of<> {
 public:
     template <class Retry>
-    void* ask(failed_allocation const&, Retry const&) {
-        return nullptr;
+    auto ask(failed_allocation const&, Retry const&) -> decltype(std::declval<Retry const&>()()) {
+        return {};
     }
 };
 template <class First, class... Rest>
@@ -93,9 +94,9 @@ public:
         : first_(std::forward<First>(first)), rest_(std::forward<Rest>(rest)...) {}
 
     template <class Retry>
-    void* ask(failed_allocation const& failed, Retry const& retry) {
-        void* const block = handler::ask(first_, failed, retry);
-        return block ? block : rest_.ask(failed, retry);
+    auto ask(failed_allocation const& failed, Retry const& retry) -> decltype(retry()) {
+        auto const done = handler::ask(first_, failed, retry);
+        return done ? done : rest_.ask(failed, retry);
     }
 
 private:
@@ -103,8 +104,8 @@ private:
     chain_of<Rest...> rest_;
 };
 
-/// Gives back what a pool holds freely, with its 'trim', for an allocation once as it is and once after its 'settle'; yes
-/// where that was anything. See 'trim'.
+/// Gives back what a pool holds freely, with its 'trim', for an allocation once as it is and at most twice after its
+/// 'settle'; yes where that was anything. See 'trim'.
 template <class Pool>
 class trim_of {
     static_assert(contracts::holds<contracts::trims, Pool>,
@@ -137,9 +138,9 @@ chain_of<Handlers...> chain(Handlers... handlers) {
     return chain_of<Handlers...>(std::forward<Handlers>(handlers)...);
 }
 
-/// Asks other pools on the device to give back what they hold freely: each with its 'trim', then after waiting for the work that
-/// uses what was freed ('settle', where the pool has it), and the next only if that did not do. Throws as the pools' 'trim'
-/// and 'settle' do.
+/// Asks other pools on the device to give back what they hold freely: each with its 'trim', then after waiting for the work
+/// that uses what was freed ('settle', where the pool has it), and the next only if that did not do. Throws as the pools'
+/// 'trim' and 'settle' do.
 template <class... Pools>
 chain_of<trim_of<Pools>...> trim(Pools&... pools) {
     return chain_of<trim_of<Pools>...>(trim_of<Pools>(pools)...);
@@ -183,13 +184,13 @@ public:
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// As the wrapped pool's, and the handler is asked for memory of the device as for an allocation of 'suspended_bytes' on the
-    /// host; false only once it has no more to give.
+    /// As the wrapped pool's, and the handler is asked for memory of the device as for an allocation of 'suspended_bytes' on
+    /// the host; false only once it has no more to give.
     template <class P = typename base::pool_type>
     [[nodiscard]] auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
         return this->pool_.try_resume() ||
                handler::ask(handler_, failed_allocation{on_host, this->pool_.suspended_bytes(), base::default_alignment, 0},
-                            [this] { return this->pool_.try_resume() ? this : nullptr; }) != nullptr;
+                            [this] { return this->pool_.try_resume(); });
     }
 
     /// The wrapped pool's reason, and that the handler was asked, where it was.
@@ -207,8 +208,7 @@ private:
         if constexpr (contracts::holds<tells_suspended, typename base::pool_type>)
             if (this->pool_.suspended())
                 return false;
-        std::size_t const limit_bytes = this->pool_.facts().limit_bytes; // 0: a pool that does not tell
-        return bytes <= PTRDIFF_MAX && (limit_bytes == 0 || bytes <= limit_bytes);
+        return bytes <= PTRDIFF_MAX && bytes <= this->pool_.facts().limit_bytes;
     }
 
     Handler handler_;

@@ -128,9 +128,7 @@ public:
         return memory_report{a.name + ", then " + b.name,
                              a.in_use_bytes + b.in_use_bytes,
                              a.reserved_bytes + b.reserved_bytes,
-                             a.limit_bytes == 0 || b.limit_bytes == 0               ? 0 // one does not tell
-                             : add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX
-                                                                           : a.limit_bytes + b.limit_bytes,
+                             add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
                              larger_known(a.largest_free_bytes, b.largest_free_bytes),
                              a.live_blocks + b.live_blocks,
                              a.chunks + b.chunks,

@@ -101,7 +101,7 @@ public:
             wrong = found.now != state::live || found.bytes != bytes || found.alignment != alignment;
             try {
                 if (wrong)
-                    complaint = "weir: layer::guard: the block at " + text_of(p) + " " +
+                    complaint = "weir: layer::guard: the block at " + address_text(p) + " " +
                                 (found.now == state::live
                                      ? "was allocated with " + numbers(found.bytes, found.alignment) + " and is freed with " +
                                            numbers(bytes, alignment) + "; pass the allocation's (freed with those)"
@@ -124,14 +124,14 @@ public:
             auto const address = reinterpret_cast<std::uintptr_t>(p);
             std::uint32_t const at = index_.find(address);
             if (!is_live(at))
-                throw usage_error("weir: layer::guard: 'used_on' of the block at " + text_of(p) + ", which " +
+                throw usage_error("weir: layer::guard: 'used_on' of the block at " + address_text(p) + ", which " +
                                   wrong_address(address, at));
         }
         this->pool_.used_on(p, stream);
     }
 
-    /// As the wrapped pool's, for a mark that it still knows; else a sentence, and nothing ends. Of a block that ended a free is
-    /// wrong. One thread.
+    /// As the wrapped pool's, for a mark that it still knows; else a sentence, and nothing ends. Of a block that ended a free
+    /// is wrong. One thread.
     template <class P = typename base::pool_type, class = std::enable_if_t<contracts::holds<contracts::marks_pool, P>>>
     auto mark() {
         return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), last_serial()};
@@ -246,11 +246,6 @@ private:
 
     static text numbers(std::size_t bytes, std::size_t alignment) {
         return count_text(bytes, " byte") + " at alignment " + number_text(alignment);
-    }
-    static text text_of(void* p) {
-        char said[32];
-        std::snprintf(said, sizeof said, "%p", p);
-        return said;
     }
 
     mutable mutex mutex_;

@@ -7,8 +7,9 @@
 // reserved bytes says what the pool costs. 'reset_peaks' starts a new measurement without touching what is live. Large
 // blocks are listed as well, so that an out_of_memory can name the largest.
 //
-// invariant: peak >= current; total never falls. Each block is freed once and with its own size: a free counts as one also where
-//            the wrapped pool refuses it. Under layer::guard, as guard<statistics<Pool>>, a wrong free does not come here.
+// invariant: peak >= current; total never falls. Each block is freed once and with its own size: a free counts as one also
+//            where the wrapped pool refuses it. Under layer::guard, as guard<statistics<Pool>>, a wrong free does not come
+//            here.
 // order:     counters are exact once no call is under way; a snapshot during calls may be off by those.
 // cost:      a few relaxed atomic operations a call; for a large block a mutex and a hash look-up as well.
 // not for:   how full the pool itself is: see pool::facts.

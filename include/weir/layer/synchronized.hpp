@@ -12,9 +12,11 @@
 // not for:   hot pools on many streams: see reuse::stream_ordered.
 
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
+#include <weir/base/largest_blocks.hpp>
 #include <weir/base/layered.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/text.hpp>

@@ -102,7 +102,7 @@ public:
 
     /// The most bytes in use through this layer, each block rounded up to the pool's default alignment, over the
     /// last whole window; 0 before the first half of one has ended.
-    std::size_t mark_bytes() const noexcept { return mark_bytes_.load(memory_order_relaxed); }
+    std::size_t high_water_bytes() const noexcept { return high_water_bytes_.load(memory_order_relaxed); }
     /// All bytes that this layer gave back.
     std::uint64_t given_back_bytes() const noexcept { return given_back_bytes_.load(memory_order_relaxed); }
 
@@ -125,7 +125,7 @@ private:
             begin_half_window();
         try {
             if (excess_)
-                give_back(with_slack(mark_bytes()));
+                give_back(with_slack(high_water_bytes()));
         } catch (...) { // CUDA failed, or the host has no memory: the next look tries again
         }
         looking_.unlock();
@@ -136,7 +136,7 @@ private:
         std::size_t const peak = peak_bytes_.exchange(0, memory_order_relaxed);
         std::size_t const mark = peak > former_peak_ ? peak : former_peak_;
         former_peak_ = peak;
-        mark_bytes_.store(mark, memory_order_relaxed);
+        high_water_bytes_.store(mark, memory_order_relaxed);
         bool const fell = with_slack(mark) < most_;
         if (fell) {
             excess_ = true;
@@ -164,7 +164,7 @@ private:
     atomic<std::size_t> current_bytes_{0};
     atomic<std::size_t> peak_bytes_{0}; // of the half window that is under way
     atomic<std::size_t> allocations_{0};
-    atomic<std::size_t> mark_bytes_{0};
+    atomic<std::size_t> high_water_bytes_{0};
     atomic<std::uint64_t> given_back_bytes_{0};
     spin_lock looking_; // guards the rest
     std::size_t looks_ = 0;

@@ -68,8 +68,8 @@ public:
         return block;
     }
 
-    /// Frees a block that this object or a sibling took. Throws only where more blocks come from siblings than this
-    /// object ever had.
+    /// Frees a block that this object or a sibling took. Throws std::bad_alloc where the list of free blocks must grow; the
+    /// block is then not free.
     void give(range block) { freed_.push_back(block.offset); }
 
     /// Cuts whole blocks out of a fresh range; what is left over at its ends stays unused.

@@ -123,8 +123,8 @@ public:
     /// Lets kernels and copies of device `ordinal` use the pool's memory too. Pinned and managed memory every device
     /// reaches without. Throws cuda_error, also where that device cannot reach the pool's.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
-    void allow(int ordinal) {
-        pool_.allow(ordinal);
+    void enable_access_from(int ordinal) {
+        pool_.enable_access_from(ordinal);
     }
 
     /// What CUDA counts: in use and reserved, now and at most since reset_peaks. Throws cuda_error.

@@ -85,7 +85,7 @@ public:
 
     /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and when the pool has no
     /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not being
-    /// captured, or into another graph), cuda_error, std::bad_alloc, and what the pool throws; nothing has changed then.
+    /// captured, or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
@@ -114,8 +114,8 @@ public:
     }
 
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
-    /// as well, by the capture that uses it last: it goes back to the pool at the release. Outside a capture the stream is noted,
-    /// and the release waits for what it did so far. Never blocks on a device.
+    /// as well, by the capture that uses it last: it goes back to the pool at the release. Outside a capture the stream is
+    /// noted, and the release waits for what it did so far. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -127,6 +127,7 @@ public:
             return;
         }
         used_.gave(block);
+        used_.not_below_zero();
         try {
             // Each thread has a per-thread stream of its own, and all of them one name.
             if (!is_capturing(stream))
@@ -282,7 +283,8 @@ private:
         return *frees_.back().free;
     }
 
-    // A block for the capture of `stream`, also of `fresh`, which is held from then on, or goes back to the pool. With the lock.
+    // A block for the capture of `stream`, also of `fresh`, which is held from then on, or goes back to the pool. With the
+    // lock.
     range take(stream_ref stream, std::size_t bytes, std::size_t alignment, chunk& fresh) {
         try {
             capture const now = capture_of(stream); // under the lock: soon after, its graph is named

@@ -72,7 +72,7 @@ public:
     static constexpr std::size_t default_alignment =
         space == memory_space::device || space == memory_space::managed ? 256 : alignof(std::max_align_t);
 
-    /// A pool that holds nothing yet. Throws cuda_error where the upstream does.
+    /// A pool that holds nothing yet. Throws cuda_error where the upstream does, std::bad_alloc.
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>> pool() : pool(U()) {}
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(U(), std::move(options)) {}
@@ -90,7 +90,7 @@ public:
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // What is still out, or was lost to a graph, is in use by work that no event tells of.
         if constexpr (stream_ordered)
-            if ((!settled() && !settled()) || used.blocks != 0 || used.lost_bytes != 0)
+            if ((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
                 wait_without_memory();
     }
 
@@ -129,19 +129,20 @@ public:
     }
 
     /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Call it after
-    /// the launch, and again after the next one. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
+    /// the launch, and again after the next one. Never blocks. Throws usage_error for a stream that is being captured,
+    /// cuda_error, std::bad_alloc.
     template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_uses, R, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
 
-    /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held or
-    /// none is left; returns those bytes. Bytes that enqueued work uses stay, and so do a stream's last frees of which no event
-    /// tells (stream_ordered keeps some), also on an idle device: call 'settle' first. Where more is left and no block is handed
-    /// out this settles and gives back once more, which blocks, and else, as 'settle' does. A chunk that CUDA refuses to take is
-    /// kept for the next call. A suspended pool has nothing to give, but 'resume' will leave out every wholly free page of 2 MiB,
-    /// as long as it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
+    /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
+    /// or none is left; returns those bytes. Bytes that enqueued work uses stay, and so do a stream's last frees of which no
+    /// event tells (stream_ordered keeps some), also on an idle device: call 'settle' first. Where more is left and no block is
+    /// handed out this settles and gives back once more, which blocks, and else, as 'settle' does. A chunk that CUDA refuses to
+    /// take is kept for the next call. A suspended pool has nothing to give, but 'resume' will leave out every wholly free page
+    /// of 2 MiB, as long as it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         std::size_t given = 0;
         if (trim_at_rest(keep_bytes, given) > keep_bytes && stream_ordered && rule_.used().blocks == 0) {
@@ -161,8 +162,8 @@ public:
     }
 
     /// The same, but what blocks hold is copied to blocks of `keep`, which the host reaches and which outlives this pool or
-    /// the next 'resume': pinned_pool copies at the link's speed once it has its memory, host_pool needs no pinned memory. `keep`
-    /// must not call this pool, as a failure_handler around it might. Throws also what `keep.allocate` throws.
+    /// the next 'resume': pinned_pool copies at the link's speed once it has its memory, host_pool needs no pinned memory.
+    /// `keep` must not call this pool, as a failure_handler around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {
         return begin_suspension(&keep, [&](auto const& save) { supply_.visit_in_use(rule_, least_unsaved_bytes, save); });
@@ -203,7 +204,7 @@ public:
 
     /// Blocks until no enqueued work uses freed bytes; then every one may go to any stream. Where no event tells of some, that
     /// is until all work on the device is done. Breaks no capture, but where the device has not a byte left
-    /// (runtime/device_wait.hpp). Throws cuda_error.
+    /// (runtime/device_wait.hpp). Throws cuda_error, std::bad_alloc.
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds. The caller knows that nothing uses
@@ -214,7 +215,8 @@ public:
         rule_.counts() = usage{};
     }
 
-    /// A point to come back to: blocks allocated after 'mark' end with 'rewind'. See weir::scope.
+    /// A point to come back to: blocks allocated after 'mark' end with 'rewind'. See weir::scope. Throws
+    /// std::bad_alloc.
     template <class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
     auto mark() {
         return rule_.placement().mark(rule_.counts());
@@ -250,7 +252,7 @@ public:
         if (device() != any_device)
             now.device_free_bytes = device_free_bytes(device());
     }
-    /// The same, as a line to print.
+    /// What 'facts' tells, as a line to print.
     text report() const { return report_text(facts(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
     /// Why an allocation of `bytes` bytes finds no room now.
@@ -304,7 +306,7 @@ private:
         return nullptr;
     }
 
-    bool settled() noexcept {
+    bool try_settle() noexcept {
         try {
             rule_.settle();
             return true;

@@ -71,7 +71,7 @@ struct after_event {
             return block;
         }
 
-        /// As take, after waiting on the host for everything pending. Throws cuda_error.
+        /// As take, after waiting on the host for everything pending. Throws cuda_error, usage_error, std::bad_alloc.
         range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             wait();
             return take(bytes, alignment, stream);
@@ -151,7 +151,7 @@ struct after_event {
             visit(placement_);
         }
 
-        /// Blocks until no work uses what was freed before; then anyone may have it. Throws cuda_error.
+        /// Blocks until no work uses what was freed before; then anyone may have it. Throws cuda_error, std::bad_alloc.
         void settle() {
             growing_array<stranded> found;
             {
@@ -199,7 +199,8 @@ struct after_event {
         };
 
         // With the lock held: gives the placement what is free by now, but for one block of exactly `bytes` bytes at a multiple
-        // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc; with such a block the next one says what failed.
+        // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc; with such a block the next one says what
+        // failed.
         range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
             range fitting;
             try {

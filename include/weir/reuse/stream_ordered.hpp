@@ -16,6 +16,7 @@
 // invariant: bytes are in at most one set; a set's bytes are safe for its stream without a wait.
 // order:     whoever takes bytes from another set is ordered after that set's event: it was reached, or the
 //            taker's stream was made to wait and then recorded its own event, so that the order travels on.
+//            Locks: 'moving_', then the directory's, then a set's, then those of fences and second uses.
 // cost:      a hit on rung 1: one table look-up, one spin lock, and what Identity asks; from rung 2 on, every set.
 // not for:   memory that no stream uses: see 'immediate'.
 
@@ -111,7 +112,7 @@ struct stream_ordered {
             settled->strand(block, uses_.take(block.offset));
         }
 
-        /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take, and then they are not kept.
+        /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take; then they are not kept.
         void add(range chunk, stream_ref stream, bool joins = false) {
             auto const own = enter(stream);
             if constexpr (contracts::fences<Placement>)
@@ -126,7 +127,7 @@ struct stream_ordered {
         void visit_usable(stream_ref stream, Visit const& visit) {
             visit(enter(stream)->covered());
         }
-        /// The same for bytes that no work uses, `least_bytes` at least, until it answers true. Never blocks. Throws cuda_error.
+        /// The same for bytes that no work uses, `least_bytes` at least, until it answers true. Throws cuda_error.
         template <class Visit>
         void visit_unused(Visit const& visit, std::size_t least_bytes = 1) {
             sets_.visit_unused(visit, least_bytes);

@@ -7,7 +7,8 @@
 // user can do something about, what to do. It also takes the error off CUDA's per-thread record, so that a
 // failure that we reported is not found again by somebody else's cudaGetLastError.
 //
-// invariant: 'check' returns only on success; no function here leaves its error on the record, or takes off one of another code.
+// invariant: 'check' returns only on success; no function here leaves its error on the record, or takes off one of another
+//            code.
 // order:     a sticky error (a kernel that faulted) stays sticky: CUDA returns it from every later call.
 // cost:      one compare on success.
 // not for:   cudaErrorMemoryAllocation where a null is the answer: see 'out_of_room'.

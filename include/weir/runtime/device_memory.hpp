@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
-#include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 
@@ -24,7 +23,6 @@ inline namespace v0 {
 inline std::size_t device_free_bytes(int ordinal) noexcept {
     try {
         device_guard const guard(ordinal);
-        capture_mode_guard const relaxed;
         std::size_t free = 0;
         std::size_t all = 0;
         if (succeeded(cudaMemGetInfo(&free, &all)))

@@ -64,7 +64,7 @@ public:
                 }
             }
         if (host_stream_)
-            detail::end_relaxed([this] { static_cast<void>(succeeded(cudaStreamDestroy(host_stream_))); });
+            static_cast<void>(succeeded(cudaStreamDestroy(host_stream_)));
     }
 
     /// See driver_pool_of::try_allocate.
@@ -227,7 +227,6 @@ private:
         lock_guard<mutex> const lock(host_stream_mutex_);
         if (!host_stream_) {
             device_guard const guard(made_on_);
-            capture_mode_guard const relaxed;
             check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         }
         return host_stream_;

@@ -17,7 +17,6 @@
 
 #include <cuda_runtime_api.h>
 #include <new>
-#include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/runtime/check.hpp>

@@ -31,7 +31,7 @@
 namespace weir {
 inline namespace v0 {
 
-/// Whether `stream` is one of CUDA's default streams, whose handle is a fixed value.
+/// Whether `stream` is one of CUDA's default streams, whose handle is a fixed value; also of the host, whose handle is null.
 inline bool is_default_stream(stream_ref stream) noexcept {
     return is_default_handle(stream.get());
 }

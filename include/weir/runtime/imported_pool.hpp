@@ -38,7 +38,7 @@ public:
     explicit imported_pool(cudaMemFabricHandle_t handle) : pool_(import(&handle, cudaMemHandleTypeFabric)) {}
 
     /// Lets kernels and copies of device `ordinal` use the memory; its own device may at once. Throws cuda_error.
-    void allow(int ordinal) { pool_.allow(ordinal); }
+    void enable_access_from(int ordinal) { pool_.enable_access_from(ordinal); }
 
     /// Where the bytes of the exporter's block are in this process. Does not wait. Throws cuda_error, also for a block of
     /// another pool or one that the exporter has freed.

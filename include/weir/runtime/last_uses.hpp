@@ -39,8 +39,8 @@ public:
     /// Notes that some stream, of which nothing is known, used the memory. Never blocks.
     void note_unknown() noexcept { untold_.store(true, memory_order_relaxed); }
 
-    /// Makes `stream` wait for all that was noted, which is forgotten; the host blocks. Where a note failed, or CUDA fails here,
-    /// it blocks until device `ordinal` (any_device: every device) has done all work.
+    /// Makes `stream` wait for all that was noted, which is forgotten; the host blocks. Where a note failed, or CUDA fails
+    /// here, it blocks until device `ordinal` (any_device: every device) has done all work.
     void make_wait(stream_ref stream, int ordinal) noexcept {
         for (int tries = 0; tries < 2; ++tries) {
             try {

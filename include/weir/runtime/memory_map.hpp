@@ -107,7 +107,7 @@ public:
 
     /// Memory that is mapped or moved from now on can be used by kernels of device `ordinal` as well; its own always may.
     /// Throws std::bad_alloc.
-    void allow(int ordinal) {
+    void enable_access_from(int ordinal) {
         if (ordinal != ordinal_)
             readers_.push_back(access_of(ordinal));
     }

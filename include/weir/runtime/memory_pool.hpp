@@ -111,7 +111,7 @@ public:
 
     /// Lets kernels and copies of device `ordinal` use the pool's memory, also what is handed out already. Throws
     /// cuda_error, also where the device cannot reach it.
-    void allow(int ordinal) {
+    void enable_access_from(int ordinal) {
         cudaMemAccessDesc const access = access_of(ordinal);
         capture_mode_guard const relaxed;
         check(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");

@@ -9,7 +9,8 @@
 //
 // invariant: only what was on the earlier stream at the call is waited for.
 // order:     'earlier' so far happens before 'later' from now on; orders add up over any number of them.
-// cost:      nothing on one stream; else two questions about capture, and an event created, recorded and waited for: about 1 us.
+// cost:      nothing on one stream; else two questions about capture, and an event created, recorded and waited for: about 1
+//            us.
 // not for:   the host, which nothing makes wait without blocking it: see 'synchronize'.
 
 #include <weir/base/error.hpp>

@@ -40,8 +40,8 @@ namespace weir {
 inline namespace v0 {
 
 /// Bytes of a pool, owned. Movable, not copyable. One thread at a time; no member blocks the host, but for
-/// those named '..._sync' and, where the host touches the memory, an allocation that has to wait for memory
-/// in flight.
+/// those named '..._sync'; where the host touches the memory, an allocation that has to wait for memory in flight; copies
+/// from and to memory that is not page-locked, which CUDA stages; and a copy that failed under way, whose end is awaited.
 template <memory_space Space>
 class owned_bytes {
     static constexpr bool by_host = host_accessible(Space);
@@ -106,7 +106,8 @@ public:
     }
 
     /// The block's life goes on until the work enqueued on `stream` so far is done: through the pool where
-    /// the pool can be told, else by making the container's own stream wait. Throws cuda_error.
+    /// the pool can be told, else by making the container's own stream wait. Throws what the pool's 'used_on' throws or
+    /// usage_error (a captured stream), cuda_error.
     void used_on(stream_ref stream) {
         if (!data_ || stream == stream_ || stream.is_host())
             return;
@@ -246,7 +247,8 @@ private:
         check(cudaMemcpyPeerAsync(to, here, from, there, bytes, stream_.get()), "cudaMemcpyPeerAsync");
     }
 
-    // Whether memory that every device reaches is filled from a device's, which may be open to no other: that one's stream copies.
+    // Whether memory that every device reaches is filled from a device's, which may be open to no other: that one's stream
+    // copies.
     bool is_filled_by(int there, stream_ref owner) const {
         return device() == any_device && there != any_device && !is_default_stream(owner) && !is_capturing(owner) &&
                !is_capturing(stream_);

@@ -44,8 +44,6 @@ using allocates =
     contracts::when<std::is_same_v<decltype(std::declval<Pool&>().allocate(std::declval<stream_ref>(),
                                                                            std::size_t{}, std::size_t{})),
                                    void*>>;
-template <class Pool>
-using says_default_alignment = contracts::size_type_of<decltype(Pool::default_alignment)>;
 
 template <class T>
 inline constexpr bool is_pool_ref = false;
@@ -109,7 +107,7 @@ public:
             contracts::holds<detail::allocates, Pool>,
             "weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t "
             "alignment)', which throws; derive the pool from 'weir::resource', which has it");
-        static_assert(contracts::holds<detail::says_default_alignment, Pool>,
+        static_assert(contracts::holds<contracts::says_default_alignment, Pool>,
                       "weir: a container's pool needs 'static constexpr std::size_t default_alignment'");
         static_assert(
             !device_accessible(Required) || device_accessible(Pool::space),

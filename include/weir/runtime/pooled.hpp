@@ -16,7 +16,6 @@
 //            used while its device is current.
 
 #include <cstddef>
-#include <utility>
 #include <weir/base/memory_space.hpp>
 #include <weir/runtime/owned_bytes.hpp>
 #include <weir/runtime/pool_ref.hpp>
@@ -47,7 +46,7 @@ public:
     /// Says that work on another stream uses the memory: the free will wait for what is enqueued on `stream`
     /// so far, so call it after the launch. It orders the end of the container's life and nothing else. A
     /// pool that can be told is told; with another, this container's own stream waits. Does not block. Throws
-    /// cuda_error.
+    /// usage_error for a stream that is being captured, cuda_error, std::bad_alloc.
     void used_on(stream_ref stream) { bytes_.used_on(stream); }
 
     /// The memory itself, for a container that is filled from this one.

@@ -8,7 +8,8 @@
 // graph's and what is nobody's alike. So an address that CUDA hands out again is forgotten, and one that it does not know is
 // told to whoever offers.
 //
-// invariant: a block is here, or CUDA has taken it back, or does not know it.
+// invariant: a block is here, or CUDA has taken it back, or does not know it, or the host had no memory to note it. One that a
+//            thread frees wrongly while CUDA hands its address to another thread may be kept here in that one's place.
 // order:     'offer' waits for the devices, then for the events, then frees.
 // cost:      none until CUDA refuses a block; one relaxed load for 'has' and 'forget'.
 // not for:   blocks that CUDA takes.
@@ -103,7 +104,7 @@ public:
     /// Blocks until all work on device `ordinal` (any_device: on every device) is done, and frees the blocks on `stream`;
     /// what CUDA refuses again stays, but for what it does not know: `unknown(begin)` hears of that, and must not throw.
     /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does. Throws cuda_error; then every
-    /// block that CUDA has not taken is still here.
+    /// block that CUDA has not taken is still here, but for those that the host has no memory to note again.
     template <class Unknown>
     void offer(int ordinal, cudaStream_t stream, Unknown&& unknown) {
         lock_guard<mutex> const alone(offers_);
@@ -174,6 +175,7 @@ private:
         offered_.clear();
     }
 
+    // By the wait that CUDA's pools notice, or a trim behind it would find nothing: 'wait_for_device' is none.
     static void wait_for_all(int ordinal) {
         int const count = ordinal == any_device ? device_count() : 1;
         for (int each = 0; each < count; ++each) {

@@ -58,6 +58,7 @@ public:
         } catch (std::bad_alloc const&) {
             for (event const& each : uses) {
                 try {
+                    capture_mode_guard const relaxed;
                     each.synchronize();
                 } catch (...) { // the device is lost: nothing runs any more
                 }

@@ -17,7 +17,7 @@
 //
 // invariant: every covered byte's last use comes before 'passed' in its stream's order, also of those from another stream: the
 //            taker waited for its event before it recorded its own. What came after the moment of a settle raised 'arrivals'.
-// order:     all members need 'lock', the atomics, 'offered_bytes' and 'may_offer' excepted.
+// order:     all members need 'lock', the atomics, 'offered_bytes', 'may_offer' and 'is_splintered' excepted.
 // cost:      put and take of a size freed lately: a few instructions. Some 20 KiB a stream.
 // not for:   deciding whose bytes to take: see the reuse rule's ladder.
 

@@ -104,7 +104,7 @@ public:
                 any |= give_back_within(rule, free, keep_bytes, spared);
         } else if constexpr (contracts::has_remove<Placement> && shows_free) {
             for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest first
-                if (range const chunk = held_[i]; removed(rule, chunk))
+                if (range const chunk = held_[i]; try_remove(rule, chunk))
                     any |= held_.release(chunk);
         }
         return any;
@@ -136,7 +136,7 @@ public:
                  pages = held_.chunks().next_part(whole, pages.end())) {
                 if (pages.bytes > left - keep_bytes)
                     pages.bytes = align_up(left - keep_bytes, page);
-                if (!held_.prepare_cut(pages) || !removed(rule, pages, start))
+                if (!held_.prepare_cut(pages) || !try_remove(rule, pages, start))
                     continue;
                 held_.cut(pages);
                 left -= pages.bytes;
@@ -220,7 +220,7 @@ private:
             unused_chunk const next = unused.next(bytes - moved, place.gap_bytes);
             if (!next.chunk)
                 break;
-            if (!removed(rule, next.chunk, next.free_from))
+            if (!try_remove(rule, next.chunk, next.free_from))
                 continue;
             unused.gone(next);
             if (!held_.move(next.chunk, place.end)) {
@@ -302,7 +302,7 @@ private:
 
     // Takes the chunk out of what is free, if it is wholly free and no work uses it; `start`: where the free range is.
     template <class... Start>
-    static bool removed(Rule& rule, range chunk, Start... start) {
+    static bool try_remove(Rule& rule, range chunk, Start... start) {
         bool done = false;
         rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, chunk.bytes);
         return done;
@@ -314,7 +314,7 @@ private:
         auto const* each = held_.chunks().from(start);
         while (each != held_.chunks().end() && free.contains(*each) && held_.bytes() > keep_bytes) {
             range const chunk = *each;
-            if (chunk.overlaps(spared) || !removed(rule, chunk, start)) {
+            if (chunk.overlaps(spared) || !try_remove(rule, chunk, start)) {
                 ++each;
                 continue;
             }

@@ -11,6 +11,7 @@
 // not for:   memory that a kernel reads.
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>

@@ -14,7 +14,7 @@
 // order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk.
 // cost:      35 to 50 us a chunk, of 2 MiB or of 128; move and release about as much. None waits for work on the device.
 // not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it, GPUDirect RDMA may, and
-//            cudaDeviceEnablePeerAccess does not open it ('accessible_from' does).
+//            cudaDeviceEnablePeerAccess does not open it ('enable_access_from' does).
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
@@ -31,6 +31,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_memory.hpp>
 #include <weir/runtime/memory_map.hpp>
 
 namespace weir {
@@ -55,10 +56,10 @@ public:
     /// Chunks that are acquired from now on can be used by kernels of device `peer` as well, which must be able to
     /// (cudaDeviceCanAccessPeer), and `acquire` throws usage_error where 'extends' is false. Call it before the pool gets its
     /// upstream. Throws cuda_error where there is no such device, std::bad_alloc.
-    virtual_memory& accessible_from(int peer) {
+    virtual_memory& enable_access_from(int peer) {
         int const ordinal = existing_device(peer);
         lock_guard<mutex> const lock(state_->lock);
-        state_->map.allow(ordinal);
+        state_->map.enable_access_from(ordinal);
         return *this;
     }
 
@@ -112,9 +113,9 @@ public:
         }
     }
 
-    /// Puts the memory of a chunk, which no work uses, behind other addresses, right behind a chunk's end; the old addresses are
-    /// free then. False where the new ones are not, or CUDA refused: the chunk is as it was (and perhaps also there, until CUDA
-    /// takes it away again).
+    /// Puts the memory of a chunk, which no work uses, behind other addresses, right behind a chunk's end; the old addresses
+    /// are free then. False where the new ones are not, or CUDA refused: the chunk is as it was (and perhaps also there, until
+    /// CUDA takes it away again).
     bool move(void* chunk, std::size_t bytes, void* to) noexcept {
         range const from{reinterpret_cast<std::size_t>(chunk), bytes};
         range const place{reinterpret_cast<std::size_t>(to), bytes};
@@ -168,7 +169,10 @@ public:
     /// Whether chunks can grow in place on this device; else they are cudaMalloc's.
     bool extends() const noexcept { return state_->map.supported(); }
     /// Whether kernels of other devices can use the memory.
-    bool has_peers() const noexcept { return state_->map.has_peers(); }
+    bool has_peers() const noexcept {
+        lock_guard<mutex> const lock(state_->lock);
+        return state_->map.has_peers();
+    }
     /// The ordinal of the device.
     int ordinal() const noexcept { return state_->map.ordinal(); }
 
@@ -188,7 +192,7 @@ private:
         bool reserve(std::size_t bytes) {
             reservations.reserve(reservations.size() + 1);
             gaps.reserve(stuck.size() + 1);
-            std::size_t wanted = 8 * align_up(device_bytes().all, granularity);
+            std::size_t wanted = 8 * align_up(device_bytes(), granularity);
             if (wanted < bytes)
                 wanted = bytes;
             for (;; wanted = wanted / 2 < bytes ? bytes : align_up(wanted / 2, granularity)) {
@@ -210,23 +214,19 @@ private:
             return false;
         }
 
-        struct device_memory {
+        std::size_t device_bytes() const {
+            device_guard const guard(map.ordinal());
             std::size_t free = 0;
             std::size_t all = 0;
-        };
-        device_memory device_bytes() const {
-            device_guard const guard(map.ordinal());
-            capture_mode_guard const relaxed;
-            device_memory now;
-            check(cudaMemGetInfo(&now.free, &now.all), "cudaMemGetInfo");
-            return now;
+            check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+            return all;
         }
 
         // Before a place is taken. Whether the device seems to have room: in many chunks, a request in vain would take all
         // that it has for a while, and others would go without.
         bool prepare(std::size_t bytes, std::size_t piece_bytes) {
             release_stuck();
-            if (piece_bytes < bytes && device_bytes().free < bytes)
+            if (piece_bytes < bytes && device_free_bytes(map.ordinal()) < bytes)
                 return false;
             make_room(bytes / piece_bytes);
             return true;
@@ -297,7 +297,7 @@ private:
     void* allocated(std::size_t bytes) {
         if (has_peers())
             throw usage_error("weir: this device cannot map memory, so chunks cannot be opened to other devices; leave "
-                              "'accessible_from' out, or use upstream::device and cudaDeviceEnablePeerAccess");
+                              "'enable_access_from' out, or use upstream::device and cudaDeviceEnablePeerAccess");
         if (HandleTypes != 0)
             throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
                               "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
