@@ -77,7 +77,6 @@ struct memory_report {
     // What takes longer to find out, and only 'examined' of a pool does:
     std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known
     largest_blocks largest_live = {};        ///< what layers list of the blocks that are out
-};    ///< what layers list of the blocks that are out
 };
 
 /// There was no room. Carries what was asked for, the pool's state, and which part refused and why.
