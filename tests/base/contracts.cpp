@@ -54,7 +54,7 @@ struct rich_rule {
     struct over : rule::over<Placement> {
         using rule::over<Placement>::over;
         range borrow(std::size_t, std::size_t, on_host_t);
-        void gather(on_host_t);
+        void gather(on_host_t, bool);
         void reclaim();
         bool wait();
         std::size_t unsettled_bytes();

@@ -132,7 +132,7 @@ public:
     /// The chunk, as it was added.
     bool remove(range chunk) {
         if constexpr (weir::contracts::holds<weir::contracts::gathers, over, stream_ref>)
-            rule_.gather(on_host);
+            rule_.gather(on_host, false);
         bool removed = false;
         rule_.visit_unused([&](auto& free) { return removed = free.remove(chunk); });
         return removed;
@@ -270,7 +270,7 @@ TEST_CASE_TEMPLATE("reuse contract: chunks stay apart", Contestant, WEIR_EVERY_R
             CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
             CHECK_FALSE(rule.borrow(4 * MiB, 256, b));
             if constexpr (weir::contracts::holds<weir::contracts::gathers, typename Contestant::over, stream_ref>)
-                rule->gather(a); // nor where all lie in one placement
+                rule->gather(a, false); // nor where all lie in one placement
             CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
             range const block = rule.take(1 * MiB, 256, a);
             REQUIRE(block);

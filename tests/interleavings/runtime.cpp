@@ -110,6 +110,8 @@ struct tuning {
     static constexpr unsigned recent_blocks = 8;
     static constexpr std::size_t recent_bytes = 0; // every free records the event
     static constexpr unsigned young_frees = 0;
+    static constexpr std::size_t splinter_bytes = 4 * MiB;
+    static constexpr std::size_t aside_bytes = 1 * MiB;
 };
 
 using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
@@ -127,7 +129,7 @@ TEST_CASE("interleavings: stream_set: what is offered is what is there whenever 
         of_s.covered().add(range{1 * MiB, 1 * MiB});
         of_s.offer();
         auto const exact = [&] {
-            require(of_s.offered_bytes() == of_s.covered().free_bytes(), "what is offered is not what is there");
+            require(of_s.offered.bytes() == of_s.covered().free_bytes(), "what is offered is not what is there");
         };
         threads(
             [&] {
@@ -144,7 +146,7 @@ TEST_CASE("interleavings: stream_set: what is offered is what is there whenever 
             },
             [&] {
                 for (int i = 0; i < 2; ++i) {
-                    bool const more = of_s.may_offer(600 * KiB);
+                    bool const more = of_s.offered.may_hold(600 * KiB);
                     weir::lock_guard<weir::spin_lock> const own(of_s.lock);
                     exact();
                     if (!more)
@@ -156,7 +158,7 @@ TEST_CASE("interleavings: stream_set: what is offered is what is there whenever 
                 }
             });
         exact();
-        require(of_s.offered_bytes() == 1 * MiB, "bytes are lost");
+        require(of_s.offered.bytes() == 1 * MiB, "bytes are lost");
     });
 }
 
@@ -181,7 +183,7 @@ void fill(directory& sets, stream const* streams, std::size_t count) {
 
 std::size_t free_bytes(directory& sets) {
     std::size_t sum = 0;
-    for (set* each = sets.first(); each; each = each->next)
+    for (set* each = sets.first(); each; each = directory::following(*each))
         sum += each->covered().free_bytes();
     return sum;
 }
@@ -197,7 +199,7 @@ TEST_CASE("interleavings: stream_sets: threads that see a stream first make it o
                     for (int i = 0; i < 2; ++i) {
                         std::size_t count = 0;
                         set* last = nullptr;
-                        for (set* each = sets.first(); each; last = each, each = each->next)
+                        for (set* each = sets.first(); each; last = each, each = directory::following(*each))
                             ++count;
                         require(count >= most && count <= 3, "a set that was listed is not");
                         require(last == sets.settled().get(), "the host's set is not the last");
@@ -293,33 +295,35 @@ TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away
         large);
 }
 
-TEST_CASE("interleavings: stream_sets: what is adopted is listed, once, whoever else makes a set") {
-    explore_on_device([] {
-        stream const a;
-        directory sets(0, 0, make);
-        set* const orphan = make();
-        orphan->covered().add(range{1 * MiB, 1 * MiB});
-        orphan->offer();
-        weir::atomic<bool> adopted{false};
-        threads(
-            [&] {
-                sets.adopt(orphan);
-                adopted.store(true, std::memory_order_release);
-            },
-            [&] { enter(sets, a); },
-            [&] {
-                bool const there = adopted.load(std::memory_order_acquire);
-                std::size_t seen = 0, all = 0;
-                for (set* each = sets.first(); each; each = each->next, ++all)
-                    seen += each == orphan;
-                require(seen <= 1 && (!there || seen == 1), "what was adopted is not listed once");
-                require(all <= 3, "a set is listed twice");
-            });
-        std::size_t all = 0;
-        for (set* each = sets.first(); each; each = each->next)
-            ++all;
-        require(all == 3 && free_bytes(sets) == 1 * MiB, "a set is lost");
-    });
+TEST_CASE("interleavings: stream_sets: whoever looks at every set misses no byte that is set aside meanwhile") {
+    for (bool const reached : {false, true})
+        explore_on_device([reached] {
+            stream const a, b;
+            directory sets(0, 0, make);
+            set* const own = enter(sets, a);
+            own->covered().add(range{1 * MiB, 1 * MiB});
+            own->offer();
+            if (!reached)
+                require(own->close(a), "cannot close"); // and nobody has asked since
+            threads(
+                [&] {
+                    sets.add_aside(*own, make());
+                    weir::locked<set> const mine(*own);
+                    mine->want();
+                    require(mine->close(a), "cannot close");
+                    require(mine->covered().free_bytes() == 0, "nothing was set aside");
+                },
+                [&] { enter(sets, b); },
+                [&] {
+                    std::size_t seen = 0, all = 0;
+                    for (set* each = sets.first(); each; each = directory::following(*each), ++all)
+                        seen += weir::locked<set>(*each)->covered().free_bytes();
+                    require(seen >= 1 * MiB, "bytes were missed");
+                    require(all >= 2 && all <= 4, "a set is listed twice, or not");
+                });
+            require((reached ? *own->settled : *own->aside).covered().free_bytes() == 1 * MiB, "bytes are elsewhere");
+            require(free_bytes(sets) == 1 * MiB, "bytes are lost");
+        });
 }
 
 } // namespace

@@ -18,7 +18,7 @@ struct my_rule {
         void add(weir::range, weir::stream_ref) {}
         void settle() {}
         weir::usage used() { return {}; }
-        void gather(weir::stream_ref) {}
+        void gather(weir::stream_ref, bool) {}
 #ifndef REJECT
         void reclaim() {}
 #endif

@@ -20,7 +20,7 @@ struct my_rule {
         void settle() {}
         weir::usage used() { return {}; }
         weir::range borrow(std::size_t, std::size_t, weir::stream_ref) { return {}; }
-        void gather(weir::stream_ref) {}
+        void gather(weir::stream_ref, bool) {}
         void reclaim() {}
         bool wait() { return false; }
 #ifndef REJECT

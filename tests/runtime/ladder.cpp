@@ -35,7 +35,7 @@ struct rule {
     notes* note;
     weir::range take(std::size_t, std::size_t, weir::stream_ref) { return note->answer("take"); }
     weir::range borrow(std::size_t, std::size_t, weir::stream_ref) { return note->answer("borrow"); }
-    void gather(weir::stream_ref) { note->answer("gather"); }
+    void gather(weir::stream_ref, bool grows) { note->answer(grows ? "gather" : "join"); }
     void reclaim() { note->answer("reclaim"); }
     bool wait() {
         note->answer("wait");
@@ -88,9 +88,9 @@ TEST_CASE("ladder: what is within reach, growth, another stream's memory, and at
 }
 
 TEST_CASE("ladder: another stream's memory comes before growth where the rule wants it") {
-    CHECK(climb<true>({}) == "reclaim take gather take borrow take gather take grow give-back borrow wait take gather take "
+    CHECK(climb<true>({}) == "reclaim take join take borrow take gather take grow give-back borrow wait take gather take "
                              "grow give-back none");
-    CHECK(climb<true>({"", "reclaim take gather take borrow"}) == "reclaim take gather take borrow found");
+    CHECK(climb<true>({"", "reclaim take join take borrow"}) == "reclaim take join take borrow found");
 }
 
 TEST_CASE("ladder: what others took is grown for again, eight times at most, and what did not help goes back") {

@@ -30,6 +30,8 @@ struct tuning {
     static constexpr unsigned recent_blocks = 4;
     static constexpr std::size_t recent_bytes = 64 * KiB;
     static constexpr unsigned young_frees = 0;
+    static constexpr std::size_t splinter_bytes = 4 * MiB;
+    static constexpr std::size_t aside_bytes = 64 * KiB;
 };
 
 using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
@@ -78,7 +80,7 @@ TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
     CHECK(fresh.is_at_rest());
     CHECK_FALSE(fresh.is_open());
     CHECK(fresh.open_bytes() == 0);
-    CHECK(fresh.offered_bytes() == 0);
+    CHECK(fresh.offered.bytes() == 0);
     CHECK(fresh.arrivals() == 0);
     CHECK(fresh.used().lost_bytes == 0);
     CHECK(fresh.used().bytes == 0);
@@ -94,7 +96,7 @@ TEST_CASE("stream_set: knows the stream that it was named for") {
         CHECK_FALSE(here.own.is_of(weir::id_of(here.other)));
         CHECK(here.own.ordinal() == 0);
         CHECK(here.own.key.load(weir::memory_order_acquire) == weir::key_of(here.s));
-        CHECK(here.own.offered_bytes() == 1 * MiB);
+        CHECK(here.own.offered.bytes() == 1 * MiB);
         CHECK(here.own.reached());
     });
 }
@@ -145,7 +147,7 @@ TEST_CASE("stream_set: what is too much to keep open is covered by an event") {
         here.give(large);
         CHECK_FALSE(here.own.is_open());
         CHECK(here.own.passed());
-        CHECK(here.own.offered_bytes() == 1 * MiB);
+        CHECK(here.own.offered.bytes() == 1 * MiB);
         std::vector<range> blocks;
         range const live = here.take(1000);
         for (int i = 0; i < 6; ++i)
@@ -169,7 +171,7 @@ TEST_CASE("stream_set: closing records the event, and reached tells when anyone 
         here.give(block);
         CHECK(here.own.close(here.s));
         CHECK_FALSE(here.own.is_open());
-        CHECK(here.own.offered_bytes() == 1 * MiB);
+        CHECK(here.own.offered.bytes() == 1 * MiB);
         here.own.passed()->synchronize();
         CHECK(here.own.reached());
         CHECK(here.own.reached()); // known by now
@@ -277,7 +279,7 @@ TEST_CASE("stream_set: cannot close while the stream is captured, and breaks no 
             CHECK(graph.unbroken());
         }
         CHECK(here.give(large));
-        CHECK(here.own.offered_bytes() == 1 * MiB);
+        CHECK(here.own.offered.bytes() == 1 * MiB);
     });
 }
 
@@ -305,17 +307,17 @@ TEST_CASE("stream_set: a block with uses on other streams is nobody's before the
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{});
         held.gate.open();
         check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
-        CHECK(here.own.offered_bytes() == 1 * MiB); // soon anyone's
+        CHECK(here.own.offered.bytes() == 1 * MiB); // soon anyone's
         CHECK(here.own.poll(here.s));
         CHECK_FALSE(here.own.poll(here.s));
-        CHECK(here.own.offered_bytes() == 1 * MiB);
+        CHECK(here.own.offered.bytes() == 1 * MiB);
 #else
         here.own.used().gave(block);
         here.own.defer(block, here.uses_on(here.other), here.s);
         check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
 #endif
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB});
-        CHECK(here.own.offered_bytes() == 0);
+        CHECK(here.own.offered.bytes() == 0);
     });
 }
 
@@ -380,7 +382,7 @@ TEST_CASE("stream_set: settle turns every byte into anyone's, but for uses that 
         busy held(here.other);
         here.own.defer(c, here.uses_on(here.other), here.s);
         here.own.settle();
-        CHECK(here.own.offered_bytes() >= 1 * MiB - 2048);
+        CHECK(here.own.offered.bytes() >= 1 * MiB - 2048);
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{});
         held.gate.open();
 #else
@@ -404,7 +406,7 @@ TEST_CASE("stream_set: the host's set has no stream: what comes is anyone's at o
         CHECK_FALSE(host.put_recent(block)); // nothing is kept open
         host.put(block, on_host);
         CHECK(host.reached());
-        CHECK(host.offered_bytes() == 1 * MiB);
+        CHECK(host.offered.bytes() == 1 * MiB);
         CHECK(host.take(2 * MiB, 256, on_host) == range{});
         // What nothing is known of waits for settle.
         range const unknown = host.take(50 * KiB, 256, on_host);
@@ -416,7 +418,7 @@ TEST_CASE("stream_set: the host's set has no stream: what comes is anyone's at o
         CHECK(all == range{base, 1 * MiB});
         host.strand(all, {}, true); // lent bytes, no block
         host.settle();
-        CHECK(host.offered_bytes() == 1 * MiB);
+        CHECK(host.offered.bytes() == 1 * MiB);
     });
 }
 
@@ -424,7 +426,7 @@ TEST_CASE("stream_set: receives bytes that another set lent, and what is lost st
     support::every_schedule([] {
         stage here;
         here.own.receive(range{10 * MiB, 1 * MiB}, false);
-        CHECK(here.own.offered_bytes() == 2 * MiB);
+        CHECK(here.own.offered.bytes() == 2 * MiB);
         CHECK(here.own.arrivals() == 0);
         here.own.receive(range{20 * MiB, 1 * MiB}, true); // it waited: 'settle' is to know
         CHECK(here.own.arrivals() == 1);
@@ -432,7 +434,7 @@ TEST_CASE("stream_set: receives bytes that another set lent, and what is lost st
         here.own.lose(block);
         CHECK(here.own.used().lost_bytes == 1024);
         here.own.settle();
-        CHECK(here.own.offered_bytes() == 3 * MiB - 1024);
+        CHECK(here.own.offered.bytes() == 3 * MiB - 1024);
     });
 }
 
@@ -446,7 +448,7 @@ TEST_CASE("stream_set: a thread's own stream keeps nothing open, since a thread 
         CHECK_FALSE(own.put_recent(block));
         own.put(block, cudaStreamPerThread);
         CHECK_FALSE(own.is_open());
-        CHECK(own.offered_bytes() == 1 * MiB);
+        CHECK(own.offered.bytes() == 1 * MiB);
         // The legacy stream does not end.
         own.name(cudaStreamLegacy, weir::key_of(cudaStreamLegacy), weir::id_of(cudaStreamLegacy), 0);
         range const other = own.take(1000, 256, cudaStreamLegacy);
@@ -466,7 +468,7 @@ TEST_CASE("stream_set: where the event cannot be recorded, nothing is taken") {
         bool const taken = here.give(block);
         bool const failed = simulated_cuda::failed_calls() != 0;
         simulated_cuda::clear_faults();
-        CHECK(here.own.offered_bytes() == 1 * MiB - (taken ? 0 : block.bytes));
+        CHECK(here.own.offered.bytes() == 1 * MiB - (taken ? 0 : block.bytes));
         if (!taken) {
             CHECK(failed);
             CHECK(here.give(block));

@@ -33,6 +33,8 @@ struct tuning {
     static constexpr unsigned recent_blocks = 8;
     static constexpr std::size_t recent_bytes = 1 * MiB;
     static constexpr unsigned young_frees = 0;
+    static constexpr std::size_t splinter_bytes = 4 * MiB;
+    static constexpr std::size_t aside_bytes = 1 * MiB;
 };
 
 template <class Identity>
@@ -48,7 +50,7 @@ struct directory {
     set* at(weir::stream_ref stream, bool verify = true) { return sets.enter(stream, verify, make).get(); }
     std::size_t count() const {
         std::size_t sum = 0;
-        for (set* each = sets.first(); each; each = each->next)
+        for (set* each = sets.first(); each; each = decltype(sets)::following(*each))
             ++sum;
         return sum;
     }
@@ -117,7 +119,7 @@ TEST_CASE("stream_sets: a handle that bears another stream gets another set, and
             CHECK(fresh != old);
             CHECK(here.at(second, false) == fresh);
             CHECK(old->key.load(weir::memory_order_acquire) == 0); // retired
-            CHECK(old->offered_bytes() == 1 * MiB);
+            CHECK(old->offered.bytes() == 1 * MiB);
         }
         check(cudaStreamDestroy(second), "cudaStreamDestroy");
     });
@@ -388,7 +390,7 @@ TEST_CASE("stream_sets: waiting waits for every event, settling for everything")
         }
         here.sets.settle();
         CHECK(here.sets.unsettled_bytes() == 0);
-        CHECK(here.at(a)->offered_bytes() == 1 * MiB);
+        CHECK(here.at(a)->offered.bytes() == 1 * MiB);
     });
 }
 
@@ -541,21 +543,30 @@ TEST_CASE("stream_sets: a visit sees what other streams have done with, and note
         };
         check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
         CHECK(take() == block);
-        CHECK(here.sets.settled()->offered_bytes() == 0);
+        CHECK(here.sets.settled()->offered.bytes() == 0);
         CHECK_FALSE(take());
     });
 }
 
-TEST_CASE("stream_sets: adopts a set of no stream, so that what is in it is found") {
+TEST_CASE("stream_sets: what is set aside of a stream comes right behind it, and is nobody's to use again") {
     support::every_schedule([] {
+        support::scoped_stream const a, b;
         checked here;
-        auto* const orphan = checked::make();
-        orphan->covered().add(range{1 * MiB, 1 * MiB});
-        orphan->offer();
-        here.sets.adopt(orphan);
-        CHECK(here.count() == 2);
-        CHECK(here.sets.first() == orphan);
-        CHECK(orphan->offered_bytes() == 1 * MiB);
+        checked::set* const own = here.at(a);
+        here.at(b);
+        checked::set* const aside = checked::make();
+        here.sets.add_aside(*own, aside);
+        CHECK(here.count() == 4);
+        CHECK(own->next.load(weir::memory_order_acquire) == aside);
+        CHECK(own->aside == aside);
+        CHECK(own->settled == here.sets.settled().get());
+        CHECK(aside->is_aside);
+        CHECK_FALSE(own->is_aside);
+        CHECK(here.sets.is_settled(*own->settled));
+        CHECK_FALSE(here.sets.is_settled(*aside));
+        support::scoped_stream const more[40];
+        for (auto const& each : more)
+            CHECK(here.at(each) != aside);
     });
 }
 

@@ -154,7 +154,7 @@ using borrows = decltype(std::declval<R&>().borrow(std::size_t{}, std::size_t{},
 template <class R>
 using strands = decltype(std::declval<R&>().strand(range{}));
 template <class R, class Stream>
-using gathers = decltype(std::declval<R&>().gather(std::declval<Stream>()));
+using gathers = decltype(std::declval<R&>().gather(std::declval<Stream>(), bool{}));
 template <class R, class Stream, class Placement>
 using shows_free = decltype(std::declval<R&>().visit_usable(std::declval<Stream>(), std::declval<void (*)(Placement&)>()),
                             std::declval<R&>().visit_unused(std::declval<bool (*)(Placement&)>(), std::size_t{}));

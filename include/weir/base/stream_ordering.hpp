@@ -54,6 +54,9 @@ struct stream_ordered_tuning {
     /// Bytes that may lie free in a stream's slabs before others take single blocks of those rather than whole slabs. Less: a
     /// smaller footprint where several streams hold small blocks; more: blocks that go from stream to stream cost less.
     static constexpr std::size_t splinter_bytes = 4 * MiB;
+    /// Bytes from which on what a stream that never rests has freed is set aside with an event of its own where others want it.
+    /// Less: a smaller footprint where bytes go from stream to stream; more: fewer events and searches there.
+    static constexpr std::size_t aside_bytes = 4 * MiB;
 };
 
 } // namespace reuse
@@ -75,7 +78,8 @@ using tunes_streams = decltype(constant<static_cast<unsigned>(T::recent_blocks)>
                                constant<static_cast<std::size_t>(T::recent_bytes)>(),
                                constant<static_cast<std::size_t>(T::stranded_bytes)>(),
                                constant<static_cast<std::size_t>(T::gather_bytes)>(),
-                               constant<static_cast<std::size_t>(T::splinter_bytes)>());
+                               constant<static_cast<std::size_t>(T::splinter_bytes)>(),
+                               constant<static_cast<std::size_t>(T::aside_bytes)>());
 
 /// The slots of reuse::stream_ordered.
 template <class Identity, class Handover, class Tuning, class Stream>

@@ -281,7 +281,7 @@ private:
 
     void give_back(std::size_t keep_bytes, [[maybe_unused]] bool cuts = false) {
         if constexpr (gathers)
-            rule_.gather(on_host);
+            rule_.gather(on_host, false);
         if constexpr (supply_of::can_suspend)
             if (cuts)
                 return supply_.cut_free_pages(rule_, keep_bytes);

@@ -26,7 +26,6 @@
 #include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
-#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/stream_ordering.hpp>
@@ -37,6 +36,7 @@
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/stream_exchange.hpp>
 #include <weir/runtime/stream_set.hpp>
 #include <weir/runtime/stream_sets.hpp>
 
@@ -63,8 +63,7 @@ struct stream_ordered {
     public:
         /// `ordinal`: the device of streams that allocate, `users`: of work on the bytes; any_device: any.
         explicit over(int ordinal, int users = any_device)
-            : sets_(ordinal, users, maker()), asks_at_free_(Identity::asks && users == any_device && may_have_several_devices()) {}
-        ~over() { delete pot_; }
+            : sets_(ordinal, users, set_maker{root_}), asks_at_free_(Identity::asks && users == any_device && may_have_several_devices()) {}
 
         /// Rungs 1 and 2. An empty range: no. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
         range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
@@ -72,7 +71,7 @@ struct stream_ordered {
             {
                 auto const own = enter(stream);
                 range block = own->take_recent(bytes, alignment);
-                if (!block && !gathers_for(bytes, own.get()))
+                if (!block && !exchange_.gathers_for(bytes, own.get()))
                     block = own->take_covered(bytes, alignment);
                 if (block) {
                     own->used().took(block);
@@ -133,30 +132,9 @@ struct stream_ordered {
             sets_.visit_unused(visit, least_bytes);
         }
 
-        /// Brings all bytes that anyone may have to `stream`, where they join. Never blocks. Throws as take.
-        void gather(stream_ref stream) {
-            capture_mode_guard const relaxed;
-            lock_guard<mutex> const alone(moving_);
-            if (!pot_)
-                pot_ = maker()();
-            try {
-                for (set* each = sets_.first(); each; each = each->next) {
-                    typename directory::locked const donor(*each);
-                    donor->poll(on_host);
-                    if (!donor->reached())
-                        continue;
-                    pot_->covered().absorb(donor->covered());
-                    donor->offer();
-                }
-                auto const own = enter(stream);
-                own->covered().absorb(pot_->covered());
-                own->offer();
-            } catch (...) {
-                pot_->offer();
-                sets_.adopt(std::exchange(pot_, nullptr));
-                throw;
-            }
-        }
+        /// Brings all bytes that anyone may have to `stream`, where they join. With `grows`, others' are got ready for the
+        /// next time. Never blocks. Throws as take.
+        void gather(stream_ref stream, bool grows) { exchange_.gather(stream, grows); }
 
         /// Rung 5: blocks until every event recorded so far has been reached; whether any had not been. Throws cuda_error.
         bool wait() { return sets_.wait(); }
@@ -180,16 +158,17 @@ struct stream_ordered {
         usage used() { return sets_.used(); }
 
     private:
-        auto maker() {
-            return [this] { return new set(sibling()); };
-        }
-        Placement sibling() const {
-            if constexpr (contracts::has_sibling<Placement>)
-                return root_.sibling();
-            return Placement();
-        }
+        struct set_maker {
+            Placement const& root;
+            set* operator()() const {
+                if constexpr (contracts::has_sibling<Placement>)
+                    return new set(root.sibling());
+                else
+                    return new set(Placement());
+            }
+        };
         [[gnu::always_inline]] typename directory::locked enter(stream_ref stream, bool verify = true) {
-            return sets_.enter(stream, verify, maker());
+            return sets_.enter(stream, verify, set_maker{root_});
         }
 
         // Where the stream has no such block at hand. Not inlined, so that the usual path stays short.
@@ -199,8 +178,8 @@ struct stream_ordered {
             if constexpr (!Identity::asks)
                 weir::require_no_capture(stream); // what follows may make the stream wait, or call the driver
             set* const mine = enter(stream).get();
-            if (gathers_for(bytes, mine))
-                gather(stream);
+            if (exchange_.gathers_for(bytes, mine))
+                exchange_.gather(stream, false);
             {
                 auto const own = enter(stream);
                 if (range const block = own->take(bytes, alignment, stream)) {
@@ -208,93 +187,7 @@ struct stream_ordered {
                     return block;
                 }
             }
-            return take_elsewhere(mine, bytes, alignment, stream, wait);
-        }
-
-        // Whether a large block may fit better among other sets' bytes than among the stream's own.
-        bool gathers_for(std::size_t bytes, set const* mine) const noexcept {
-            for (set const* each = bytes < Tuning::gather_bytes ? nullptr : sets_.first(); each; each = each->next)
-                if (each != mine && each->offered_bytes() >= Tuning::gather_bytes)
-                    return true;
-            return false;
-        }
-
-        // Looks through the other sets: for just the block where much lies in pieces, for bytes to keep a stock of (slabs), and
-        // for just the block.
-        range take_elsewhere(set const* mine, std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait) {
-            capture_mode_guard const relaxed;
-            lock_guard<mutex> const alone(moving_);
-            std::size_t const needed = Placement::rounded(bytes, alignment);
-            for (int way = 0; way != 3; ++way) {
-                bool const stock = way == 1;
-                for (set* each = sets_.first(); each; each = each->next) {
-                    if (each == mine || !each->may_offer(needed) || (way == 0 && !each->is_splintered()))
-                        continue;
-                    range found;
-                    bool waited = false;
-                    {
-                        typename directory::locked const donor(*each);
-                        donor->poll(on_host);
-                        waited = !donor->reached();
-                        if (waited && !wait)
-                            continue;
-                        found = stock ? donor->covered().lend(bytes, alignment) : donor->covered().take(bytes, alignment);
-                        if (found && waited)
-                            wait_for(*each, found, stock, stream);
-                        donor->offer();
-                        if (found && found.bytes == needed) {
-                            donor->used().took(found);
-                            return found;
-                        }
-                    }
-                    if (found)
-                        return keep(found, bytes, alignment, stream, waited, *each);
-                }
-            }
-            return range{};
-        }
-
-        // Makes the stream wait for the donor's event; where that fails, the donor gets its bytes back.
-        static void wait_for(set& donor, range found, bool stock, stream_ref stream) {
-            try {
-                donor.passed()->make_wait(stream);
-            } catch (...) {
-                if (!donor.put_back(found, stock)) // a placement of our own always can: see 'lend'
-                    donor.lose(found);
-                throw;
-            }
-        }
-
-        // Adds a stock to the stream's own set and takes a block of it. Where the stream had to wait for the stock,
-        // it records its own event after that: the donor's event travels with the bytes. Where that fails, they return.
-        range keep(range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, set& donor) {
-            bool kept = false;
-            try {
-                auto const own = enter(stream);
-                if (!waited || own->close(stream)) {
-                    own->receive(stock, waited);
-                    kept = true;
-                    range const block = own->covered().take(bytes, alignment);
-                    own->offer();
-                    if (block)
-                        own->used().took(block);
-                    return block;
-                }
-            } catch (...) {
-                if (!kept)
-                    put_back(stock, donor);
-                throw;
-            }
-            put_back(stock, donor);
-            return range{};
-        }
-
-        // The donor may be another stream's set by now, but then the last use of what it lent is over. Where the host has no
-        // memory for it there, only 'settle' frees the stock.
-        void put_back(range stock, set& donor) noexcept {
-            bool const done = typename directory::locked(donor)->put_back(stock, true);
-            if (!done)
-                sets_.settled()->strand(stock, {}, true);
+            return exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
         }
 
         [[gnu::noinline]] bool give_asking(range block, stream_ref stream) { return enter(stream)->give(block, stream); }
@@ -338,9 +231,8 @@ struct stream_ordered {
 
         Placement root_; // holds nothing; what the sets' placements are siblings of
         directory sets_;
+        stream_exchange<set, Identity, Tuning, set_maker> exchange_{sets_, set_maker{root_}};
         bool asks_at_free_; // handles come again on other devices (50 times of 50 on two H200)
-        mutex moving_; // held while bytes are on their way from set to set: whoever finds none then has seen all
-        set* pot_ = nullptr; // gather's: a set, so that nothing is lost where the host runs out of memory
         second_uses uses_;
     };
 };

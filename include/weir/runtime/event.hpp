@@ -67,6 +67,13 @@ public:
 
     /// Blocks the host until the event has been reached. Throws cuda_error.
     void synchronize() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+    /// The same, if it had not been reached; whether that was so.
+    bool wait() const {
+        if (reached())
+            return false;
+        synchronize();
+        return true;
+    }
 
 private:
     cudaEvent_t event_ = nullptr;

@@ -79,7 +79,7 @@ private:
         range block = rule_.take(bytes, alignment, stream);
         if constexpr (gathers) {
             if (!block) {
-                rule_.gather(stream);
+                rule_.gather(stream, may_grow);
                 block = rule_.take(bytes, alignment, stream);
             }
         }

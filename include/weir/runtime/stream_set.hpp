@@ -4,8 +4,7 @@
 // What is known of the bytes that were freed on one stream?
 //
 // Three kinds of bytes, by who may have them:
-//   open       freed on this stream since its event was last recorded: this stream only, no questions asked. The newest are
-//              in 'recent', found by size; the rest wait in 'held'.
+//   open       freed on this stream since its event was last recorded: this stream only, no questions asked.
 //   covered    freed before 'passed' was recorded: this stream at once; another stream once 'passed' has been reached, or
 //              after it has been made to wait for it. They lie in a placement, where they join.
 //   deferred   freed here, but used on other streams too, whose events have not been reached: nobody yet. Those that are
@@ -15,9 +14,12 @@
 // for many, and only inside a call that names the stream: then its handle is alive, while at any other moment it may have been
 // destroyed, or belong to another stream by now. The last of many blocks has it recorded too, for the pool's end.
 //
+// Recorded anew, the event puts off what it stood for. So where others want what is covered, 'close' first makes way: what no
+// work uses goes to the host's set, and the rest to a set aside, with the event as it was; see runtime/stream_exchange.hpp.
+//
 // invariant: every covered byte's last use comes before 'passed' in its stream's order, also of those from another stream: the
 //            taker waited for its event before it recorded its own. What came after the moment of a settle raised 'arrivals'.
-// order:     all members need 'lock', the atomics, 'offered_bytes', 'may_offer' and 'is_splintered' excepted.
+// order:     all members need 'lock', the atomics and 'offered' excepted.
 // cost:      put and take of a size freed lately: a few instructions. Some 20 KiB a stream.
 // not for:   deciding whose bytes to take: see the reuse rule's ladder.
 
@@ -27,15 +29,17 @@
 #include <weir/base/atomic.hpp>
 #include <weir/base/contracts.hpp>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/mutex.hpp>
+#include <weir/base/offer.hpp>
+#include <weir/base/open_blocks.hpp>
 #include <weir/base/range.hpp>
-#include <weir/base/recent_blocks.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/spin_lock.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/runtime/capture.hpp>
+#include <weir/runtime/deferred_blocks.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
-#include <weir/runtime/second_uses.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -46,8 +50,12 @@ public:
     explicit stream_set(Placement empty) : covered_(std::move(empty)) {}
 
     spin_lock lock;
-    stream_set* next = nullptr; // the next set of the same pool; fixed once published
+    atomic<stream_set*> next{nullptr}; // the next set of the same pool
+    stream_set* aside = nullptr; // right behind it, where its bytes are set aside; null until the first time
+    stream_set* settled = nullptr; // the host's, from then on
+    bool is_aside = false; // fixed once published
     atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
+    weir::offer<Tuning> offered; // what is covered, or deferred and closed
     atomic<std::uint64_t> came_at{0}; // how many streams had come to the directory when a default stream came here last
 
     /// Makes this set, which is at rest, the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
@@ -58,15 +66,48 @@ public:
         ordinal_ = ordinal;
         id_ = id;
         // A thread may end without a word, so nothing of its default stream is left without an event.
-        bool const may_keep = !is_per_thread(stream);
-        young_frees_ = may_keep ? Tuning::young_frees : 0;
-        recent_limit_bytes_ = may_keep && young_frees_ == 0 ? Tuning::recent_bytes : 0;
+        open_.start_anew(!is_per_thread(stream));
         key.store(as, memory_order_release);
     }
 
     /// Whether this is still the set of `stream`, whose id the caller has just asked for.
     bool is_of(unsigned long long id) const noexcept { return id_ == id; }
     int ordinal() const noexcept { return ordinal_; }
+
+    /// Others searched here in vain.
+    void want() noexcept { wanted_ = true; }
+
+    /// Sets the covered bytes aside, with their event, if they are many and nothing is there.
+    void set_aside() noexcept {
+        if (!aside || !is_much())
+            return;
+        locked<stream_set> const there(*aside);
+        if (there->covered_.free_bytes() != 0 || !there->deferred_.empty())
+            return;
+        bool const may_swap = there->ordinal_ == ordinal_ && there->passed_ != passed_;
+        shared<event> spare = may_swap ? there->passed_ : shared<event>();
+        there->ordinal_ = ordinal_;
+        there->passed_ = passed_;
+        there->reached_ = reached_;
+        ++there->arrivals_;
+        try {
+            there->covered_.absorb(covered_);
+            std::swap(there->deferred_, deferred_);
+            passed_ = std::move(spare);
+            reached_ = true;
+        } catch (...) { // both share the event, which stands for the bytes of both
+        }
+        wanted_ = false;
+        there->offer();
+        offer();
+    }
+
+    /// Brings the covered bytes, which no work uses, to the host's set. Throws std::bad_alloc, and then some may be there.
+    void settle_into(stream_set& host) {
+        host.covered_.absorb(covered_);
+        host.offer();
+        offer();
+    }
 
     /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' could.
     [[gnu::always_inline]] bool give(range block, stream_ref stream) noexcept {
@@ -81,10 +122,9 @@ public:
 
     /// Takes back a block whose last use is in this stream's order, if it may stay open.
     bool put_recent(range block) noexcept {
-        if (block.bytes > recent_limit_bytes_ || recent_.bytes() > recent_limit_bytes_ - block.bytes || !recent_.put(block))
-            return false;
-        ++arrivals_;
-        return true;
+        bool const kept = open_.put(block);
+        arrivals_ += kept;
+        return kept;
     }
 
     /// The same for a block that may not, if the event can be recorded. On the host there is none to record. Never blocks.
@@ -92,8 +132,7 @@ public:
         if (!stream.is_host() && !close(stream))
             return false;
         ++arrivals_;
-        if (young_frees_ != 0 && --young_frees_ == 0)
-            recent_limit_bytes_ = Tuning::recent_bytes; // it has lived for a while: see Tuning::young_frees
+        open_.grow_older();
         overflowed_ = !stream.is_host();
         cover(block);
         return true;
@@ -134,7 +173,7 @@ public:
 
     /// Rung 1 at its quickest: a block of just that size that was freed here lately, or an empty range.
     range take_recent(std::size_t bytes, std::size_t alignment) noexcept {
-        range const block = recent_.take(Placement::rounded(bytes, alignment), alignment);
+        range const block = open_.take(Placement::rounded(bytes, alignment), alignment);
         taken_open_ |= block.bytes != 0;
         arrivals_ += block.bytes != 0; // to a settle under way
         return block;
@@ -154,7 +193,9 @@ public:
         bool changed = poll(stream);
         if (!stream.is_host() && is_open())
             changed |= close(stream);
-        return changed ? take_covered(bytes, alignment) : range{};
+        if (range const block = changed ? take_covered(bytes, alignment) : range{})
+            return block;
+        return aside ? locked<stream_set>(*aside)->take_covered(bytes, alignment) : range{};
     }
 
     /// Records the event and turns open bytes into covered ones. False, and nothing changed, where it cannot be recorded: the
@@ -164,6 +205,8 @@ public:
             // In this order: the id of a captured stream may not be asked for.
             if (is_capturing(stream) || (!is_default_stream(stream) && Identity::id(stream) != id_))
                 return false;
+            if (aside)
+                make_way();
             if (!passed_)
                 passed_ = shared<event>::make(ordinal_);
             passed_->record(stream);
@@ -186,85 +229,58 @@ public:
         if (deferred_.empty())
             return false;
         capture_mode_guard const relaxed;
-        held_.reserve(held_.size() + deferred_.size());
-        std::size_t const before = deferred_.size();
-        for (std::size_t i = 0; i < deferred_.size();) {
-            deferred const& each = deferred_[i];
-            bool const over = !each.uses || all_reached(*each.uses);
-            if (over && each.closed) {
-                covered_.give(each.block);
-            } else if (stream.is_host() || (!over && !wait)) {
-                ++i;
-                continue;
-            } else {
-                if (!over)
-                    for (event const& use : *each.uses)
-                        use.make_wait(stream);
-                hold(each.block);
-            }
-            forget(i);
-        }
+        open_.reserve(deferred_.size());
+        bool const any = deferred_.take_if([&](deferred_block const& each) {
+            bool const over = each.is_over();
+            bool const covers = over && each.closed;
+            if (!covers && (stream.is_host() || (!over && !wait)))
+                return false;
+            if (!over)
+                each.make_wait(stream);
+            covers ? covered_.give(each.block) : hold(each.block);
+            return true;
+        });
         offer();
-        return deferred_.size() != before;
+        return any;
     }
 
     /// All work on the set's device, and all uses that 'list_uses' told, were over when 'arrivals' was what it is:
     /// anyone may have every byte. Throws cuda_error, std::bad_alloc.
     void settle() {
-        for (std::size_t i = deferred_.size(); i-- > 0;) {
-            deferred const& each = deferred_[i];
-            if (each.uses && !all_reached(*each.uses))
-                continue;
-            each.stock ? covered_.add(each.block) : covered_.give(each.block);
-            forget(i);
-        }
+        deferred_.take_if([&](deferred_block const& each) {
+            bool const over = each.is_over();
+            if (over)
+                each.stock ? covered_.add(each.block) : covered_.give(each.block);
+            return over;
+        });
         cover_open();
         reached_ = true;
         taken_open_ = false;
     }
 
-    /// Adds what the deferred blocks wait for to `list`. Throws std::bad_alloc.
-    void list_uses(growing_array<shared<growing_array<event>>>& list) const {
-        for (deferred const& each : deferred_)
-            if (each.uses)
-                list.push_back(each.uses);
-    }
-
+    /// As deferred_blocks'.
+    void list_uses(growing_array<shared_uses>& list) const { deferred_.list_uses(list); }
     /// The covered bytes. Call `offer` after a change.
     Placement& covered() noexcept { return covered_; }
     /// The event; null until the first 'close'. Shared, so that one can wait for it without the lock.
     shared<event> const& passed() const noexcept { return passed_; }
-    void offer() noexcept {
-        offered_bytes_.store(covered_.free_bytes() + closed_bytes_, memory_order_relaxed);
-        if constexpr (contracts::holds<contracts::counts_splinters, Placement>)
-            splintered_.store(covered_.splinter_bytes() > Tuning::splinter_bytes, memory_order_relaxed);
-    }
+    void offer() noexcept { offered.update(covered_, deferred_.closed_bytes()); }
 
-    /// About how many bytes are covered, or deferred and closed. This and the next: any thread, without the lock.
-    std::size_t offered_bytes() const noexcept { return offered_bytes_.load(memory_order_relaxed); }
-    bool is_splintered() const noexcept { return splintered_.load(memory_order_relaxed); } ///< see Tuning::splinter_bytes
-    /// Whether so many may be among them: what a placement counts as free may lack its slabs' tails, up to an eighth.
-    bool may_offer(std::size_t bytes) const noexcept { return offered_bytes() >= bytes - bytes / 8; }
     /// The largest range among the covered ones; 0 where the placement does not tell.
     std::size_t largest_bytes() const noexcept {
         if constexpr (contracts::has_largest<Placement>)
             return covered_.largest();
         return 0;
     }
-    bool is_open() const noexcept { return !recent_.empty() || !held_.empty(); }
+    bool is_open() const noexcept { return !open_.empty(); }
     /// Bytes that only the stream itself, or 'settle', can make anyone's.
-    std::size_t open_bytes() const noexcept {
-        std::size_t sum = recent_.bytes();
-        for (range const& block : held_)
-            sum += block.bytes;
-        for (deferred const& each : deferred_)
-            sum += each.closed ? 0 : each.block.bytes;
-        return sum;
-    }
+    std::size_t open_bytes() const noexcept { return open_.bytes() + deferred_.open_bytes(); }
     /// Whether work that no event tells of may use bytes that are open, or were: who took them may give them elsewhere.
     bool is_untold() const noexcept { return taken_open_ || open_bytes() != 0; }
     /// Whether no work uses a byte of these. Never blocks. Throws cuda_error.
-    bool is_at_rest() { return !is_untold() && deferred_.empty() && reached(); }
+    bool is_at_rest() {
+        return !is_untold() && deferred_.empty() && reached() && (!aside || locked<stream_set>(*aside)->is_at_rest());
+    }
 
     /// How often bytes came here that were in use until then, or went out while they were open.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
@@ -272,29 +288,26 @@ public:
     usage& used() noexcept { return used_; }
 
 private:
-    struct deferred {
-        range block;
-        shared<growing_array<event>> uses; // by other streams; shared, so that one can wait for them without the lock
-        bool closed;                     // freed before 'passed_' was recorded, or its last use is among `uses`
-        bool stock;                      // the placement never handed it out as a block
-    };
+    bool is_much() const noexcept { return covered_.free_bytes() >= Tuning::aside_bytes; }
+
+    void make_way() noexcept {
+        if (!reached_)
+            return wanted_ ? set_aside() : void();
+        try {
+            if (is_much())
+                settle_into(*locked<stream_set>(*settled).get());
+        } catch (...) { // no host memory: they stay
+        }
+    }
 
     void keep_back(range block, growing_array<event> uses, bool closed, bool stock) noexcept {
         ++arrivals_;
         try {
-            auto kept = uses.empty() ? shared<growing_array<event>>() : shared<growing_array<event>>::make(std::move(uses));
-            deferred_.push_back(deferred{block, std::move(kept), closed, stock});
-            closed_bytes_ += closed ? block.bytes : 0;
+            deferred_.add(block, std::move(uses), closed, stock);
         } catch (...) {
             lose(block);
         }
         offer();
-    }
-
-    void forget(std::size_t at) noexcept {
-        closed_bytes_ -= deferred_[at].closed ? deferred_[at].block.bytes : 0;
-        std::swap(deferred_[at], deferred_.back());
-        deferred_.pop_back();
     }
 
     void cover(range block) noexcept {
@@ -307,43 +320,30 @@ private:
     }
 
     void hold(range block) noexcept {
-        try {
-            held_.push_back(block);
-        } catch (...) { // no host memory: the store of recent blocks needs none
-            if (!recent_.put(block))
-                lose(block);
-        }
+        if (!open_.hold(block))
+            lose(block);
     }
 
     void cover_open() noexcept {
         try {
-            recent_.drain([this](range block) { covered_.give(block); });
-            while (!held_.empty()) {
-                covered_.give(held_.back());
-                held_.pop_back();
-            }
+            open_.drain([this](range block) { covered_.give(block); });
         } catch (...) { // no host memory: what is left stays open
         }
         offer();
     }
 
-    recent_blocks<Tuning::recent_blocks> recent_;
-    growing_array<range> held_;
-    growing_array<deferred> deferred_;
+    open_blocks<Tuning> open_;
+    deferred_blocks deferred_;
     Placement covered_;
     shared<event> passed_;
-    bool reached_ = true; // passed_ is known to have been reached, or nothing was covered by it yet
+    bool reached_ = true; // it is known to have been, or covers nothing yet
     bool overflowed_ = false; // since all were back: where all comes and goes without an event, so does the last block
     bool taken_open_ = false; // since the event was recorded
-    std::size_t recent_limit_bytes_ = 0; // none while the stream is young
-    unsigned young_frees_ = 0;           // to come
     int ordinal_ = any_device;
     unsigned long long id_ = 0;
+    bool wanted_ = false; // since bytes were set aside
     alignas(16) usage used_; // bytes and blocks in one cache line
     std::uint64_t arrivals_ = 0;
-    std::size_t closed_bytes_ = 0; // deferred ones
-    atomic<std::size_t> offered_bytes_{0};
-    atomic<bool> splintered_{false};
 };
 
 } // namespace v0

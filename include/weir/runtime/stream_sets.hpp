@@ -30,6 +30,7 @@
 #include <weir/base/text.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/runtime/capture.hpp>
+#include <weir/runtime/deferred_blocks.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/event.hpp>
@@ -58,20 +59,22 @@ public:
     ~stream_sets() {
         try {
             use_lists uses;
-            for (Set* each = first(); each; each = each->next)
+            for (Set* each = first(); each; each = following(*each))
                 each->list_uses(uses);
             wait_for(uses);
         } catch (...) { // the device is lost: nothing runs any more
         }
         for (Set* each = first(); each;)
-            delete std::exchange(each, each->next);
+            delete std::exchange(each, following(*each));
     }
 
-    /// The newest set; the rest follow by 'next', the host's is the last.
+    /// The newest set; the host's is the last. Whoever looks at all of them in this order misses no byte that is set aside.
     Set* first() const noexcept { return first_.load(memory_order_acquire); }
+    static Set* following(Set const& set) noexcept { return set.next.load(memory_order_acquire); }
 
     /// The set of the host: bytes there are in nobody's use.
     locked settled() noexcept { return locked(*host_); }
+    bool is_settled(Set const& set) const noexcept { return &set == host_; }
 
     /// The set of `stream`, made by `make` if it is new. With `verify`, the stream is told from an earlier one of
     /// the same handle. Throws usage_error for another device's stream, cuda_error, std::bad_alloc.
@@ -90,7 +93,7 @@ public:
     bool wait() {
         capture_mode_guard const relaxed;
         bool any = false;
-        for (Set* each = first(); each; each = each->next) {
+        for (Set* each = first(); each; each = following(*each)) {
             use_lists uses;
             shared<event> const passed = [&] {
                 locked const own(*each);
@@ -98,7 +101,7 @@ public:
                 return own->passed();
             }();
             if (passed)
-                any |= wait_for(*passed);
+                any |= passed->wait();
             any |= wait_for(uses);
         }
         return any;
@@ -116,7 +119,7 @@ public:
         growing_array<moment> moments;
         growing_array<int> places; // where bytes are open; any_device: nobody knows where
         use_lists uses;
-        for (Set* each = first(); each; each = each->next) {
+        for (Set* each = first(); each; each = following(*each)) {
             locked const own(*each);
             if (own->is_at_rest())
                 continue;
@@ -133,7 +136,7 @@ public:
             wait_for_device(place);
         for (moment const& then : moments)
             if (then.passed)
-                wait_for(*then.passed);
+                then.passed->wait();
         wait_for(uses);
         for (moment const& then : moments) {
             locked const own(*then.which);
@@ -146,7 +149,7 @@ public:
     /// since every search walks past it.
     std::size_t stranded_bytes() noexcept {
         std::size_t sum = 0;
-        for (Set* each = first(); each; each = each->next)
+        for (Set* each = first(); each; each = following(*each))
             if (each != host_ && each->key.load(memory_order_relaxed) == 0)
                 if (std::size_t const left = locked(*each)->open_bytes())
                     sum += left < MiB ? MiB : left;
@@ -156,7 +159,7 @@ public:
     /// Bytes that no event makes anyone's, but 'settle' does.
     std::size_t unsettled_bytes() noexcept {
         std::size_t sum = 0;
-        for (Set* each = first(); each; each = each->next)
+        for (Set* each = first(); each; each = following(*each))
             sum += locked(*each)->open_bytes();
         return sum;
     }
@@ -166,8 +169,8 @@ public:
     template <class Visit>
     void visit_unused(Visit const& visit, std::size_t least_bytes) {
         capture_mode_guard const relaxed;
-        for (Set* each = first(); each; each = each->next) {
-            if (!each->may_offer(least_bytes))
+        for (Set* each = first(); each; each = following(*each)) {
+            if (!each->offered.may_hold(least_bytes))
                 continue;
             locked const donor(*each);
             static_cast<void>(donor->poll(on_host));
@@ -183,7 +186,7 @@ public:
     /// What is handed out, and the largest free range of any set.
     usage used() noexcept {
         usage sum;
-        for (Set* each = first(); each; each = each->next) {
+        for (Set* each = first(); each; each = following(*each)) {
             locked const own(*each);
             sum.bytes += own->used().bytes;
             sum.blocks += own->used().blocks;
@@ -196,29 +199,19 @@ public:
         return sum;
     }
 
-    /// Makes a set of no stream, which 'make' made, one of these, so that what is in it is found.
-    void adopt(Set* set) noexcept {
+    /// Makes `empty`, which 'make' made, the set where the bytes of `owner`, one of these that has none, are set aside.
+    void add_aside(Set& owner, Set* empty) noexcept {
         lock_guard<mutex> const lock(mutex_);
-        publish(set);
+        locked const own(owner);
+        own->aside = empty;
+        own->settled = host_;
+        empty->is_aside = true;
+        empty->next.store(following(owner), memory_order_relaxed);
+        owner.next.store(empty, memory_order_release);
     }
 
 private:
-    using use_lists = growing_array<shared<growing_array<event>>>;
-
-    // Whether there was anything to wait for.
-    static bool wait_for(event const& passed) {
-        if (passed.reached())
-            return false;
-        passed.synchronize();
-        return true;
-    }
-    static bool wait_for(use_lists const& uses) {
-        bool any = false;
-        for (shared<growing_array<event>> const& list : uses)
-            for (event const& each : *list)
-                any |= wait_for(each);
-        return any;
-    }
+    using use_lists = growing_array<shared_uses>;
 
     // Locks the set if it is that of the key, and of the id if that was asked for.
     [[gnu::always_inline]] static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
@@ -315,18 +308,20 @@ private:
     // The set to use again, if it is at rest, which `asks` finds out of each before, and costs most; null: there is none.
     Set* find_spare(bool asks) {
         Set* best = nullptr;
-        for (Set* each = first(); each && !(best && best->key.load(memory_order_relaxed) == 0); each = each->next) {
+        for (Set* each = first(); each && !(best && best->key.load(memory_order_relaxed) == 0); each = following(*each)) {
             std::uint64_t const key = each->key.load(memory_order_relaxed);
             std::uint64_t const came_at = each->came_at.load(memory_order_relaxed);
             bool const is_first = !best || key == 0 || came_at < best->came_at.load(memory_order_relaxed);
-            if (each != host_ && (key == 0 || (key & 1) != 0) && is_first && (!asks || locked(*each)->is_at_rest()))
+            if (each != host_ && !each->is_aside && (key == 0 || (key & 1) != 0) && is_first && (!asks || locked(*each)->is_at_rest()))
                 best = each;
         }
         return best;
     }
 
     Set& publish(Set* set) noexcept {
-        if (!(set->next = first_.load(memory_order_relaxed)))
+        Set* const before = first_.load(memory_order_relaxed);
+        set->next.store(before, memory_order_relaxed);
+        if (!before)
             host_ = set;
         first_.store(set, memory_order_release);
         ++count_;

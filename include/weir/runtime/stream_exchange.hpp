@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do bytes get from one stream's set to another's?
+//
+// A search walks past every other set (runtime/stream_sets.hpp). From one whose event was reached it takes a block, or a stock
+// of bytes for more of them; 'gather' takes all, so that they join. Where the event was not reached, the stream is made to wait
+// for it, if the caller wants that; else the set is told that it is wanted.
+//
+// One event stands for all that a stream freed, and is recorded anew with every close: a stream that never rests would keep for
+// itself whatever it ever got, and others would grow for ever in its stead. So before a pool grows, what such a set holds is set
+// aside with its event as it is, in a set of its own, which is reached as the stream goes on; wanted again, the set's next close
+// does the same, before it records. Both happen only where others search in vain: two streams that get along pay nothing.
+//
+// invariant: whoever takes bytes from another set is ordered after that set's event: it was reached, or the taker's stream was
+//            made to wait and then recorded its own, so that the order travels on.
+// order:     any thread may call any member. Locks: 'moving_', then the directory's, then a set's, then that of what is aside.
+// cost:      a search: each set's lock and, where it offers enough, a query of its event.
+// not for:   deciding when to wait or to grow: that is runtime/ladder.hpp.
+
+#include <cstddef>
+#include <utility>
+#include <weir/base/mutex.hpp>
+#include <weir/base/range.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/runtime/stream_set.hpp>
+#include <weir/runtime/stream_sets.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// `Make`: makes an empty set. All members throw cuda_error and std::bad_alloc, and then nothing is lost.
+template <class Set, class Identity, class Tuning, class Make>
+class stream_exchange {
+    using directory = stream_sets<Set, Identity>;
+    using locked = typename directory::locked;
+
+public:
+    stream_exchange(directory& sets, Make make) noexcept : sets_(sets), make_(make) {}
+    stream_exchange(stream_exchange const&) = delete;
+    stream_exchange& operator=(stream_exchange const&) = delete;
+
+    /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, of a stock that it lends, or
+    /// by itself. With `wait`, the stream waits for the event of bytes that are not free yet. Never blocks.
+    range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
+        capture_mode_guard const relaxed;
+        lock_guard<mutex> const alone(moving_);
+        for (Set* each = sets_.first(); each; each = directory::following(*each))
+            if (each != mine && lies_ready(*each))
+                set_aside(*locked(*each).get());
+        for (int way = 0; way != 3; ++way) {
+            bool const stock = way == 1;
+            for (Set* each = sets_.first(); each; each = directory::following(*each)) {
+                if (each == mine || !each->offered.may_hold(needed) || (way == 0 && !each->offered.is_splintered()))
+                    continue;
+                range found;
+                bool waited = false;
+                {
+                    locked const donor(*each);
+                    donor->poll(on_host);
+                    waited = !donor->reached();
+                    if (waited && !wait) {
+                        donor->want();
+                        continue;
+                    }
+                    found = stock ? donor->covered().lend(bytes, alignment) : donor->covered().take(bytes, alignment);
+                    if (found && waited)
+                        wait_for(*each, found, stock, stream);
+                    donor->offer();
+                    if (found && found.bytes == needed) {
+                        donor->used().took(found);
+                        return found;
+                    }
+                }
+                if (found)
+                    return keep(found, bytes, alignment, stream, waited, *each);
+            }
+        }
+        return range{};
+    }
+
+    /// Whether a large block may fit better among other sets' bytes than among those of `mine`.
+    bool gathers_for(std::size_t bytes, Set const* mine) const noexcept {
+        for (Set const* each = bytes < Tuning::gather_bytes ? nullptr : sets_.first(); each; each = directory::following(*each))
+            if (each != mine && each->offered.bytes() >= Tuning::gather_bytes)
+                return true;
+        return false;
+    }
+
+    /// Brings all bytes that no work uses together, where they join, and to `stream`, unless its own are in use. With `grows`,
+    /// when the pool is about to: there they come anyway, and what others still use is set aside, for the next time. Never blocks.
+    void gather(stream_ref stream, bool grows) {
+        capture_mode_guard const relaxed;
+        lock_guard<mutex> const alone(moving_);
+        Set* const mine = sets_.enter(stream, true, make_).get();
+        for (Set* each = sets_.first(); each; each = directory::following(*each)) {
+            if (grows && each != mine && needs_aside(*each))
+                sets_.add_aside(*each, make_());
+            locked const donor(*each);
+            if (settle(*donor.get()) || each == mine)
+                continue;
+            donor->want();
+            if (grows)
+                set_aside(*donor.get());
+        }
+        if (stream.is_host())
+            return;
+        auto const own = sets_.enter(stream, true, make_);
+        if (grows)
+            set_aside(*own.get());
+        if (grows || own->reached()) {
+            auto const settled = sets_.settled();
+            own->covered().absorb(settled->covered());
+            settled->offer();
+            own->offer();
+        }
+    }
+
+private:
+    bool needs_aside(Set const& owner) const noexcept {
+        return owner.offered.bytes() >= Tuning::aside_bytes && !owner.aside && !owner.is_aside && !sets_.is_settled(owner);
+    }
+
+    // Whether what is aside of a set may be used up sooner than more of it can be set aside.
+    static bool lies_ready(Set const& owner) noexcept {
+        return owner.aside && owner.offered.bytes() >= Tuning::aside_bytes &&
+               owner.offered.bytes() >= owner.aside->offered.bytes();
+    }
+
+    // Sets the bytes of a set that is locked aside; those that were there before are anyone's, if no work uses them.
+    void set_aside(Set& owner) {
+        if (owner.aside && !owner.reached() && settle(*locked(*owner.aside).get()))
+            owner.set_aside();
+    }
+
+    // Whether no work uses the bytes of a set that is locked; they join those of others, then.
+    bool settle(Set& donor) {
+        static_cast<void>(donor.poll(on_host));
+        if (!donor.reached())
+            return false;
+        if (!sets_.is_settled(donor))
+            donor.settle_into(*sets_.settled().get());
+        return true;
+    }
+
+    // Makes the stream wait for the donor's event; where that fails, the donor gets its bytes back.
+    static void wait_for(Set& donor, range found, bool stock, stream_ref stream) {
+        try {
+            donor.passed()->make_wait(stream);
+        } catch (...) {
+            if (!donor.put_back(found, stock)) // a placement of our own always can: see 'lend'
+                donor.lose(found);
+            throw;
+        }
+    }
+
+    // Adds a stock to the stream's own set and takes a block of it. Where the stream had to wait for the stock,
+    // it records its own event after that: the donor's event travels with the bytes. Where that fails, they return.
+    range keep(range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, Set& donor) {
+        bool kept = false;
+        try {
+            auto const own = sets_.enter(stream, true, make_);
+            if (!waited || own->close(stream)) {
+                own->receive(stock, waited);
+                kept = true;
+                range const block = own->covered().take(bytes, alignment);
+                own->offer();
+                if (block)
+                    own->used().took(block);
+                return block;
+            }
+        } catch (...) {
+            if (!kept)
+                put_back(stock, donor);
+            throw;
+        }
+        put_back(stock, donor);
+        return range{};
+    }
+
+    // The donor may be another stream's set by now, but then the last use of what it lent is over. Where the host has no
+    // memory for it there, only 'settle' frees the stock.
+    void put_back(range stock, Set& donor) noexcept {
+        bool const done = locked(donor)->put_back(stock, true);
+        if (!done)
+            sets_.settled()->strand(stock, {}, true);
+    }
+
+    directory& sets_;
+    Make make_;
+    mutex moving_; // held while bytes are on their way from set to set: whoever finds none then has seen all
+};
+
+} // namespace v0
+} // namespace weir
