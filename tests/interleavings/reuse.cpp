@@ -38,12 +38,14 @@ struct closing : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 1;
     static constexpr std::size_t recent_bytes = 0;
     static constexpr std::size_t gather_bytes = 2 * MiB;
+    static constexpr std::size_t aside_bytes = 512 * KiB;
 };
 
 /// Streams keep what they free.
 struct keeping : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned young_frees = 0;
     static constexpr std::size_t gather_bytes = 2 * MiB;
+    static constexpr std::size_t aside_bytes = 512 * KiB;
 };
 
 using weir::handover::grow_first;
@@ -57,6 +59,7 @@ using open_pool = pool_of<weir::reuse::stream_ordered<checked, grow_first, keepi
 using closed_pool = pool_of<weir::reuse::stream_ordered<checked, grow_first, closing>>;
 using waiting_pool = pool_of<weir::reuse::stream_ordered<checked, wait_first, closing>>;
 using sized_pool = pool_of<weir::reuse::stream_ordered<checked, wait_first, closing>, sized>;
+using closed_sized_pool = pool_of<weir::reuse::stream_ordered<checked, grow_first, closing>, sized>;
 using event_pool = pool_of<weir::reuse::after_event>;
 
 /// A pool whose hand-outs the simulated device knows, and the blocks' kernels.
@@ -177,6 +180,21 @@ TEST_CASE_TEMPLATE("interleavings: large blocks are gathered from several stream
             pool.end();
         },
         few);
+}
+
+TEST_CASE_TEMPLATE("interleavings: bytes are set aside while their stream goes on, another wants them and a third settles",
+                   Pool, closed_pool, closed_sized_pool) {
+    explore_on_device(
+        [] {
+            stream const a, b;
+            watched<Pool> pool(6 * MiB);
+            pool.once(a, 2 * MiB);
+            pool.once(b, 1 * MiB); // grows, and 'a' has bytes aside from now on
+            threads([&] { pool.once(a, 1 * MiB), pool.once(a, 1 * MiB); }, [&] { pool.once(b, 2 * MiB); },
+                    [&] { pool.pool.settle(); });
+            pool.end();
+        },
+        plan{1, 5'000});
 }
 
 TEST_CASE("interleavings: two streams want small blocks of the last slab, and nobody is refused") {

@@ -16,6 +16,7 @@
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/pending_frees.hpp>
 #include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/stream_exchange.hpp>
 #include <weir/runtime/stream_set.hpp>
 #include <weir/runtime/stream_sets.hpp>
 
@@ -324,6 +325,26 @@ TEST_CASE("interleavings: stream_sets: whoever looks at every set misses no byte
             require((reached ? *own->settled : *own->aside).covered().free_bytes() == 1 * MiB, "bytes are elsewhere");
             require(free_bytes(sets) == 1 * MiB, "bytes are lost");
         });
+}
+
+// ---- stream_exchange ------------------------------------------------------------------------------------------------
+
+TEST_CASE("interleavings: stream_exchange: who searches finds what another thread gathers meanwhile") {
+    explore_on_device([] {
+        stream const a, b;
+        directory sets(0, 0, make);
+        weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange(sets, make);
+        enter(sets, a);
+        set* const mine = enter(sets, b);
+        sets.settled()->covered().add(range{16 * MiB, 512 * KiB});
+        sets.settled()->offer();
+        bool const grows = interleavings::choose(2) == 0;
+        range block;
+        threads([&] { exchange.gather(a, grows); },
+                [&] { block = exchange.take(mine, 512 * KiB, 256, 512 * KiB, b, false); });
+        require(block.bytes == 512 * KiB, "bytes were there, and were missed");
+        require(free_bytes(sets) == 0, "bytes are twice");
+    });
 }
 
 } // namespace

@@ -153,6 +153,19 @@ TEST_CASE("driver_pool: keeps memory over a synchronisation, and trim gives it b
     });
 }
 
+TEST_CASE("driver_pool: behind 'settle' trim finds what was just freed, though nobody else waited") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        void* const p = pool.allocate(s, 64 * MiB);
+        check(cudaMemsetAsync(p, 0, 64 * MiB, s), "cudaMemsetAsync");
+        pool.deallocate(s, p, 64 * MiB);
+        pool.settle();
+        CHECK(pool.trim() >= 64 * MiB);
+        CHECK(pool.reserved_bytes() == 0);
+    });
+}
+
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("driver_pool: a trim in which another thread allocates more than goes back gave nothing back") {
     simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);

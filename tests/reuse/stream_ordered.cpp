@@ -1523,6 +1523,101 @@ TEST_CASE("stream_ordered: small blocks that live long take little more memory o
     }
 }
 
+namespace {
+// Steps of one program, each of which gives back all that it took; what the pool holds after some, and after many.
+template <class Pool, class Step>
+void check_equal_steps(Pool& pool, Step const& step, std::size_t most_bytes) {
+    for (int i = 0; i < 50; ++i)
+        step();
+    std::size_t const held = pool->reserved_bytes();
+    CHECK(held <= most_bytes);
+    tally const calls;
+    for (int i = 0; i < 200; ++i)
+        step();
+    CHECK(pool->reserved_bytes() == held);
+    CHECK(calls.chunks() == 0);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    check_all_returns(pool);
+}
+
+// 'to' goes on after what is enqueued on 'from'.
+void order(cudaStream_t from, cudaStream_t to) {
+    cudaEvent_t here = nullptr;
+    CHECK(cudaEventCreateWithFlags(&here, cudaEventDisableTiming) == cudaSuccess);
+    CHECK(cudaEventRecord(here, from) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(to, here, 0) == cudaSuccess);
+    CHECK(cudaEventDestroy(here) == cudaSuccess);
+}
+using usual_pool = pool_of<stream_ordered<checked, grow_first>, sized>;
+} // namespace
+
+TEST_CASE("stream_ordered: in equal steps on two streams nothing grows, though each is busy when the other allocates") {
+    for (std::size_t const bytes : {32 * MiB, 3 * MiB, 100 * KiB, 20 * KiB}) {
+        CAPTURE(bytes);
+        world const here;
+        stream const a, b;
+        watched<usual_pool> pool;
+        auto const step = [&] {
+            for (cudaStream_t const each : {cudaStream_t(a), cudaStream_t(b)})
+                for (int i = 0; i < 5; ++i)
+                    pool.deallocate(each, pool.write(each, bytes), bytes);
+            CHECK(cudaDeviceSynchronize() == cudaSuccess);
+        };
+        check_equal_steps(pool, step, 2 * weir::align_up(bytes, 2 * MiB) + 8 * MiB);
+    }
+}
+
+TEST_CASE("stream_ordered: what one stream makes and another frees comes round") {
+    for (std::size_t const bytes : {32 * MiB, 3 * MiB, 100 * KiB}) {
+        CAPTURE(bytes);
+        world const here;
+        stream const a, b;
+        watched<usual_pool> pool;
+        auto const step = [&] {
+            for (int i = 0; i < 5; ++i) {
+                void* const made = pool.write(a, bytes);
+                order(a, b);
+                CHECK(device::launch(b, {{made, bytes}}, {}) == cudaSuccess);
+                pool.deallocate(b, made, bytes);
+            }
+            CHECK(cudaDeviceSynchronize() == cudaSuccess);
+        };
+        check_equal_steps(pool, step, 5 * weir::align_up(bytes, 2 * MiB) + 16 * MiB);
+    }
+}
+
+TEST_CASE("stream_ordered: it comes round while the host is some steps ahead of the device, and neither ever rests") {
+    for (int const ahead : {1, 3, 8})
+        for (bool const second_use : {false, true}) {
+            CAPTURE(ahead);
+            CAPTURE(second_use);
+            world const here;
+            stream const a, b;
+            watched<usual_pool> pool;
+            std::vector<cudaEvent_t> ends(static_cast<std::size_t>(ahead));
+            for (cudaEvent_t& each : ends)
+                CHECK(cudaEventCreateWithFlags(&each, cudaEventDisableTiming) == cudaSuccess);
+            std::size_t now = 0;
+            auto const step = [&] {
+                CHECK(cudaEventSynchronize(ends[now]) == cudaSuccess); // of the step that was enqueued 'ahead' steps ago
+                for (int i = 0; i < 5; ++i) {
+                    void* const made = pool.write(a, 1 * MiB);
+                    order(a, b);
+                    CHECK(device::launch(b, {{made, 1 * MiB}}, {}) == cudaSuccess);
+                    if (second_use)
+                        pool->used_on(made, b);
+                    pool.deallocate(second_use ? a : b, made, 1 * MiB);
+                }
+                CHECK(cudaEventRecord(ends[now], b) == cudaSuccess);
+                now = (now + 1) % ends.size();
+            };
+            std::size_t const step_bytes = 5 * MiB;
+            check_equal_steps(pool, step, static_cast<std::size_t>(4 * (ahead + 2)) * step_bytes);
+            for (cudaEvent_t const each : ends)
+                CHECK(cudaEventDestroy(each) == cudaSuccess);
+        }
+}
+
 TEST_CASE_TEMPLATE("stream_ordered: real threads", Pool, watched<pool_of<usual<>, sized>>, fits_compact,
                    watched<pool_of<usual<wait_first, promised>, sized>>) {
     world const here(device::config{}.eager());

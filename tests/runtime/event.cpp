@@ -96,6 +96,34 @@ TEST_CASE("event: is reached when the work before it has run, and not before") {
     });
 }
 
+TEST_CASE("event: 'wait' says whether there was anything to wait for") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        event passed(0);
+        CHECK_FALSE(passed.wait()); // never recorded
+        barrier held(s);
+        passed.record(s);
+        CHECK_FALSE(passed.reached());
+        held.open();
+        bool const reached = passed.reached();
+        bool const waited = passed.wait();
+        CHECK_FALSE((reached && waited));
+        CHECK(passed.reached());
+        CHECK_FALSE(passed.wait());
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("event: 'wait' says that it waited") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    event passed(0);
+    passed.record(s);
+    CHECK(passed.wait());
+    CHECK_FALSE(passed.wait());
+}
+#endif
+
 TEST_CASE("event: recording again moves it forward") {
     support::every_schedule([] {
         support::scoped_stream const s;

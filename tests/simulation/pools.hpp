@@ -109,6 +109,7 @@ std::unique_ptr<pool_face> make(std::size_t limit) {
 struct hasty : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 2;
     static constexpr std::size_t recent_bytes = 64 * weir::KiB;
+    static constexpr std::size_t aside_bytes = 64 * weir::KiB;
 };
 
 using weir::identity::checked;

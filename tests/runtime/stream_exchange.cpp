@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Bytes that go from set to set, by hand. What pools make of it is in tests/reuse; that no order of threads loses any, in
+// tests/interleavings and tests/simulation.
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <support/every_schedule.hpp>
+#include <utility>
+#include <weir/base/size.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/runtime/stream_exchange.hpp>
+
+using weir::event;
+using weir::KiB;
+using weir::MiB;
+using weir::on_host;
+using weir::range;
+using weir::stream_ref;
+
+#ifdef WEIR_SIMULATED_CUDA
+
+namespace {
+
+struct tuning {
+    static constexpr unsigned recent_blocks = 4;
+    static constexpr std::size_t recent_bytes = 4 * KiB;
+    static constexpr unsigned young_frees = 0;
+    static constexpr std::size_t splinter_bytes = 4 * MiB;
+    static constexpr std::size_t gather_bytes = 8 * MiB;
+    static constexpr std::size_t aside_bytes = 1 * MiB;
+};
+using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
+set* make() { return new set(weir::placement::best_fit<512>()); }
+using directory = weir::stream_sets<set, weir::identity::checked>;
+
+// A stream whose work does not go on before it is told to.
+struct busy_stream : support::scoped_stream {
+    busy_stream() { hold(); }
+    ~busy_stream() { go_on(); }
+    busy_stream(busy_stream const&) = delete;
+    busy_stream& operator=(busy_stream const&) = delete;
+    void hold() {
+        gate = simulated_cuda::gate();
+        weir::check(gate.close(*this), "gate");
+    }
+    void go_on() {
+        gate.open();
+        weir::check(cudaStreamSynchronize(*this), "cudaStreamSynchronize");
+    }
+    simulated_cuda::gate gate;
+};
+
+// Streams 'a' and 'b', both with work under way.
+struct stage {
+    set* of(stream_ref stream) { return sets.enter(stream, true, make).get(); }
+    // Bytes that were freed on the stream, up to an event.
+    void freed(stream_ref stream, std::size_t at, std::size_t bytes) {
+        auto const own = sets.enter(stream, true, make);
+        CHECK(own->put(range{at, bytes}, stream));
+    }
+    range take(stream_ref stream, std::size_t bytes, bool wait = false) {
+        return exchange.take(of(stream), bytes, 256, weir::align_up(bytes, 512), stream, wait);
+    }
+    // Rung 1, as the reuse rule climbs it.
+    range take_own(stream_ref stream, std::size_t bytes) { return sets.enter(stream, true, make)->take(bytes, 256, stream); }
+    // Whether the stream, told to go on, waits for another.
+    static bool waits(busy_stream& stream) {
+        stream.gate.open();
+        bool const still = cudaStreamQuery(stream) == cudaErrorNotReady;
+        static_cast<void>(cudaGetLastError());
+        return still;
+    }
+
+    simulated_cuda::world const world{simulated_cuda::config{}.eager(), support::report_all};
+    busy_stream a, b;
+    directory sets{0, 0, make};
+    weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange{sets, make};
+};
+
+constexpr std::size_t at_a = 64 * MiB, at_b = 128 * MiB; // numbers, no memory
+
+} // namespace
+
+TEST_CASE("stream_exchange: takes what another stream is done with, and waits for the rest only if it is to") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    CHECK_FALSE(here.take(here.b, 1 * MiB));
+    CHECK(here.take(here.b, 1 * MiB, true) == range{at_a, 1 * MiB});
+    CHECK(stage::waits(here.b));
+    here.a.go_on();
+    CHECK_FALSE(stage::waits(here.b));
+    CHECK(here.take(here.b, 1 * MiB) == range{at_a + 1 * MiB, 1 * MiB});
+    CHECK_FALSE(here.take(here.b, 1 * MiB));
+}
+
+TEST_CASE("stream_exchange: before a pool grows, what another stream uses is set aside with its event") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, false);
+    CHECK(here.of(here.a)->aside == nullptr); // nobody is short of memory
+    here.exchange.gather(here.b, true);
+    set* const own = here.of(here.a);
+    REQUIRE(own->aside != nullptr);
+    CHECK(own->covered().free_bytes() == 0);
+    CHECK(own->aside->covered().free_bytes() == 2 * MiB);
+    CHECK_FALSE(own->aside->reached());
+    CHECK_FALSE(own->is_at_rest());
+    CHECK_FALSE(here.take(here.b, 1 * MiB));
+    // What 'a' frees later puts nothing off.
+    here.a.go_on();
+    here.a.hold();
+    here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
+    CHECK_FALSE(own->reached());
+    CHECK(here.take(here.b, 2 * MiB) == range{at_a, 2 * MiB});
+    CHECK_FALSE(here.take(here.b, 1 * MiB));
+}
+
+TEST_CASE("stream_exchange: a stream has what is aside of it at once, and waits for nothing") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true);
+    CHECK(here.take_own(here.a, 1 * MiB) == range{at_a, 1 * MiB});
+    CHECK_FALSE(stage::waits(here.a));
+}
+
+TEST_CASE("stream_exchange: little is not set aside, nor is the host's, nor what is aside already") {
+    stage here;
+    here.freed(here.a, at_a, 512 * KiB);
+    here.freed(on_host, at_b, 2 * MiB);
+    here.exchange.gather(here.b, true);
+    CHECK(here.of(here.a)->aside == nullptr);
+    CHECK(here.sets.settled()->aside == nullptr);
+    here.freed(here.a, at_a + 1 * MiB, 1 * MiB);
+    for (int i = 0; i < 3; ++i)
+        here.exchange.gather(here.b, true);
+    std::size_t count = 0;
+    for (set* each = here.sets.first(); each; each = directory::following(*each))
+        ++count;
+    CHECK(count == 4); // of the host, of 'a' and 'b', and one aside
+}
+
+TEST_CASE("stream_exchange: wanted again, the next free sets aside before it puts off, if nothing is there") {
+    stage here;
+    here.freed(here.a, at_a, 1 * MiB);
+    here.exchange.gather(here.b, true); // the first is aside
+    set* const own = here.of(here.a);
+    here.freed(here.a, at_a + 8 * MiB, 768 * KiB);
+    CHECK_FALSE(here.take(here.b, 512 * KiB)); // and the second wanted
+    here.freed(here.a, at_a + 16 * MiB, 2 * MiB);
+    here.freed(here.a, at_a + 24 * MiB, 1 * MiB);
+    CHECK(own->aside->covered().free_bytes() == 1 * MiB); // something is there
+    CHECK(own->covered().free_bytes() == 3 * MiB + 768 * KiB);
+    CHECK(own->aside->covered().take(1 * MiB, 256)); // no more
+    here.freed(here.a, at_a + 32 * MiB, 2 * MiB);
+    CHECK(own->aside->covered().free_bytes() == 3 * MiB + 768 * KiB);
+    CHECK(own->covered().free_bytes() == 2 * MiB);
+    CHECK(own->aside->covered().take(3 * MiB + 768 * KiB, 256) == range{}); // in three pieces
+    here.a.go_on();
+    here.exchange.gather(here.b, false);
+    here.a.hold();
+    CHECK(here.of(here.b)->covered().free_bytes() == 5 * MiB + 768 * KiB);
+    here.freed(here.a, at_a, 1 * MiB);
+    here.freed(here.a, at_a + 1 * MiB, 1 * MiB);
+    CHECK(own->aside->covered().free_bytes() == 0); // and nobody wants it now
+}
+
+TEST_CASE("stream_exchange: what is aside is anyone's before all of it is used up, and the next lies ready") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true);
+    here.a.go_on();
+    here.a.hold();
+    here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
+    CHECK(here.take(here.b, 1 * MiB) == range{at_a, 1 * MiB});
+    here.freed(here.a, at_a + 16 * MiB, 1 * MiB); // as much as is left aside, now
+    CHECK(here.take(here.b, 512 * KiB) == range{at_a + 1 * MiB, 512 * KiB});
+    CHECK(here.sets.settled()->covered().free_bytes() == 512 * KiB);
+    CHECK(here.of(here.a)->aside->covered().free_bytes() == 2 * MiB);
+    CHECK(here.of(here.a)->covered().free_bytes() == 0);
+}
+
+TEST_CASE("stream_exchange: what a stream gathered and no work uses is not put off by its next free") {
+    stage here;
+    here.freed(here.b, at_b, 2 * MiB);
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true); // 'a' has a place to set aside
+    here.a.go_on();
+    here.b.go_on();
+    here.exchange.gather(here.a, true);
+    CHECK(here.of(here.a)->covered().free_bytes() == 4 * MiB);
+    here.a.hold();
+    here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
+    CHECK(here.sets.settled()->covered().free_bytes() == 4 * MiB);
+    CHECK(here.of(here.a)->covered().free_bytes() == 1 * MiB);
+    CHECK(here.take(here.b, 2 * MiB));
+    CHECK(here.take(here.b, 2 * MiB));
+}
+
+TEST_CASE("stream_exchange: what is gathered does not come to a stream whose own bytes are in use, unless the pool grows") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.freed(here.b, at_b, 512 * KiB);
+    here.a.go_on();
+    here.exchange.gather(here.b, false);
+    CHECK(here.of(here.b)->covered().free_bytes() == 512 * KiB);
+    CHECK(here.sets.settled()->covered().free_bytes() == 2 * MiB);
+    here.exchange.gather(here.b, true);
+    CHECK(here.of(here.b)->covered().free_bytes() == 2 * MiB + 512 * KiB);
+    CHECK(here.sets.settled()->covered().free_bytes() == 0);
+    CHECK(here.sets.settled()->offered.bytes() == 0);
+}
+
+TEST_CASE("stream_exchange: a block with a use on another stream goes aside with its stream's event") {
+    stage here;
+    busy_stream user;
+    weir::growing_array<event> uses;
+    uses.push_back(event(0));
+    uses.back().record(user);
+    here.freed(here.a, at_a, 1 * MiB);
+    CHECK(here.sets.enter(here.a, true, make)->defer(range{at_a + 8 * MiB, 1 * MiB}, std::move(uses), here.a));
+    here.exchange.gather(here.b, true);
+    set* const own = here.of(here.a);
+    REQUIRE(own->aside != nullptr);
+    user.go_on(); // but 'a' is not done
+    CHECK_FALSE(here.take(here.b, 1 * MiB));
+    here.exchange.gather(here.b, false);
+    CHECK(here.sets.settled()->covered().free_bytes() == 0);
+    CHECK(here.of(here.b)->covered().free_bytes() == 0);
+    here.a.go_on();
+    CHECK(here.take(here.b, 1 * MiB));
+    CHECK(here.take(here.b, 1 * MiB));
+}
+
+TEST_CASE("stream_exchange: 'settle' vouches for nothing that was set aside while it waited") {
+    stage here;
+    here.freed(here.a, at_a, 1 * MiB);
+    here.exchange.gather(here.b, true);
+    set* const own = here.of(here.a);
+    std::uint64_t const before = own->aside->arrivals();
+    here.a.go_on();
+    CHECK(here.take(here.b, 1 * MiB)); // empty
+    here.a.hold();
+    here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
+    here.exchange.gather(here.b, true);
+    CHECK(own->aside->covered().free_bytes() == 1 * MiB);
+    CHECK(own->aside->arrivals() != before);
+}
+
+TEST_CASE("stream_exchange: a set is at rest, and another stream's to use again, when what is aside of it is") {
+    stage here;
+    here.freed(here.a, at_a, 1 * MiB);
+    here.exchange.gather(here.b, true);
+    set* const own = here.of(here.a);
+    CHECK(own->reached()); // it has none
+    CHECK_FALSE(own->is_at_rest());
+    here.a.go_on();
+    CHECK(own->is_at_rest());
+}
+
+TEST_CASE("stream_exchange: an event that was reached aside stands for the next bytes, and the one before for none") {
+    stage here;
+    for (int round = 0; round < 4; ++round) {
+        CAPTURE(round);
+        here.freed(here.a, at_a, 1 * MiB);
+        here.exchange.gather(here.b, true);
+        set* const own = here.of(here.a);
+        CHECK(own->aside->passed() != own->passed());
+        CHECK_FALSE(here.take(here.b, 1 * MiB));
+        here.a.go_on();
+        CHECK(here.take(here.b, 1 * MiB) == range{at_a, 1 * MiB});
+        here.a.hold();
+    }
+}
+
+#endif
