@@ -314,6 +314,19 @@ TEST_CASE("failure_handler: nobody is asked while the pool is suspended") {
     });
 }
 
+TEST_CASE("failure_handler: trim says yes where a suspended pool has less to be restored") {
+    struct cut {
+        std::size_t trim() { return suspended -= suspended < 10 ? suspended : 10, 0; }
+        std::size_t suspended_bytes() const { return suspended; }
+        std::size_t suspended = 15;
+    } pool;
+    weir::handler::trim_of<cut> trims(pool);
+    CHECK(trims(failed_allocation{on_host, 1, 1, 0}));
+    CHECK(trims(failed_allocation{on_host, 1, 1, 0}));
+    CHECK(pool.suspended == 0);
+    CHECK_FALSE(trims(failed_allocation{on_host, 1, 1, 0}));
+}
+
 TEST_CASE("failure_handler: trim asks each pool once, in order, and no further than it takes") {
     counting_pool<> below(std::size_t{100}), a, b, c;
     void* const all = below.allocate(on_host, 100);

@@ -290,7 +290,7 @@ TEST_CASE("graph_memory: it goes back by itself capture after capture, broken on
             drain(s);
             if (kept) {
                 fill(kept, round, 3 * MiB, s); // outside of the graph, on the stream that asks
-                CHECK_THROWS_WITH_AS(comes_back(memory, s), doctest::Contains("while a block of it is handed out"),
+                CHECK_THROWS_WITH_AS(comes_back(memory, s), doctest::Contains("while a block is handed out"),
                                      weir::usage_error);
                 memory.deallocate(s, kept, 3 * MiB);
             }
@@ -325,6 +325,59 @@ TEST_CASE("graph_memory: a graph that only frees a block of the pool keeps it wh
         CHECK(pool.in_use_bytes() == 0);
     });
 }
+
+TEST_CASE("graph_memory: a block that another capture frees is that graph's as well, and goes back on its owner's word alone") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        recording* const first = new recording(s);
+        void* const p = memory.allocate(s, 1 * MiB);
+        fill(p, 5, 1 * MiB, s);
+        first->end();
+        {
+            recording second(s);
+            fill(p, 6, 1 * MiB, s);
+            memory.deallocate(s, p, 1 * MiB);
+            second.end();
+            first->launch(s);
+            drain(s);
+            delete first;
+            for (int turns = 0; turns < 100; ++turns)
+                CHECK_FALSE(memory.try_release(s)); // the second may be launched
+            second.launch(s);
+            drain(s);
+        }
+        CHECK_FALSE(memory.try_release(s));
+        memory.release(s);
+        CHECK(memory.reserved_bytes() == 0);
+        {
+            recording third(s); // and the next graph is watched again
+            memory.deallocate(s, memory.allocate(s, 1 * MiB), 1 * MiB);
+            third.end();
+        }
+        CHECK(comes_back(memory, s));
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("graph_memory: released on the host, it waits for the device") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    weir::device_pool pool;
+    weir::graph_memory memory(pool);
+    recording graph(s);
+    void* const p = memory.allocate(s, 1 * MiB);
+    fill(p, 5, 1 * MiB, s);
+    memory.deallocate(s, p, 1 * MiB);
+    graph.end();
+    graph.launch(s);
+    CHECK(simulated_cuda::pending() != 0);
+    memory.release(weir::on_host);
+    CHECK(simulated_cuda::pending() == 0);
+    CHECK(pool.trim() != 0);
+}
+#endif
 
 TEST_CASE("graph_memory: what was released on its owner's word is not asked about again") {
     support::every_schedule([] {
@@ -444,7 +497,7 @@ TEST_CASE("graph_memory: a pool without room refuses, and the capture goes on") 
         CHECK(q != nullptr);
         memory.deallocate(s, q, 1 * MiB);
         CHECK(graph.unbroken());
-        CHECK_THROWS_WITH_AS(memory.release(s), doctest::Contains("while a block of it is handed out"), weir::usage_error);
+        CHECK_THROWS_WITH_AS(memory.release(s), doctest::Contains("while a block is handed out"), weir::usage_error);
         CHECK(memory.owns(p));
         memory.deallocate(s, p, 6 * MiB);
         memory.release(s);

@@ -290,13 +290,46 @@ TEST_CASE("pool: asks the upstream for what its growth says, in whole pages") {
     }
 }
 
-TEST_CASE("pool: where the upstream has no room for a step, it is asked for just what is needed") {
+TEST_CASE("pool: where the upstream has no room for a step, it is asked for half of it, and at last for just what is needed") {
+    for (std::size_t const room : {64 * KiB, 20 * KiB, 12 * KiB}) {
+        CAPTURE(room);
+        upstream_ledger ledger;
+        ledger.room_bytes = room;
+        recorded_pool<placement::best_fit<>, growth::fixed<256 * KiB>> pool{recorded_upstream<>(ledger)};
+        void* const p = pool.allocate_sync(10000);
+        std::vector<std::size_t> asked{256 * KiB, 128 * KiB, 64 * KiB};
+        if (room < 64 * KiB) {
+            asked.push_back(32 * KiB);
+            asked.push_back(16 * KiB);
+        }
+        if (room < 16 * KiB)
+            asked.push_back(12288);
+        CHECK(ledger.asked == asked);
+        pool.deallocate_sync(p, 10000);
+    }
+}
+
+TEST_CASE("pool: below its limit by less than a step, it gets what is left in one chunk") {
     upstream_ledger ledger;
-    ledger.room_bytes = 64 * KiB;
-    recorded_pool<placement::best_fit<>, growth::fixed<1 * MiB>> pool{recorded_upstream<>(ledger)};
-    void* const p = pool.allocate_sync(10000);
-    CHECK(ledger.asked == std::vector<std::size_t>{1 * MiB, 12288});
-    pool.deallocate_sync(p, 10000);
+    recorded_pool<placement::best_fit<>, growth::fixed<1 * MiB>> pool(recorded_upstream<>(ledger),
+                                                                       pool_options{}.limit(1 * MiB + 30000));
+    std::vector<void*> blocks;
+    while (void* const p = pool.try_allocate(on_host, 4096))
+        blocks.push_back(p);
+    CHECK(ledger.asked == std::vector<std::size_t>{1 * MiB, 28672});
+    CHECK(blocks.size() == (1 * MiB + 28672) / 4096);
+    for (void* each : blocks)
+        pool.deallocate_sync(each, 4096);
+}
+
+TEST_CASE("pool: a wholly free chunk goes back, however much of it is no block") {
+    upstream_ledger ledger;
+    using coarse = recorded_upstream<weir::memory_space::host, 64 * KiB>;
+    weir::pool<coarse, placement::slab<40 * KiB>, reuse::stream_ordered<>, growth::exact> pool{coarse(ledger)};
+    void* const p = pool.allocate_sync(40 * KiB);
+    pool.deallocate_sync(p, 40 * KiB);
+    CHECK(pool.trim() == 64 * KiB);
+    CHECK(pool.reserved_bytes() == 0);
 }
 
 TEST_CASE("pool: the limit is exact, to the last page") {

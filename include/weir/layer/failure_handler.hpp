@@ -118,17 +118,30 @@ public:
     explicit trim_of(Pool& pool) noexcept : pool_(&pool) {}
 
     bool operator()(failed_allocation const& failed) {
-        if (failed.attempt == 0 && pool_->trim() != 0)
+        if (failed.attempt == 0 && trims())
             return true;
         if constexpr (contracts::holds<contracts::settles, Pool>)
             if (failed.attempt < 2) {
                 pool_->settle();
-                return pool_->trim() != 0;
+                return trims();
             }
         return false;
     }
 
 private:
+    template <class P>
+    using tells_suspended_bytes = decltype(static_cast<std::size_t>(std::declval<P const&>().suspended_bytes()));
+
+    // Whether that gave anything back, or, of a suspended pool, left less to be restored.
+    bool trims() {
+        if constexpr (contracts::holds<tells_suspended_bytes, Pool>) {
+            std::size_t const before = pool_->suspended_bytes();
+            return pool_->trim() != 0 || pool_->suspended_bytes() < before;
+        } else {
+            return pool_->trim() != 0;
+        }
+    }
+
     Pool* pool_;
 };
 
@@ -140,7 +153,8 @@ chain_of<Handlers...> chain(Handlers... handlers) {
 
 /// Asks other pools on the device to give back what they hold freely: each with its 'trim', then after waiting for the work
 /// that uses what was freed ('settle', where the pool has it), and the next only if that did not do. Throws as the pools'
-/// 'trim' and 'settle' do.
+/// 'trim' and 'settle' do: that of a driver_pool breaks the captures that are under way on its device, and throws then. So
+/// where a program captures, write a handler for such a pool that trims it alone: [&](auto const&) { return p.trim() != 0; }.
 template <class... Pools>
 chain_of<trim_of<Pools>...> trim(Pools&... pools) {
     return chain_of<trim_of<Pools>...>(trim_of<Pools>(pools)...);

@@ -18,10 +18,8 @@
 //
 // invariant: no byte of it goes to anyone else before it is released; bytes never change streams.
 // order:     as in the graph. What is freed outside the capture is not handed out again before the release.
-// cost:      two questions to CUDA a call, two calls a capture; chunks as from the pool, which may map memory but breaks no
-//            capture.
-// not for:   two graphs: make one for each. Executables of one graph that run at the same time share its memory, as all
-//            that a graph names.
+// cost:      two questions to CUDA a call, two calls a capture; chunks as from the pool, which breaks no capture for them.
+// not for:   two graphs: make one for each. Executables of one graph that run at the same time share its memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -72,11 +70,10 @@ public:
     /// again. Blocks still handed out are reported on stderr and are gone.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
-        bool waits = !chunks_.empty();
-        for (int tries = 0; tries < 2 && waits; ++tries) {
+        for (int tries = 0; tries < 2 && !chunks_.empty(); ++tries) {
             try {
                 wait_for_device(pool_->device());
-                waits = false;
+                break;
             } catch (...) { // where it fails twice the device is lost: nothing runs any more
             }
         }
@@ -115,7 +112,8 @@ public:
 
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
     /// as well, by the capture that uses it last: it goes back to the pool at the release. Outside a capture the stream is
-    /// noted, and the release waits for what it did so far. Never blocks on a device.
+    /// noted, and the release waits for what it did so far; in another capture, only 'release' gives back from then on, since
+    /// that graph may use the block as well. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -132,7 +130,9 @@ public:
             // Each thread has a per-thread stream of its own, and all of them one name.
             if (!is_capturing(stream))
                 outside_.note(stream);
-            else if (capture_of(stream).id == capture_ && !is_per_thread(stream))
+            else if (capture_of(stream).id != capture_)
+                elsewhere_ = true;
+            else if (!is_per_thread(stream))
                 of(stream).give(block);
         } catch (...) { // it is handed out again after the release
             outside_.note_unknown();
@@ -141,12 +141,14 @@ public:
 
     /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use, and what other
     /// streams did before they freed blocks outside the capture. The graph and its executables are gone, or are not launched
-    /// again. Then another capture may begin. Waits for no device unless `stream` is the host or CUDA failed. Throws
+    /// again. Then another capture may begin. Waits for the device where `stream` is the host, else only if CUDA failed. Throws
     /// usage_error while `stream` is captured or a block is still handed out, cuda_error.
     void release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
         require_no_block();
+        if (stream.is_host() && !chunks_.empty())
+            wait_for_device(pool_->device());
         give_back(stream);
     }
 
@@ -156,7 +158,7 @@ public:
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
-        if (!chunks_.empty() && !life_.is_over())
+        if (!chunks_.empty() && (elsewhere_ || !life_.is_over()))
             return false;
         require_no_block();
         give_back(stream);
@@ -180,7 +182,6 @@ public:
         lock_guard<mutex> const lock(mutex_);
         return owned(reinterpret_cast<std::uintptr_t>(p));
     }
-
     memory_report facts() const {
         lock_guard<mutex> const lock(mutex_);
         return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, largest_bytes(), used_.blocks, chunks_.size(), 0};
@@ -219,13 +220,11 @@ private:
 
     static void require_no_capture(stream_ref stream) {
         if (is_capturing(stream))
-            throw usage_error("weir: graph memory goes back when its graph is gone, but this stream is being captured; end the "
-                              "capture first");
+            throw usage_error("weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
     }
     void require_no_block() const {
         if (used_.blocks != 0)
-            throw usage_error("weir: graph memory cannot go back while a block of it is handed out; free it, or end its "
-                              "container, first");
+            throw usage_error("weir: graph memory cannot go back while a block is handed out; free it, or end its container");
     }
 
     // Before anything of the graph's is held.
@@ -313,8 +312,7 @@ private:
 
     // Chunks grow with what was got, so that sizes that rise from block to block do not each leave a chunk behind.
     std::size_t chunk_for(std::size_t needed) const noexcept {
-        std::size_t const half = got_bytes_ / 2;
-        std::size_t const usual = half > usual_chunk_bytes ? half : usual_chunk_bytes;
+        std::size_t const usual = got_bytes_ / 2 > usual_chunk_bytes ? got_bytes_ / 2 : usual_chunk_bytes;
         return needed > usual ? needed : usual;
     }
 
@@ -329,6 +327,7 @@ private:
         got_bytes_ = 0;
         used_ = usage{};
         capture_ = 0;
+        elsewhere_ = false;
     }
 
     Pool* pool_;
@@ -337,6 +336,7 @@ private:
     unsigned long long capture_ = 0; // whose memory it is
     unsigned long long watched_ = 0; // whose graph life_ is of
     graph_life life_;
+    bool elsewhere_ = false; // another graph may use it
     growing_array<chunk> chunks_;
     std::size_t got_bytes_ = 0; // of chunks that were no blocks of the pool before
     growing_array<stream_free> frees_;

@@ -38,6 +38,8 @@ template <class Upstream, class Placement, class Rule, class Growth, class Lock>
 class supply {
     using holdings_of = holdings<Upstream, Lock>;
     static constexpr std::size_t page = holdings_of::granularity();
+    static_assert(is_power_of_two(page) && is_power_of_two(Upstream::alignment),
+                  "weir: an upstream's 'alignment' and 'granularity' are powers of two");
     using sizes_of = chunk_sizes<Growth, page>;
     static constexpr bool shows_free = contracts::holds<contracts::shows_free, Rule, stream_ref, Placement>;
     static constexpr bool grows_in_place =
@@ -82,8 +84,7 @@ public:
         std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
         // Chunks that nobody uses did not help here, or the bytes would have been found: they go back first.
         give_back(rule, held_.bytes() > needed ? held_.bytes() - needed : 0);
-        return acquire(rule, step, stream) || (step != needed && acquire(rule, needed, stream)) ||
-               (make_room(rule) && acquire(rule, needed, stream));
+        return acquire_at_most(rule, step, needed, stream) || (make_room(rule) && acquire(rule, needed, stream));
     }
 
     /// Offers again what the upstream refused to take back, and forgets how much was ever in use.
@@ -266,6 +267,15 @@ private:
         return keep(rule, held_.acquire(bytes), stream, false);
     }
 
+    // Half of the room where there is not enough for the whole step, and so on: many chunks of one block each would hold more.
+    bool acquire_at_most(Rule& rule, std::size_t bytes, std::size_t needed, stream_ref stream) {
+        std::size_t const room = align_down(held_.limit_bytes() - held_.bytes(), page);
+        for (bytes = bytes > room && room > needed ? room : bytes; bytes > needed; bytes = align_up(bytes / 2, page))
+            if (acquire(rule, bytes, stream))
+                return true;
+        return acquire(rule, needed, stream);
+    }
+
     // Chunks side by side; `joins`: with free bytes before them.
     bool keep(Rule& rule, range chunks, stream_ref stream, bool joins) {
         if (!chunks)
@@ -304,7 +314,9 @@ private:
     template <class... Start>
     static bool try_remove(Rule& rule, range chunk, Start... start) {
         bool done = false;
-        rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, chunk.bytes);
+        // In slabs, more of it may be no block than a set is thought to lack.
+        std::size_t const least_bytes = contracts::has_free_ranges<Placement> ? chunk.bytes : 1;
+        rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, least_bytes);
         return done;
     }
 
