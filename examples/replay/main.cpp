@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -130,6 +131,8 @@ std::vector<trace> traces_from(std::vector<std::string> const& paths) {
             out.push_back(read_trace(path));
         } catch (bad_input const& error) {
             say(error);
+        } catch (std::bad_alloc const&) {
+            say(bad_input("'" + path + "' is more than this machine's memory holds; replay a part of it"));
         }
     }
     return out;

@@ -3,8 +3,10 @@
 
 #include "trace.hpp"
 #include <cctype>
+#include <cstdio>
 #include <string_view>
 #include <system_error>
+#include <unistd.h>
 
 namespace replay {
 namespace {
@@ -34,42 +36,53 @@ bool is_one_of(fs::path const& file, std::vector<std::string> const& traces) {
     return false;
 }
 
+// A file of a name that nothing had, beside `place`; null: there is none.
+std::FILE* make_beside(fs::path const& place, fs::path& made) {
+    for (int tries = 0; tries < 100; ++tries) {
+        made = place;
+        made += "." + std::to_string(::getpid()) + "." + std::to_string(tries);
+        if (std::FILE* const file = std::fopen(made.c_str(), "wx"))
+            return file;
+    }
+    return nullptr;
+}
+
+bool write_to(std::FILE* file, std::string const& text) {
+    if (!file)
+        return false;
+    bool const written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    return std::fclose(file) == 0 && written;
+}
+
 } // namespace
 
 page_file::page_file(std::string const& name, std::vector<std::string> const& traces) : place_(name) {
     std::error_code none;
     if (fs::path const target = fs::canonical(place_, none); !none)
         place_ = target; // a link stays one
-    bool const is_moved_to = !fs::exists(place_, none) || fs::is_regular_file(place_, none);
-    part_ = place_;
-    if (is_moved_to)
-        part_ += ".part";
-    if (ends_like_a_trace(name) || is_one_of(place_, traces) || is_one_of(part_, traces))
+    is_moved_to_ = !fs::exists(place_, none) || fs::is_regular_file(place_, none);
+    if (ends_like_a_trace(name) || is_one_of(place_, traces))
         throw bad_input("--html is followed by the page's name, and '" + name +
                         "' looks like a trace; name the page first, as in '--html page.html trace.csv'");
-    out_.open(part_);
-    if (!out_)
-        throw bad_input("cannot write '" + (is_moved_to ? name + ".part" : name) +
-                        "'; name another file with --html, or use --no-html");
+    fs::path const folder = place_.has_parent_path() ? place_.parent_path() : ".";
+    if (fs::is_directory(place_, none) || ::access((is_moved_to_ ? folder : place_).c_str(), W_OK) != 0)
+        throw bad_input("cannot write '" + name + "'; name another file with --html, or use --no-html");
 }
 
-page_file::~page_file() {
-    out_.close();
-    std::error_code ignored;
-    if (!written_ && part_ != place_)
-        fs::remove(part_, ignored);
-}
-
-bool page_file::write(std::string const& text) {
-    out_ << text;
-    out_.close();
-    if (!out_)
-        return false;
+bool page_file::write(std::string const& text) const {
+    if (!is_moved_to_)
+        return write_to(std::fopen(place_.c_str(), "w"), text);
+    fs::path part;
+    std::FILE* const file = make_beside(place_, part);
     std::error_code failed;
-    if (part_ != place_)
-        fs::rename(part_, place_, failed);
-    written_ = !failed;
-    return written_;
+    if (write_to(file, text))
+        fs::rename(part, place_, failed);
+    else
+        failed = std::make_error_code(std::errc::io_error);
+    std::error_code ignored;
+    if (file && failed)
+        fs::remove(part, ignored);
+    return !failed;
 }
 
 } // namespace replay
