@@ -1618,7 +1618,16 @@ TEST_CASE("stream_ordered: it comes round while the host is some steps ahead of 
         }
 }
 
+namespace {
+/// Little is set aside already.
+struct handing : closing {
+    static constexpr std::size_t gather_bytes = 1 * MiB;
+    static constexpr std::size_t aside_bytes = 64 * KiB;
+};
+} // namespace
+
 TEST_CASE_TEMPLATE("stream_ordered: real threads", Pool, watched<pool_of<usual<>, sized>>, fits_compact,
+                   watched<pool_of<rule<grow_first, checked, handing>, sized>>,
                    watched<pool_of<usual<wait_first, promised>, sized>>) {
     world const here(device::config{}.eager());
     stream streams[3];

@@ -204,6 +204,23 @@ TEST_CASE_TEMPLATE("owned_bytes: appends grow by half, and may read the block it
     });
 }
 
+TEST_CASE_TEMPLATE("owned_bytes: where the pool has no room for half more, an append gets what it needs", Bytes, device_bytes,
+                   pinned_bytes) {
+    support::every_schedule([] {
+        support::scoped_stream a;
+        constexpr bool pinned = std::is_same_v<Bytes, pinned_bytes>;
+        support::recording_pool<pinned ? memory_space::pinned : memory_space::device> pool;
+        auto x = filled<Bytes>(pool, a, counting(100));
+        pool.fail_at = 1;
+        x.append(x.data(), 20);
+        CHECK(x.capacity() == 120);
+        CHECK(contents(x) == joined(counting(100), counting(20)));
+        pool.fail_at = 1;
+        CHECK_THROWS_AS(x.append(x.data(), 100), weir::out_of_memory); // needs more than half, and there is no second try
+        CHECK(contents(x) == joined(counting(100), counting(20)));
+    });
+}
+
 TEST_CASE_TEMPLATE("owned_bytes: assigned its own beginning it stays where it is, and what replaces it has its room", Bytes,
                    device_bytes, pinned_bytes) {
     support::every_schedule([] {

@@ -174,7 +174,7 @@ public:
         assign(source.begin(), source.size());
     }
 
-    /// As 'assign', behind the contents. Grows by half at least, so that many appends cost little each.
+    /// As 'assign', behind the contents. Grows by half at least, so that many appends cost little each, if the pool has room.
     void append(T const* source, std::size_t count) { this->bytes_.append(source, rules::bytes_of(count)); }
     template <class Range, class = if_range<Range>>
     void append(Range const& source) {

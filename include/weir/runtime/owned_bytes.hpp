@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <cstring>
 #include <cuda_runtime_api.h>
+#include <new>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
@@ -285,6 +286,16 @@ private:
         swap(other); // whose end frees the old block, behind the copy
     }
 
+    // Of so many bytes if the pool has room for them, else of as many as are needed.
+    owned_bytes with_capacity(std::size_t wanted, std::size_t needed) const {
+        try {
+            if (wanted > needed)
+                return owned_bytes(pool_, stream_, wanted, alignment_);
+        } catch (std::bad_alloc const&) {
+        }
+        return owned_bytes(pool_, stream_, needed, alignment_);
+    }
+
     // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there`.
     void splice(std::size_t kept, void const* source, std::size_t bytes, stream_ref owner, int there = any_device) {
         if (add_overflows(kept, bytes))
@@ -300,7 +311,7 @@ private:
         }
         std::size_t const half_more = capacity_ + capacity_ / 2;
         std::size_t const least = kept != 0 ? half_more : capacity_;
-        owned_bytes other(pool_, stream_, least > needed ? least : needed, alignment_);
+        owned_bytes other = with_capacity(least, needed);
         other.copy(other.data_, data_, kept);
         other.copy_in_order(other.data_ + kept, source, bytes, owner, there);
         other.size_ = needed;
