@@ -297,13 +297,11 @@ TEST_CASE("pool: where the upstream has no room for a step, it is asked for half
         ledger.room_bytes = room;
         recorded_pool<placement::best_fit<>, growth::fixed<256 * KiB>> pool{recorded_upstream<>(ledger)};
         void* const p = pool.allocate_sync(10000);
-        std::vector<std::size_t> asked{256 * KiB, 128 * KiB, 64 * KiB};
-        if (room < 64 * KiB) {
-            asked.push_back(32 * KiB);
-            asked.push_back(16 * KiB);
-        }
-        if (room < 16 * KiB)
-            asked.push_back(12288);
+        std::vector<std::size_t> asked{256 * KiB, 10 * 12 * KiB, 5 * 12 * KiB};
+        if (room < 60 * KiB)
+            asked.push_back(2 * 12 * KiB);
+        if (room < 24 * KiB)
+            asked.push_back(12 * KiB);
         CHECK(ledger.asked == asked);
         pool.deallocate_sync(p, 10000);
     }

@@ -71,8 +71,11 @@ public:
         if (bytes == 0)
             return nullptr;
         allocations.push_back({nullptr, bytes, alignment, stream});
-        if (fail_at != 0 && --fail_at == 0)
+        if (fail_at != 0 && --fail_at == 0) {
+            fail_at = fails > 1 ? 1 : 0;
+            fails -= fails > 1;
             return nullptr;
+        }
         std::size_t const at = weir::align_up(used_, alignment);
         if (at + bytes > bytes_)
             return nullptr;
@@ -135,6 +138,7 @@ public:
 
     /// The k-th allocation from now on finds no room; 0: none.
     std::size_t fail_at = 0;
+    std::size_t fails = 1; ///< and so many in a row
     /// Whether frees overwrite their block, on their stream: one CUDA call each.
     bool poisons = true;
     std::vector<recorded> allocations; // also those that failed, with a null pointer

@@ -267,10 +267,10 @@ private:
         return keep(rule, held_.acquire(bytes), stream, false);
     }
 
-    // Half of the room where there is not enough for the whole step, and so on: many chunks of one block each would hold more.
+    // Room for half as many such blocks where there is too little for the step, and so on: a chunk for each would hold less.
     bool acquire_at_most(Rule& rule, std::size_t bytes, std::size_t needed, stream_ref stream) {
         std::size_t const room = align_down(held_.limit_bytes() - held_.bytes(), page);
-        for (bytes = bytes > room && room > needed ? room : bytes; bytes > needed; bytes = align_up(bytes / 2, page))
+        for (bytes = bytes > room && room > needed ? room : bytes; bytes > needed; bytes = bytes / 2 / needed * needed)
             if (acquire(rule, bytes, stream))
                 return true;
         return acquire(rule, needed, stream);
