@@ -1618,6 +1618,107 @@ TEST_CASE("stream_ordered: it comes round while the host is some steps ahead of 
         }
 }
 
+TEST_CASE("stream_ordered: it comes round beside one block that another stream uses for long") {
+    world const here;
+    stream const a, b, c;
+    device::gate long_use;
+    CHECK(long_use.close(c) == cudaSuccess);
+    watched<usual_pool> pool;
+    void* const used = pool.write(a, 4 * KiB);
+    order(a, c);
+    CHECK(device::launch(c, {{used, 4 * KiB}}, {}) == cudaSuccess);
+    pool->used_on(used, c);
+    int steps = 0;
+    auto const step = [&] {
+        for (int i = 0; i < 4; ++i) {
+            void* const made = pool.write(b, 4 * MiB);
+            order(b, a);
+            CHECK(device::launch(a, {{made, 4 * MiB}}, {}) == cudaSuccess);
+            pool.deallocate(a, made, 4 * MiB);
+        }
+        if (++steps == 4)
+            pool.deallocate(a, used, 4 * KiB);
+        CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    };
+    for (int i = 0; i < 20; ++i)
+        step();
+    std::size_t const held = pool->reserved_bytes();
+    CHECK(held <= 64 * MiB);
+    for (int i = 0; i < 200; ++i)
+        step();
+    CHECK(pool->reserved_bytes() == held);
+    long_use.open();
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: what goes to and fro between two streams joins, and holds no more with time") {
+    for (int const ahead : {1, 2, 3}) {
+        CAPTURE(ahead);
+        world const here;
+        stream const a, b;
+        watched<weir::device_pool> pool;
+        std::vector<cudaEvent_t> ends(static_cast<std::size_t>(2 * ahead));
+        for (cudaEvent_t& each : ends)
+            CHECK(cudaEventCreateWithFlags(&each, cudaEventDisableTiming) == cudaSuccess);
+        std::size_t now = 0;
+        auto const handed = [&](cudaStream_t from, cudaStream_t to, std::size_t bytes) {
+            void* const p = pool.write(from, bytes);
+            order(from, to);
+            CHECK(device::launch(to, {{p, bytes}}, {}) == cudaSuccess);
+            pool.deallocate(to, p, bytes);
+        };
+        std::size_t most = 0;
+        for (int step = 0; step < 400; ++step) {
+            for (std::size_t i = 0; i < 2; ++i)
+                CHECK(cudaEventSynchronize(ends[(now + i) % ends.size()]) == cudaSuccess);
+            pool.deallocate(a, pool.write(a, 16 * MiB), 16 * MiB);
+            handed(b, a, 832 * KiB);
+            handed(a, b, 8128 * KiB);
+            for (cudaStream_t const each : {cudaStream_t(a), cudaStream_t(b)}) {
+                CHECK(cudaEventRecord(ends[now], each) == cudaSuccess);
+                now = (now + 1) % ends.size();
+            }
+            if (step == 100)
+                most = pool->reserved_bytes();
+        }
+        CHECK(most <= static_cast<std::size_t>(1 + ahead) * 32 * MiB);
+        CHECK(pool->reserved_bytes() <= most + most / 4);
+        CHECK(cudaDeviceSynchronize() == cudaSuccess);
+        check_all_returns(pool);
+        for (cudaEvent_t const each : ends)
+            CHECK(cudaEventDestroy(each) == cudaSuccess);
+    }
+}
+
+TEST_CASE_TEMPLATE("stream_ordered: a stream's own neighbours join, also where others wanted one of them", Handover, grow_first,
+                   wait_first) {
+    for (bool const limited : {false, true}) {
+        CAPTURE(limited);
+        world const here;
+        stream const a, b;
+        watched<pool_of<stream_ordered<checked, Handover>, sized>> pool(limit(limited ? 96 * MiB : SIZE_MAX));
+        void* const whole = pool.allocate(a, 32 * MiB);
+        pool.deallocate(a, whole, 32 * MiB);
+        void* const x = pool.write(a, 16 * MiB);
+        void* const y = pool.write(a, 16 * MiB);
+        void* const other = pool.write(b, 48 * MiB);
+        pool.deallocate(a, x, 16 * MiB);
+        void* const more = pool.allocate(b, 16 * MiB); // grows, or waits
+        pool.deallocate(a, y, 16 * MiB);
+        if (!Handover::waits_before_growing) {
+            tally const calls;
+            void* const again = pool.write(a, 32 * MiB);
+            CHECK(again == whole);
+            CHECK(calls.host_waits() == 0);
+            CHECK(calls.chunks() == 0);
+            pool.deallocate(a, again, 32 * MiB);
+        }
+        pool.deallocate(b, more, 16 * MiB);
+        pool.deallocate(b, other, 48 * MiB);
+        check_all_returns(pool);
+    }
+}
+
 namespace {
 /// Little is set aside already.
 struct handing : closing {

@@ -3,6 +3,7 @@
 // Bytes that go from set to set, by hand. What pools make of it is in tests/reuse; that no order of threads loses any, in
 // tests/interleavings and tests/simulation.
 
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <support/every_schedule.hpp>
@@ -162,7 +163,146 @@ TEST_CASE("stream_exchange: wanted again, the next free sets aside before it put
     CHECK(here.of(here.b)->covered().free_bytes() == 5 * MiB + 768 * KiB);
     here.freed(here.a, at_a, 1 * MiB);
     here.freed(here.a, at_a + 1 * MiB, 1 * MiB);
-    CHECK(own->aside->covered().free_bytes() == 0); // and nobody wants it now
+    CHECK(own->aside->covered().free_bytes() == 1 * MiB); // since 'b' took what 'a' had brought
+}
+
+TEST_CASE("stream_exchange: what is aside comes back to join where its stream would grow, whenever more lies free") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true); // the first is aside
+    here.freed(here.a, at_a + 2 * MiB, 1 * MiB); // and its neighbour
+    CHECK_FALSE(here.take_own(here.a, 3 * MiB));
+    here.exchange.gather(here.a, true);
+    set* const own = here.of(here.a);
+    CHECK(own->covered().free_bytes() == 3 * MiB);
+    CHECK(own->aside->covered().free_bytes() == 0);
+    CHECK_FALSE(own->reached());
+    here.exchange.gather(here.b, true);
+    here.exchange.gather(here.a, true); // as much lies free as before: others would wait for it in vain
+    CHECK(own->aside->covered().free_bytes() == 3 * MiB);
+    here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
+    here.exchange.gather(here.a, true);
+    CHECK(own->covered().free_bytes() == 4 * MiB);
+    here.a.go_on();
+    CHECK(here.take(here.b, 3 * MiB));
+}
+
+TEST_CASE("stream_exchange: what came back is in use until the event that went with it is reached") {
+    for (bool const freed_since : {false, true}) {
+        CAPTURE(freed_since);
+        stage here;
+        here.freed(here.a, at_a, 2 * MiB);
+        here.exchange.gather(here.b, true);
+        if (freed_since)
+            here.freed(here.a, at_a + 8 * MiB, 512 * KiB);
+        here.exchange.recall(here.a);
+        set* const own = here.of(here.a);
+        CHECK(own->covered().free_bytes() == (freed_since ? 2 * MiB + 512 * KiB : 2 * MiB));
+        CHECK_FALSE(own->reached());
+        CHECK_FALSE(here.take(here.b, 512 * KiB));
+        here.freed(here.a, at_a + 16 * MiB, 1 * MiB); // and its event may be recorded anew
+        here.a.go_on();
+        CHECK(here.take(here.b, 2 * MiB));
+    }
+}
+
+TEST_CASE("stream_exchange: what comes back and what was freed since are in use until the later event is reached") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true);
+    here.a.go_on();
+    here.a.hold();
+    here.freed(here.a, at_a + 8 * MiB, 512 * KiB);
+    here.exchange.recall(here.a);
+    CHECK(here.of(here.a)->covered().free_bytes() == 2 * MiB + 512 * KiB);
+    CHECK_FALSE(here.take(here.b, 512 * KiB));
+    here.a.go_on();
+    CHECK(here.take(here.b, 512 * KiB));
+}
+
+TEST_CASE("stream_exchange: who finds bytes in use says so") {
+    stage here;
+    here.freed(here.a, at_a, 1 * MiB);
+    here.exchange.gather(here.b, true);
+    set* const own = here.of(here.a);
+    CHECK(own->aside->covered().take(1 * MiB, 256));
+    here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
+    here.freed(here.a, at_a + 16 * MiB, 1 * MiB);
+    CHECK(own->aside->covered().free_bytes() == 1 * MiB);
+    CHECK_FALSE(own->wanted.load(weir::memory_order_relaxed)); // it made way
+    CHECK_FALSE(here.take(here.b, 1 * MiB));
+    CHECK(own->wanted.load(weir::memory_order_relaxed));
+}
+
+TEST_CASE("stream_exchange: its own blocks that others use come back as well, where a stream is to wait") {
+    stage here;
+    busy_stream user;
+    weir::growing_array<event> uses;
+    uses.push_back(event(0));
+    uses.back().record(user);
+    here.freed(here.a, at_a, 1 * MiB);
+    CHECK(here.sets.enter(here.a, true, make)->defer(range{at_a + 1 * MiB, 1 * MiB}, std::move(uses), here.a));
+    here.exchange.gather(here.b, true);
+    CHECK_FALSE(here.take_own(here.a, 2 * MiB));
+    here.exchange.recall(here.a);
+    CHECK(here.take_own(here.a, 2 * MiB) == range{at_a, 2 * MiB});
+    CHECK(stage::waits(here.a)); // for 'user'
+}
+
+TEST_CASE("stream_exchange: a block that another stream uses for long is not in the way of what is set aside next") {
+    stage here;
+    busy_stream user;
+    weir::growing_array<event> uses;
+    uses.push_back(event(0));
+    uses.back().record(user);
+    here.freed(here.a, at_a, 1 * MiB);
+    CHECK(here.sets.enter(here.a, true, make)->defer(range{at_a + 8 * MiB, 1 * MiB}, std::move(uses), here.a));
+    here.exchange.gather(here.b, true);
+    set* const own = here.of(here.a);
+    here.a.go_on();
+    here.a.hold();
+    here.freed(here.a, at_a + 16 * MiB, 1 * MiB);
+    std::uint64_t const before = here.sets.settled()->arrivals();
+    here.exchange.gather(here.b, true);
+    CHECK(own->aside->covered().free_bytes() == 1 * MiB);
+    CHECK(own->aside->deferred().empty());
+    CHECK(here.sets.settled()->arrivals() != before); // a settle under way vouches for none of it
+    CHECK_FALSE(own->aside->reached());
+    CHECK(here.take_own(here.b, 1 * MiB) == range{at_a, 1 * MiB}); // it was gathered
+    CHECK_FALSE(here.take(here.b, 1 * MiB));
+    CHECK_FALSE(here.sets.settled()->is_at_rest());
+    user.go_on();
+    CHECK(here.take(here.b, 1 * MiB) == range{at_a + 8 * MiB, 1 * MiB});
+}
+
+TEST_CASE("stream_exchange: a stream that nobody wants bytes of any more keeps them, after a while") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true); // 'a' has a place to set aside
+    here.a.go_on();
+    here.b.go_on();
+    bool kept = false;
+    int rounds = 0;
+    for (; rounds < 200 && !kept; ++rounds) {
+        here.exchange.gather(here.a, false);
+        range const block = here.take_own(here.a, 512 * KiB);
+        CHECK(block);
+        here.freed(here.a, block.offset, block.bytes);
+        kept = here.of(here.a)->covered().free_bytes() == 2 * MiB;
+        weir::check(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
+    }
+    CHECK(rounds > 50);
+    CHECK(rounds < 100);
+    here.of(here.a)->wanted.store(true, weir::memory_order_relaxed); // so it was wrong: twice as long the next time
+    for (rounds = 0, kept = false; rounds < 400 && !kept; ++rounds) {
+        here.exchange.gather(here.a, false);
+        range const block = here.take_own(here.a, 512 * KiB);
+        here.freed(here.a, block.offset, block.bytes);
+        kept = here.of(here.a)->covered().free_bytes() == 2 * MiB;
+        weir::check(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
+    }
+    CHECK(rounds > 100);
+    CHECK(rounds < 200);
 }
 
 TEST_CASE("stream_exchange: what is aside is anyone's before all of it is used up, and the next lies ready") {
@@ -265,7 +405,7 @@ TEST_CASE("stream_exchange: an event that was reached aside stands for the next 
         here.freed(here.a, at_a, 1 * MiB);
         here.exchange.gather(here.b, true);
         set* const own = here.of(here.a);
-        CHECK(own->aside->passed() != own->passed());
+        CHECK(own->aside->covers().passed() != own->covers().passed());
         CHECK_FALSE(here.take(here.b, 1 * MiB));
         here.a.go_on();
         CHECK(here.take(here.b, 1 * MiB) == range{at_a, 1 * MiB});

@@ -146,7 +146,7 @@ TEST_CASE("stream_set: what is too much to keep open is covered by an event") {
         range const large = here.take(100 * KiB); // more than may stay open
         here.give(large);
         CHECK_FALSE(here.own.is_open());
-        CHECK(here.own.passed());
+        CHECK(here.own.covers().passed());
         CHECK(here.own.offered.bytes() == 1 * MiB);
         std::vector<range> blocks;
         range const live = here.take(1000);
@@ -159,7 +159,7 @@ TEST_CASE("stream_set: what is too much to keep open is covered by an event") {
         range const all = here.own.take(1 * MiB, 256, here.s); // closes the rest, and everything joins
         CHECK(all == range{base, 1 * MiB});
         here.own.put_back(all, false);
-        here.own.passed()->synchronize();
+        here.own.covers().passed()->synchronize();
         CHECK(here.own.reached());
     });
 }
@@ -172,7 +172,7 @@ TEST_CASE("stream_set: closing records the event, and reached tells when anyone 
         CHECK(here.own.close(here.s));
         CHECK_FALSE(here.own.is_open());
         CHECK(here.own.offered.bytes() == 1 * MiB);
-        here.own.passed()->synchronize();
+        here.own.covers().passed()->synchronize();
         CHECK(here.own.reached());
         CHECK(here.own.reached()); // known by now
 #ifdef WEIR_SIMULATED_CUDA
@@ -180,7 +180,7 @@ TEST_CASE("stream_set: closing records the event, and reached tells when anyone 
         CHECK(here.own.close(here.s));
         CHECK_FALSE(here.own.reached());
         held.gate.open();
-        here.own.passed()->synchronize();
+        here.own.covers().passed()->synchronize();
         CHECK(here.own.reached());
 #endif
     });
@@ -195,7 +195,7 @@ TEST_CASE("stream_set: the next event tells of what was taken while it was open"
         CHECK(here.own.is_untold()); // who took it may give it to another stream
         CHECK(here.own.close(here.s));
         CHECK_FALSE(here.own.is_untold());
-        here.own.passed()->synchronize();
+        here.own.covers().passed()->synchronize();
         CHECK(here.own.is_at_rest()); // so that 'settle' waits for no other stream
     });
 }
@@ -211,7 +211,7 @@ TEST_CASE("stream_set: when the last of many blocks comes back, an event tells o
             here.give(each);
         }
         CHECK_FALSE(here.own.is_open());
-        here.own.passed()->synchronize();
+        here.own.covers().passed()->synchronize();
         CHECK(here.own.is_at_rest());
 #ifdef WEIR_SIMULATED_CUDA
         std::uint64_t const before = simulated_cuda::calls("cudaEventRecord");
@@ -249,14 +249,14 @@ TEST_CASE("stream_set: is at rest when no work can use a byte of it") {
         CHECK_FALSE(here.own.is_open());
         CHECK_FALSE(here.own.is_at_rest()); // in flight
         held.gate.open();
-        here.own.passed()->synchronize();
+        here.own.covers().passed()->synchronize();
         CHECK(here.own.is_at_rest());
     }
     range const used = here.take(1000);
     busy held(user);
     here.own.defer(used, here.uses_on(user), here.s);
     here.own.used().gave(used);
-    here.own.passed()->synchronize();
+    here.own.covers().passed()->synchronize();
     CHECK(here.own.reached());
     CHECK_FALSE(here.own.is_at_rest()); // in use on another stream
     held.gate.open();
@@ -356,13 +356,13 @@ TEST_CASE("stream_set: the uses that blocks wait for can be listed and waited fo
         here.own.defer(a, here.uses_on(here.other), here.s);
         here.own.defer(b, {}, here.s);
         weir::growing_array<weir::shared<weir::growing_array<event>>> list;
-        here.own.list_uses(list);
+        here.own.deferred().list_uses(list);
         REQUIRE(list.size() == 1);
         for (event const& each : *list[0])
             each.synchronize();
         CHECK(here.own.poll(here.s));
         list.clear();
-        here.own.list_uses(list);
+        here.own.deferred().list_uses(list);
         CHECK(list.empty());
     });
 }
@@ -501,7 +501,7 @@ TEST_CASE("stream_set: an event of another device is made anew when the set chan
         support::scoped_stream const s;
         own.name(s, weir::key_of(s), weir::id_of(s), ordinal);
         CHECK(own.close(s));
-        own.passed()->synchronize();
+        own.covers().passed()->synchronize();
     }
 }
 #endif

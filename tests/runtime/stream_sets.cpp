@@ -56,6 +56,8 @@ struct directory {
     }
     weir::stream_sets<set, Identity> sets;
 };
+weir::no_lock nobody; // moves bytes meanwhile
+
 using checked = directory<weir::identity::checked>;
 using promised = directory<weir::identity::promised>;
 
@@ -371,7 +373,7 @@ TEST_CASE("stream_sets: waiting waits for every event, settling for everything")
             CHECK(own->put_recent(block));
         }
         CHECK(here.sets.unsettled_bytes() == 300 * KiB);
-        CHECK(!here.sets.wait()); // nothing is recorded: nothing becomes anyone's
+        CHECK(!here.sets.wait(nobody)); // nothing is recorded: nothing becomes anyone's
         CHECK(here.sets.unsettled_bytes() == 300 * KiB);
         {
             auto const own = here.sets.enter(a, true, &checked::make);
@@ -381,8 +383,8 @@ TEST_CASE("stream_sets: waiting waits for every event, settling for everything")
             uses.back().record(b);
             own->defer(block, std::move(uses), a);
         }
-        here.sets.wait();
-        CHECK(!here.sets.wait()); // all is over by then
+        here.sets.wait(nobody);
+        CHECK(!here.sets.wait(nobody)); // all is over by then
         {
             auto const own = here.sets.enter(a, true, &checked::make);
             CHECK(own->reached());
@@ -620,7 +622,7 @@ TEST_CASE_TEMPLATE("stream_sets: every call may fail, and names itself; the dire
                                      CHECK(fault.threw == !fault.calls.empty());
                                      CHECK(x.here.at(cudaStreamLegacy) == x.here.at(cudaStream_t{}));
                                  });
-    runs += support::fault_sweep(prepare, [](state& x) { x.here.sets.wait(); }, [](state&, support::struck const&) {});
+    runs += support::fault_sweep(prepare, [](state& x) { x.here.sets.wait(nobody); }, [](state&, support::struck const&) {});
     runs += support::fault_sweep(prepare, [](state& x) { x.here.sets.settle(); }, [](state&, support::struck const&) {});
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs >= 14);

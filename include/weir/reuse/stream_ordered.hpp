@@ -87,7 +87,7 @@ struct stream_ordered {
                 wait();
                 return take(bytes, alignment, stream);
             }
-            static_cast<void>(enter(stream)->poll(stream, true));
+            exchange_.recall(stream);
             return take_slowly(bytes, alignment, stream, true);
         }
 
@@ -132,12 +132,12 @@ struct stream_ordered {
             sets_.visit_unused(visit, least_bytes);
         }
 
-        /// Brings all bytes that anyone may have to `stream`, where they join. With `grows`, others' are got ready for the
-        /// next time. Never blocks. Throws as take.
-        void gather(stream_ref stream, bool grows) { exchange_.gather(stream, grows); }
+        /// Brings all bytes that anyone may have to `stream`, where they join. If the pool `grows` else, what others use is got
+        /// ready for the next time. Never blocks. Throws as take.
+        void gather(stream_ref stream, bool grows = false) { exchange_.gather(stream, grows); }
 
         /// Rung 5: blocks until every event recorded so far has been reached; whether any had not been. Throws cuda_error.
-        bool wait() { return sets_.wait(); }
+        bool wait() { return exchange_.wait(); }
 
         /// As stream_sets' settle: blocks until no work uses what was freed before the call, which anyone may have then.
         void settle() { sets_.settle(); }
@@ -177,9 +177,13 @@ struct stream_ordered {
                 return range{}; // more than a block can have
             if constexpr (!Identity::asks)
                 weir::require_no_capture(stream); // what follows may make the stream wait, or call the driver
-            set* const mine = enter(stream).get();
-            if (exchange_.gathers_for(bytes, mine))
-                exchange_.gather(stream, false);
+            set* mine = nullptr;
+            bool const gathers = [&] {
+                auto const own = enter(stream);
+                return exchange_.gathers_for(bytes, mine = own.get());
+            }();
+            if (gathers)
+                gather(stream);
             {
                 auto const own = enter(stream);
                 if (range const block = own->take(bytes, alignment, stream)) {

@@ -49,6 +49,16 @@ public:
         closed_bytes_ += closed ? block.bytes : 0;
     }
 
+    /// Takes all of the others'. Throws std::bad_alloc before any change.
+    void absorb(deferred_blocks& other) {
+        if (blocks_.empty())
+            blocks_.swap(other.blocks_);
+        blocks_.reserve(blocks_.size() + other.blocks_.size());
+        for (; !other.blocks_.empty(); other.blocks_.pop_back())
+            blocks_.push_back(std::move(other.blocks_.back()));
+        closed_bytes_ += std::exchange(other.closed_bytes_, std::size_t{0});
+    }
+
     /// Takes out those for which `take(deferred_block const&)` is true; whether there was one. Throws what that throws.
     template <class Take>
     bool take_if(Take const& take) {

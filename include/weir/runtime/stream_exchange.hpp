@@ -10,7 +10,8 @@
 // One event stands for all that a stream freed, and is recorded anew with every close: a stream that never rests would keep for
 // itself whatever it ever got, and others would grow for ever in its stead. So before a pool grows, what such a set holds is set
 // aside with its event as it is, in a set of its own, which is reached as the stream goes on; wanted again, the set's next close
-// does the same, before it records. Both happen only where others search in vain: two streams that get along pay nothing.
+// does the same, before it records, and brings what no work uses to the host's set. All of that begins only where others search
+// in vain: streams that get along pay nothing.
 //
 // invariant: whoever takes bytes from another set is ordered after that set's event: it was reached, or the taker's stream was
 //            made to wait and then recorded its own, so that the order travels on.
@@ -19,9 +20,10 @@
 // not for:   deciding when to wait or to grow: that is runtime/ladder.hpp.
 
 #include <cstddef>
-#include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
+#include <weir/runtime/aside.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/stream.hpp>
@@ -48,8 +50,8 @@ public:
         capture_mode_guard const relaxed;
         lock_guard<mutex> const alone(moving_);
         for (Set* each = sets_.first(); each; each = directory::following(*each))
-            if (each != mine && lies_ready(*each))
-                set_aside(*locked(*each).get());
+            if (each != mine && (each->offered.may_hold(needed) || lies_ready(*each)))
+                look_at(*each, lies_ready(*each));
         for (int way = 0; way != 3; ++way) {
             bool const stock = way == 1;
             for (Set* each = sets_.first(); each; each = directory::following(*each)) {
@@ -59,64 +61,74 @@ public:
                 bool waited = false;
                 {
                     locked const donor(*each);
-                    donor->poll(on_host);
-                    waited = !donor->reached();
-                    if (waited && !wait) {
-                        donor->want();
+                    waited = !donor->covers().was_reached();
+                    if (waited && !wait)
                         continue;
-                    }
                     found = stock ? donor->covered().lend(bytes, alignment) : donor->covered().take(bytes, alignment);
                     if (found && waited)
                         wait_for(*each, found, stock, stream);
                     donor->offer();
-                    if (found && found.bytes == needed) {
+                    if (found && found.bytes == needed)
                         donor->used().took(found);
-                        return found;
-                    }
                 }
-                if (found)
-                    return keep(found, bytes, alignment, stream, waited, *each);
+                if (!found)
+                    continue;
+                want_of_others(mine, *each);
+                return found.bytes == needed ? found : keep(found, bytes, alignment, stream, waited, *each);
             }
         }
         return range{};
     }
 
-    /// Whether a large block may fit better among other sets' bytes than among those of `mine`.
+    /// Whether a large block may fit better among other sets' bytes than among those of `mine`, which is locked.
     bool gathers_for(std::size_t bytes, Set const* mine) const noexcept {
         for (Set const* each = bytes < Tuning::gather_bytes ? nullptr : sets_.first(); each; each = directory::following(*each))
-            if (each != mine && each->offered.bytes() >= Tuning::gather_bytes)
+            if (each != mine && each != mine->aside && each->offered.bytes() >= Tuning::gather_bytes)
                 return true;
         return false;
     }
 
     /// Brings all bytes that no work uses together, where they join, and to `stream`, unless its own are in use. With `grows`,
-    /// when the pool is about to: there they come anyway, and what others still use is set aside, for the next time. Never blocks.
+    /// when the pool is about to: there they come anyway, and what others still use is set aside, for the next time. What is aside
+    /// of the stream itself comes back to join whenever a quarter more lies free than when it last did; more often, others would
+    /// wait for it in vain. Never blocks.
     void gather(stream_ref stream, bool grows) {
         capture_mode_guard const relaxed;
         lock_guard<mutex> const alone(moving_);
         Set* const mine = sets_.enter(stream, true, make_).get();
+        std::size_t offered_bytes = 0;
         for (Set* each = sets_.first(); each; each = directory::following(*each)) {
             if (grows && each != mine && needs_aside(*each))
                 sets_.add_aside(*each, make_());
-            locked const donor(*each);
-            if (settle(*donor.get()) || each == mine)
-                continue;
-            donor->want();
-            if (grows)
-                set_aside(*donor.get());
+            if (each != mine)
+                look_at(*each, grows, true);
+            offered_bytes += each->offered.bytes();
         }
         if (stream.is_host())
             return;
         auto const own = sets_.enter(stream, true, make_);
-        if (grows)
-            set_aside(*own.get());
+        own->poll(on_host);
+        if (grows && own->aside && offered_bytes >= own->offered_at_recall + own->offered_at_recall / 4) {
+            own->offered_at_recall = offered_bytes;
+            detail::recall(*own.get());
+        }
         if (grows || own->reached()) {
-            auto const settled = sets_.settled();
-            own->covered().absorb(settled->covered());
-            settled->offer();
-            own->offer();
+            detail::settle_into(*own.get(), *sets_.settled().get());
+            want_of_others(own.get(), *own.get());
         }
     }
+
+    /// Brings back what is aside of `stream`, before it waits for others; makes it wait for their uses of its own bytes.
+    void recall(stream_ref stream) {
+        lock_guard<mutex> const alone(moving_);
+        auto const own = sets_.enter(stream, true, make_);
+        detail::recall(*own.get());
+        own->wanted.store(false, memory_order_relaxed); // or its next close sets it aside again
+        own->poll(stream, true);
+    }
+
+    /// As stream_sets' wait.
+    bool wait() { return sets_.wait(moving_); }
 
 private:
     bool needs_aside(Set const& owner) const noexcept {
@@ -129,26 +141,56 @@ private:
                owner.offered.bytes() >= owner.aside->offered.bytes();
     }
 
-    // Sets the bytes of a set that is locked aside; those that were there before are anyone's, if no work uses them.
-    void set_aside(Set& owner) {
-        if (owner.aside && !owner.reached() && settle(*locked(*owner.aside).get()))
-            owner.set_aside();
+    // Asks whether the bytes of another stream's set are in use. If so, they are wanted, and with `sets_aside` set aside, where
+    // what was there before is not in use; if not, with `settles`, they join those of others.
+    void look_at(Set& other, bool sets_aside, bool settles = false) {
+        locked const donor(other);
+        if (donor->reached()) {
+            donor->poll(on_host);
+            if (settles)
+                settle(*donor.get());
+            return;
+        }
+        donor->wanted.store(true, memory_order_relaxed);
+        if (sets_aside && donor->aside) {
+            {
+                locked const before(*donor->aside);
+                if (before->reached()) {
+                    before->poll(on_host);
+                    settle(*before.get());
+                }
+            }
+            detail::set_aside(*donor.get());
+        }
     }
 
-    // Whether no work uses the bytes of a set that is locked; they join those of others, then.
-    bool settle(Set& donor) {
-        static_cast<void>(donor.poll(on_host));
-        if (!donor.reached())
-            return false;
-        if (!sets_.is_settled(donor))
-            donor.settle_into(*sets_.settled().get());
-        return true;
+    // The bytes of a set, which no work uses, become the host's; of one aside also the blocks that wait for other streams only.
+    void settle(Set& donor) {
+        if (sets_.is_settled(donor))
+            return;
+        auto const host = sets_.settled();
+        detail::settle_into(*host.get(), donor);
+        if (donor.is_aside && !donor.deferred().empty()) {
+            host->deferred().absorb(donor.deferred());
+            host->arrived();
+            host->offer();
+            donor.offer();
+        }
+    }
+
+    // A stream took bytes that others brought there: those make way with their next close, so that it finds more.
+    void want_of_others(Set const* mine, Set const& donor) noexcept {
+        if (!donor.is_aside && !sets_.is_settled(donor) && &donor != mine)
+            return;
+        for (Set* each = sets_.first(); each; each = directory::following(*each))
+            if (each != mine && each->aside)
+                each->wanted.store(true, memory_order_relaxed);
     }
 
     // Makes the stream wait for the donor's event; where that fails, the donor gets its bytes back.
     static void wait_for(Set& donor, range found, bool stock, stream_ref stream) {
         try {
-            donor.passed()->make_wait(stream);
+            donor.covers().passed()->make_wait(stream);
         } catch (...) {
             if (!donor.put_back(found, stock)) // a placement of our own always can: see 'lend'
                 donor.lose(found);

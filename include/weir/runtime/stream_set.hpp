@@ -33,10 +33,11 @@
 #include <weir/base/offer.hpp>
 #include <weir/base/open_blocks.hpp>
 #include <weir/base/range.hpp>
-#include <weir/base/shared.hpp>
 #include <weir/base/spin_lock.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/runtime/aside.hpp>
 #include <weir/runtime/capture.hpp>
+#include <weir/runtime/coverage.hpp>
 #include <weir/runtime/deferred_blocks.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
@@ -54,17 +55,17 @@ public:
     stream_set* aside = nullptr; // right behind it, where its bytes are set aside; null until the first time
     stream_set* settled = nullptr; // the host's, from then on
     bool is_aside = false; // fixed once published
+    std::size_t offered_at_recall = 0; // all that was free in the pool when what is aside came back last
+    atomic<bool> wanted{false}; // by other streams, since bytes were set aside or settled
     atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
     weir::offer<Tuning> offered; // what is covered, or deferred and closed
     atomic<std::uint64_t> came_at{0}; // how many streams had come to the directory when a default stream came here last
 
     /// Makes this set, which is at rest, the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
     void name(stream_ref stream, std::uint64_t as, unsigned long long id, int ordinal) noexcept {
-        if (ordinal != ordinal_)
-            passed_ = shared<event>();
-        reached_ = true; // of what is covered nothing is in use
-        ordinal_ = ordinal;
+        covers_.start_anew(ordinal);
         id_ = id;
+        wanted.store(false, memory_order_relaxed);
         // A thread may end without a word, so nothing of its default stream is left without an event.
         open_.start_anew(!is_per_thread(stream));
         key.store(as, memory_order_release);
@@ -72,42 +73,7 @@ public:
 
     /// Whether this is still the set of `stream`, whose id the caller has just asked for.
     bool is_of(unsigned long long id) const noexcept { return id_ == id; }
-    int ordinal() const noexcept { return ordinal_; }
-
-    /// Others searched here in vain.
-    void want() noexcept { wanted_ = true; }
-
-    /// Sets the covered bytes aside, with their event, if they are many and nothing is there.
-    void set_aside() noexcept {
-        if (!aside || !is_much())
-            return;
-        locked<stream_set> const there(*aside);
-        if (there->covered_.free_bytes() != 0 || !there->deferred_.empty())
-            return;
-        bool const may_swap = there->ordinal_ == ordinal_ && there->passed_ != passed_;
-        shared<event> spare = may_swap ? there->passed_ : shared<event>();
-        there->ordinal_ = ordinal_;
-        there->passed_ = passed_;
-        there->reached_ = reached_;
-        ++there->arrivals_;
-        try {
-            there->covered_.absorb(covered_);
-            std::swap(there->deferred_, deferred_);
-            passed_ = std::move(spare);
-            reached_ = true;
-        } catch (...) { // both share the event, which stands for the bytes of both
-        }
-        wanted_ = false;
-        there->offer();
-        offer();
-    }
-
-    /// Brings the covered bytes, which no work uses, to the host's set. Throws std::bad_alloc, and then some may be there.
-    void settle_into(stream_set& host) {
-        host.covered_.absorb(covered_);
-        host.offer();
-        offer();
-    }
+    int ordinal() const noexcept { return covers_.ordinal(); }
 
     /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' could.
     [[gnu::always_inline]] bool give(range block, stream_ref stream) noexcept {
@@ -207,20 +173,17 @@ public:
                 return false;
             if (aside)
                 make_way();
-            if (!passed_)
-                passed_ = shared<event>::make(ordinal_);
-            passed_->record(stream);
+            covers_.record(stream);
         } catch (...) {
             return false;
         }
-        reached_ = false;
         taken_open_ = false;
         cover_open();
         return true;
     }
 
     /// Whether any stream may have the covered bytes. Never blocks. Throws cuda_error.
-    bool reached() { return reached_ = reached_ || passed_->reached(); }
+    bool reached() { return covers_.reached(); }
 
     /// Looks after deferred blocks whose uses are over: closed ones become covered and, where `stream` is this set's
     /// own, others open. With `wait` it makes `stream` wait for the uses that are not over. Whether any moved. Never
@@ -254,16 +217,17 @@ public:
             return over;
         });
         cover_open();
-        reached_ = true;
+        covers_.settle();
         taken_open_ = false;
     }
 
-    /// As deferred_blocks'.
-    void list_uses(growing_array<shared_uses>& list) const { deferred_.list_uses(list); }
-    /// The covered bytes. Call `offer` after a change.
+    /// The covered bytes, up to which event they are, and the deferred blocks. Call `offer` after a change, and `arrived` where
+    /// bytes in use came.
     Placement& covered() noexcept { return covered_; }
-    /// The event; null until the first 'close'. Shared, so that one can wait for it without the lock.
-    shared<event> const& passed() const noexcept { return passed_; }
+    coverage& covers() noexcept { return covers_; }
+    deferred_blocks& deferred() noexcept { return deferred_; }
+    bool is_much() const noexcept { return covered_.free_bytes() >= Tuning::aside_bytes; }
+    void arrived() noexcept { ++arrivals_; }
     void offer() noexcept { offered.update(covered_, deferred_.closed_bytes()); }
 
     /// The largest range among the covered ones; 0 where the placement does not tell.
@@ -288,14 +252,21 @@ public:
     usage& used() noexcept { return used_; }
 
 private:
-    bool is_much() const noexcept { return covered_.free_bytes() >= Tuning::aside_bytes; }
-
+    // Before the event is recorded anew. What no work uses goes on for a while after others wanted it last: longer each time
+    // that they came back for more.
     void make_way() noexcept {
-        if (!reached_)
-            return wanted_ ? set_aside() : void();
+        bool const is_wanted = wanted.load(memory_order_relaxed);
+        if (is_wanted && calm_closes_ > patience_)
+            patience_ *= 2;
+        calm_closes_ = is_wanted ? 0 : calm_closes_ + 1;
+        if (!is_much() || calm_closes_ > patience_)
+            return;
         try {
-            if (is_much())
-                settle_into(*locked<stream_set>(*settled).get());
+            if (covers_.was_reached())
+                detail::settle_into(*locked<stream_set>(*settled).get(), *this);
+            else if (!is_wanted || !detail::set_aside(*this))
+                return;
+            wanted.store(false, memory_order_relaxed);
         } catch (...) { // no host memory: they stay
         }
     }
@@ -335,13 +306,12 @@ private:
     open_blocks<Tuning> open_;
     deferred_blocks deferred_;
     Placement covered_;
-    shared<event> passed_;
-    bool reached_ = true; // it is known to have been, or covers nothing yet
+    coverage covers_;
     bool overflowed_ = false; // since all were back: where all comes and goes without an event, so does the last block
     bool taken_open_ = false; // since the event was recorded
-    int ordinal_ = any_device;
     unsigned long long id_ = 0;
-    bool wanted_ = false; // since bytes were set aside
+    std::uint64_t calm_closes_ = 0; // since others wanted bytes of this
+    std::uint64_t patience_ = 64;
     alignas(16) usage used_; // bytes and blocks in one cache line
     std::uint64_t arrivals_ = 0;
 };

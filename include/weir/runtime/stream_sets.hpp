@@ -60,7 +60,7 @@ public:
         try {
             use_lists uses;
             for (Set* each = first(); each; each = following(*each))
-                each->list_uses(uses);
+                each->deferred().list_uses(uses);
             wait_for(uses);
         } catch (...) { // the device is lost: nothing runs any more
         }
@@ -88,23 +88,26 @@ public:
         return enter_by(key_of(stream), stream, asks, asks ? Identity::id(stream) : 0, make);
     }
 
-    /// Blocks until every event that is known of now has been reached; whether any had not been. Throws cuda_error,
-    /// std::bad_alloc.
-    bool wait() {
+    /// Blocks until every event that is known of now has been reached; whether any had not been. Holds `moving` while it asks
+    /// the sets, so that none passes on its way from one to another. Throws cuda_error, std::bad_alloc.
+    template <class Lock>
+    bool wait(Lock& moving) {
         capture_mode_guard const relaxed;
-        bool any = false;
-        for (Set* each = first(); each; each = following(*each)) {
-            use_lists uses;
-            shared<event> const passed = [&] {
+        growing_array<shared<event>> events;
+        use_lists uses;
+        {
+            lock_guard<Lock> const none(moving);
+            for (Set* each = first(); each; each = following(*each)) {
                 locked const own(*each);
-                own->list_uses(uses);
-                return own->passed();
-            }();
-            if (passed)
-                any |= passed->wait();
-            any |= wait_for(uses);
+                own->deferred().list_uses(uses);
+                if (shared<event> const& passed = own->covers().passed())
+                    events.push_back(passed);
+            }
         }
-        return any;
+        bool any = false;
+        for (shared<event> const& passed : events)
+            any |= passed->wait();
+        return wait_for(uses) || any;
     }
 
     /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile. Waits for events; but
@@ -123,8 +126,8 @@ public:
             locked const own(*each);
             if (own->is_at_rest())
                 continue;
-            moments.push_back(moment{each, own->arrivals(), own->passed()});
-            own->list_uses(uses);
+            moments.push_back(moment{each, own->arrivals(), own->covers().passed()});
+            own->deferred().list_uses(uses);
             int const place = own->ordinal() == any_device ? users_ : own->ordinal();
             bool fresh = own->is_untold();
             for (int other : places)

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do a stream's bytes go aside, and come back?
+//
+// Three ways between a stream's set, the set where its bytes are set aside, and the host's set, whose bytes no work uses.
+// `Set`: a stream_set; the caller holds the lock of the set that is named first, and of the host's.
+//
+// invariant: bytes move with the event that stands for them. Where the host's memory runs out in the midst, both sets share it.
+// not for:   deciding when: runtime/stream_exchange.hpp, and the close of a stream_set.
+
+#include <weir/base/mutex.hpp>
+#include <weir/runtime/coverage.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace detail {
+
+/// Moves what is covered, and blocks that wait for other streams, aside, if it is much and nothing is there; whether it did.
+template <class Set>
+bool set_aside(Set& owner) noexcept {
+    if (!owner.aside || !owner.is_much())
+        return false;
+    locked<Set> const there(*owner.aside);
+    if (there->covered().free_bytes() != 0 || !there->deferred().empty())
+        return false;
+    coverage const spare = there->covers();
+    there->covers() = owner.covers();
+    there->arrived();
+    try {
+        there->covered().absorb(owner.covered());
+        there->deferred().absorb(owner.deferred());
+        owner.covers().release(spare);
+    } catch (...) {
+    }
+    there->offer();
+    owner.offer();
+    return true;
+}
+
+/// Brings back what is aside, under the later of both events. Throws std::bad_alloc.
+template <class Set>
+void recall(Set& owner) {
+    if (!owner.aside)
+        return;
+    locked<Set> const there(*owner.aside);
+    bool const is_empty = there->covered().free_bytes() == 0 && there->deferred().empty();
+    if (is_empty || there->covers().ordinal() != owner.covers().ordinal()) // of another stream's life
+        return;
+    coverage const spare = owner.covers();
+    bool const is_later = !spare.was_reached(); // recorded since; else what was is over
+    if (!is_later)
+        owner.covers() = there->covers();
+    owner.arrived();
+    try {
+        owner.covered().absorb(there->covered());
+        owner.deferred().absorb(there->deferred());
+        there->covers().release(is_later ? there->covers() : spare);
+    } catch (...) {
+        there->offer();
+        owner.offer();
+        throw;
+    }
+    there->offer();
+    owner.offer();
+}
+
+/// Brings what is covered, and in no use, to the host's set. Throws std::bad_alloc; then some may be there.
+template <class Set>
+void settle_into(Set& host, Set& donor) {
+    host.covered().absorb(donor.covered());
+    host.offer();
+    donor.offer();
+}
+
+} // namespace detail
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Where the host's memory runs out in the midst. What goes aside and comes back otherwise: stream_exchange.cpp.
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <new>
+#include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
+#include <weir/base/size.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/runtime/aside.hpp>
+#include <weir/runtime/stream_set.hpp>
+
+using weir::KiB;
+using weir::MiB;
+using weir::range;
+
+#ifdef WEIR_SIMULATED_CUDA
+
+namespace {
+
+struct tuning {
+    static constexpr unsigned recent_blocks = 4;
+    static constexpr std::size_t recent_bytes = 0;
+    static constexpr unsigned young_frees = 0;
+    static constexpr std::size_t splinter_bytes = 4 * MiB;
+    static constexpr std::size_t aside_bytes = 64 * KiB;
+};
+using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
+
+// A set of many small ranges under an event that is not reached, and an empty one aside.
+struct stage {
+    stage() {
+        weir::check(gate.close(s), "gate");
+        own.name(s, weir::key_of(s), weir::id_of(s), 0);
+        for (std::size_t i = 0; i < 300; ++i)
+            own.covered().add(range{i * 2 * KiB, 1 * KiB});
+        CHECK(own.close(s));
+        own.aside = &other;
+        own.settled = &host;
+        other.is_aside = true;
+    }
+    ~stage() { gate.open(); }
+    std::size_t sum() { return own.covered().free_bytes() + other.covered().free_bytes() + host.covered().free_bytes(); }
+    simulated_cuda::world const world{simulated_cuda::config{}.eager(), support::report_all};
+    simulated_cuda::gate gate;
+    support::scoped_stream const s;
+    set own{weir::placement::best_fit<512>()}, other{weir::placement::best_fit<512>()}, host{weir::placement::best_fit<512>()};
+};
+
+} // namespace
+
+TEST_CASE("aside: whatever host memory is left no byte is lost and none without its event") {
+    if (!support::host_memory_can_fail)
+        return;
+    bool failed = true;
+    for (long left = 0; failed; ++left) {
+        CAPTURE(left);
+        REQUIRE(left < 100);
+        stage here;
+        {
+            support::failing_new const none(left);
+            CHECK(weir::detail::set_aside(here.own));
+        }
+        failed = here.own.covered().free_bytes() != 0;
+        CHECK(here.sum() == 300 * KiB);
+        for (set* each : {&here.own, &here.other}) {
+            bool const in_use = each->covered().free_bytes() != 0;
+            if (in_use)
+                CHECK_FALSE(each->reached());
+            CHECK(each->offered.bytes() == each->covered().free_bytes());
+        }
+        CHECK(here.own.close(here.s)); // also where both share the event
+        if (here.other.covered().free_bytes() != 0)
+            CHECK_FALSE(here.other.reached());
+    }
+}
+
+TEST_CASE("aside: whatever host memory is left when bytes come back, none is lost, and none without its event") {
+    if (!support::host_memory_can_fail)
+        return;
+    for (bool const later : {false, true}) {
+        bool threw = true;
+        for (long left = 0; threw; ++left) {
+            CAPTURE(later);
+            CAPTURE(left);
+            REQUIRE(left < 100);
+            stage here;
+            CHECK(weir::detail::set_aside(here.own));
+            if (later)
+                CHECK(here.own.close(here.s));
+            for (std::size_t i = 0; i < 100; ++i)
+                here.own.covered().add(range{16 * MiB + i * 2 * KiB, 1 * KiB});
+            threw = false;
+            try {
+                support::failing_new const none(left);
+                weir::detail::recall(here.own);
+            } catch (std::bad_alloc const&) {
+                threw = true;
+            }
+            CHECK(here.sum() == 400 * KiB);
+            CHECK(here.own.arrivals() == 1);
+            for (set* each : {&here.own, &here.other})
+                if (each->covered().free_bytes() > 100 * KiB)
+                    CHECK_FALSE(each->reached());
+            CHECK(here.own.offered.bytes() == here.own.covered().free_bytes());
+        }
+    }
+}
+
+#endif
