@@ -347,6 +347,26 @@ TEST_CASE("interleavings: stream_exchange: who searches finds what another threa
     });
 }
 
+TEST_CASE("interleavings: stream_exchange: who waits misses no event of bytes that come back meanwhile") {
+    explore_on_device([] {
+        stream const a, b;
+        directory sets(0, 0, make);
+        weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange(sets, make);
+        set* const own = enter(sets, a);
+        enter(sets, b);
+        own->covered().add(range{16 * MiB, 1 * MiB});
+        own->offer();
+        require(own->close(a), "cannot close");
+        exchange.gather(b, true);
+        threads([&] { exchange.recall(a); },
+                [&] {
+                    exchange.wait();
+                    for (set* each = sets.first(); each; each = directory::following(*each))
+                        require(weir::locked<set>(*each)->reached(), "an event was missed");
+                });
+    });
+}
+
 } // namespace
 
 #endif
