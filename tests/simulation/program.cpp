@@ -325,7 +325,8 @@ private:
         if (insist("suspend", [&] { pool_->suspend(saves ? &*keep_ : nullptr); })) {
             say("suspended");
             suspended_ = true;
-            if (pool_->try_allocate(weir::on_host, 256, 256) != nullptr)
+            void* handed_out = nullptr;
+            if (insist("allocate", [&] { handed_out = pool_->try_allocate(weir::on_host, 256, 256); }) && handed_out)
                 complain("a suspended pool hands out");
             std::size_t const held = pool_->facts().reserved_bytes;
             for (std::size_t left = die.below(20); left-- > 0;)
