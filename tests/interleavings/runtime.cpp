@@ -11,6 +11,7 @@
 #include <weir/base/mutex.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/stream_ordering.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
@@ -107,11 +108,10 @@ TEST_CASE("interleavings: pending_frees: no free is over before its stream has p
 
 // ---- stream_set -----------------------------------------------------------------------------------------------------
 
-struct tuning {
+struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 8;
     static constexpr std::size_t recent_bytes = 0; // every free records the event
     static constexpr unsigned young_frees = 0;
-    static constexpr std::size_t splinter_bytes = 4 * MiB;
     static constexpr std::size_t aside_bytes = 1 * MiB;
 };
 
@@ -364,6 +364,65 @@ TEST_CASE("interleavings: stream_exchange: who waits misses no event of bytes th
                     for (set* each = sets.first(); each; each = directory::following(*each))
                         require(weir::locked<set>(*each)->reached(), "an event was missed");
                 });
+    });
+}
+
+TEST_CASE("interleavings: stream_exchange: a settle leaves nothing in use that comes back meanwhile") {
+    explore_on_device([] {
+        stream const a, b;
+        directory sets(0, 0, make);
+        weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange(sets, make);
+        set* const own = enter(sets, a);
+        enter(sets, b);
+        own->covered().add(range{16 * MiB, 1 * MiB});
+        own->offer();
+        require(own->close(a), "cannot close");
+        exchange.gather(b, true);
+        threads([&] { exchange.recall(a); },
+                [&] {
+                    exchange.settle();
+                    for (set* each = sets.first(); each; each = directory::following(*each))
+                        require(weir::locked<set>(*each)->reached(), "bytes are in use behind a settle");
+                });
+    });
+}
+
+TEST_CASE("interleavings: stream_exchange: what was lent comes back in use, where no event can be recorded any more") {
+    explore_on_device([] {
+        stream const a, b;
+        directory sets(0, 0, make);
+        weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange(sets, make);
+        set* const own = enter(sets, a);
+        set* const other = enter(sets, b);
+        own->covered().add(range{32 * MiB, 2 * MiB});
+        own->offer();
+        require(own->close(a), "cannot close");
+        exchange.gather(b, true); // aside, if that was not reached
+        require(own->close(a), "cannot close");
+        own->covered().add(range{16 * MiB, 1 * MiB + 512 * KiB});
+        own->covered().add(range{18 * MiB, 1 * MiB});
+        own->offer();
+        weir::event now(0);
+        now.record(a);
+        if (now.reached() || !own->aside)
+            return;
+        simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+        threads(
+            [&] {
+                weir::locked<set> const mine(*own);
+                if (mine->take(2 * MiB, 256, a)) {
+                    mine->wanted.store(true, std::memory_order_relaxed);
+                    static_cast<void>(mine->close(a));
+                }
+            },
+            [&] {
+                try {
+                    static_cast<void>(exchange.take(other, 4 * KiB, 256, 1 * KiB, b, true));
+                } catch (weir::cuda_error const&) {
+                }
+            });
+        simulated_cuda::clear_faults();
+        require(own->covered().free_bytes() == 0 || !own->reached() || now.reached(), "bytes in use are said to be in no use");
     });
 }
 

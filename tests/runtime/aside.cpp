@@ -8,6 +8,7 @@
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/stream_ordering.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/runtime/aside.hpp>
 #include <weir/runtime/stream_set.hpp>
@@ -20,11 +21,10 @@ using weir::range;
 
 namespace {
 
-struct tuning {
+struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 4;
     static constexpr std::size_t recent_bytes = 0;
     static constexpr unsigned young_frees = 0;
-    static constexpr std::size_t splinter_bytes = 4 * MiB;
     static constexpr std::size_t aside_bytes = 64 * KiB;
 };
 // Takes half of what it is to absorb, and no more, where there is no host memory for it.

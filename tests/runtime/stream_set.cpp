@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 #include <weir/base/size.hpp>
+#include <weir/base/stream_ordering.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/stream_set.hpp>
@@ -26,11 +27,10 @@ using weir::range;
 
 namespace {
 
-struct tuning {
+struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 4;
     static constexpr std::size_t recent_bytes = 64 * KiB;
     static constexpr unsigned young_frees = 0;
-    static constexpr std::size_t splinter_bytes = 4 * MiB;
     static constexpr std::size_t aside_bytes = 64 * KiB;
 };
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 #include <weir/base/size.hpp>
+#include <weir/base/stream_ordering.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/runtime/stream_set.hpp>
 #include <weir/runtime/stream_sets.hpp>
@@ -29,11 +30,10 @@ using weir::range;
 
 namespace {
 
-struct tuning {
+struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 8;
     static constexpr std::size_t recent_bytes = 1 * MiB;
     static constexpr unsigned young_frees = 0;
-    static constexpr std::size_t splinter_bytes = 4 * MiB;
     static constexpr std::size_t aside_bytes = 1 * MiB;
 };
 
@@ -390,7 +390,7 @@ TEST_CASE("stream_sets: waiting waits for every event, settling for everything")
             CHECK(own->reached());
             own->poll(a);
         }
-        here.sets.settle();
+        here.sets.settle(nobody);
         CHECK(here.sets.unsettled_bytes() == 0);
         CHECK(here.at(a)->offered.bytes() == 1 * MiB);
     });
@@ -404,7 +404,7 @@ TEST_CASE("stream_sets: settling waits for no more than it must") {
     checked here;
     simulated_cuda::gate strange;
     check(strange.close(stranger), "gate"); // whoever waits for the device now never returns
-    here.sets.settle();                     // no stream is known
+    here.sets.settle(nobody);                     // no stream is known
     range of_a, of_b;
     for (auto const& [s, block, begin] : {std::tuple(&a, &of_a, 1 * MiB), std::tuple(&b, &of_b, 4 * MiB)}) {
         auto const own = here.sets.enter(*s, true, &checked::make);
@@ -412,12 +412,12 @@ TEST_CASE("stream_sets: settling waits for no more than it must") {
         *block = own->take(2 * MiB, 256, *s);
         own->used().took(*block);
     }
-    here.sets.settle(); // nothing was freed
+    here.sets.settle(nobody); // nothing was freed
     CHECK(calls("cudaEventSynchronize") == 0);
 
     CHECK(here.sets.enter(a, true, &checked::make)->give(of_a, a)); // too large to stay open
     check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
-    here.sets.settle(); // it is over
+    here.sets.settle(nobody); // it is over
     CHECK(calls("cudaEventSynchronize") == 0);
     CHECK(here.sets.unsettled_bytes() == 0);
 
@@ -426,7 +426,7 @@ TEST_CASE("stream_sets: settling waits for no more than it must") {
     CHECK(here.sets.enter(b, true, &checked::make)->give(of_b, b));
     bool opened = false;
     simulated_cuda::run_threads({[&] {
-                                     here.sets.settle();
+                                     here.sets.settle(nobody);
                                      CHECK(opened);
                                  },
                                  [&] {
@@ -444,7 +444,7 @@ TEST_CASE("stream_sets: settling waits for no more than it must") {
         CHECK(own->put_recent(of_a)); // no event tells of it
     }
     strange.open();
-    here.sets.settle();
+    here.sets.settle(nobody);
     CHECK(calls("cudaFree") == 1); // which is how one waits for a device
     CHECK(cudaStreamQuery(stranger) == cudaSuccess);
     CHECK(here.sets.unsettled_bytes() == 0);
@@ -461,7 +461,7 @@ TEST_CASE("stream_sets: settling waits for the events alone where they tell of a
         CHECK(own->put(own->take(1 * MiB, 256, a), a));
     }
     check(simulated_cuda::launch(stranger, {}, {}), "launch");
-    here.sets.settle();
+    here.sets.settle(nobody);
     CHECK(here.at(a)->reached());
     CHECK(simulated_cuda::pending() == 1); // the stranger's
 }
@@ -479,7 +479,7 @@ TEST_CASE("stream_sets: settling waits for the device of a stream that left byte
     weir::device_guard const there(1);
     support::scoped_stream const stranger;
     check(simulated_cuda::launch(stranger, {}, {}), "launch");
-    here.sets.settle();
+    here.sets.settle(nobody);
     CHECK(here.sets.unsettled_bytes() == 0);
     CHECK(simulated_cuda::pending() == 1); // the stranger's
 }
@@ -501,7 +501,7 @@ TEST_CASE("stream_sets: a stream that is gone strands what it left open, and a l
             here.sets.settled()->strand(range{4 * MiB, 3 * MiB}, {});
             CHECK(here.sets.stranded_bytes() == 1 * MiB); // the host is not gone
             CHECK(here.sets.unsettled_bytes() == 3 * MiB + 1 * KiB);
-            here.sets.settle();
+            here.sets.settle(nobody);
             CHECK(here.sets.stranded_bytes() == 0);
         }
         check(cudaStreamDestroy(second), "cudaStreamDestroy");
@@ -623,7 +623,7 @@ TEST_CASE_TEMPLATE("stream_sets: every call may fail, and names itself; the dire
                                      CHECK(x.here.at(cudaStreamLegacy) == x.here.at(cudaStream_t{}));
                                  });
     runs += support::fault_sweep(prepare, [](state& x) { x.here.sets.wait(nobody); }, [](state&, support::struck const&) {});
-    runs += support::fault_sweep(prepare, [](state& x) { x.here.sets.settle(); }, [](state&, support::struck const&) {});
+    runs += support::fault_sweep(prepare, [](state& x) { x.here.sets.settle(nobody); }, [](state&, support::struck const&) {});
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs >= 14);
 #endif

@@ -16,7 +16,7 @@
 // invariant: bytes are in at most one set; a set's bytes are safe for its stream without a wait.
 // order:     whoever takes bytes from another set is ordered after that set's event: it was reached, or the
 //            taker's stream was made to wait and then recorded its own event, so that the order travels on.
-//            Locks: 'moving_', then the directory's, then a set's, then those of fences and second uses.
+//            Locks: 'moving_', then the directory's, then a set's, what is aside's, the host's, then those of fences and second uses.
 // cost:      a hit on rung 1: one table look-up, one spin lock, and what Identity asks; from rung 2 on, every set.
 // not for:   memory that no stream uses: see 'immediate'.
 
@@ -140,12 +140,12 @@ struct stream_ordered {
         bool wait() { return exchange_.wait(); }
 
         /// As stream_sets' settle: blocks until no work uses what was freed before the call, which anyone may have then.
-        void settle() { sets_.settle(); }
+        void settle() { exchange_.settle(); }
 
         /// The same where streams that are gone left more than Tuning::stranded_bytes behind, which nothing else frees.
         void reclaim() {
             if (sets_.stranded_bytes() > Tuning::stranded_bytes)
-                sets_.settle();
+                exchange_.settle();
         }
 
         /// The work before the present end of `stream` uses the block at `block.offset`: its free waits for it.

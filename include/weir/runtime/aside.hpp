@@ -4,7 +4,7 @@
 // How do a stream's bytes go aside, and come back?
 //
 // Three ways between a stream's set, the set where its bytes are set aside, and the host's set, whose bytes no work uses.
-// `Set`: a stream_set; the caller holds the lock of the set that is named first, and of the host's.
+// `Set`: a stream_set; the caller holds the locks of the sets that are named.
 //
 // invariant: bytes move with the event that stands for them. Where the host's memory runs out in the midst, both sets share it.
 // not for:   deciding when: runtime/stream_exchange.hpp, and the close of a stream_set.
@@ -16,7 +16,7 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// Moves what is covered, and blocks that wait for other streams, aside, if it is much and nothing is there; whether it did.
+/// Moves what is covered, and blocks that wait for other streams, aside, if it is much and nothing is there; false: it is not.
 template <class Set>
 bool set_aside(Set& owner) noexcept {
     if (!owner.aside || !owner.is_much())
@@ -55,7 +55,7 @@ void recall(Set& owner) {
     try {
         owner.covered().absorb(there->covered());
         owner.deferred().absorb(there->deferred());
-        there->covers().release(is_later ? there->covers() : spare);
+        is_later ? there->covers().settle() : there->covers().release(spare);
     } catch (...) {
         there->offer();
         owner.offer();
@@ -65,11 +65,17 @@ void recall(Set& owner) {
     owner.offer();
 }
 
-/// Brings what is covered, and in no use, to the host's set. Throws std::bad_alloc; then some may be there.
+/// Brings what `donor` covers, and no work uses, to `taker`. Throws std::bad_alloc; then some may be there.
 template <class Set>
-void settle_into(Set& host, Set& donor) {
-    host.covered().absorb(donor.covered());
-    host.offer();
+void settle_into(Set& taker, Set& donor) {
+    try {
+        taker.covered().absorb(donor.covered());
+    } catch (...) {
+        taker.offer();
+        donor.offer();
+        throw;
+    }
+    taker.offer();
     donor.offer();
 }
 

@@ -15,7 +15,7 @@
 //
 // invariant: whoever takes bytes from another set is ordered after that set's event: it was reached, or the taker's stream was
 //            made to wait and then recorded its own, so that the order travels on.
-// order:     any thread may call any member. Locks: 'moving_', then the directory's, then a set's, then that of what is aside.
+// order:     any thread may call any member. Locks: 'moving_', the directory's, then sets' in the order of their list.
 // cost:      a search: each set's lock and, where it offers enough, a query of its event.
 // not for:   deciding when to wait or to grow: that is runtime/ladder.hpp.
 
@@ -108,6 +108,8 @@ public:
             return;
         auto const own = sets_.enter(stream, true, make_);
         own->poll(on_host);
+        if (offered_bytes < own->offered_at_recall / 2) // given back, or used for long
+            own->offered_at_recall = 0;
         if (grows && own->aside && offered_bytes >= own->offered_at_recall + own->offered_at_recall / 4) {
             own->offered_at_recall = offered_bytes;
             detail::recall(*own.get());
@@ -127,8 +129,9 @@ public:
         own->poll(stream, true);
     }
 
-    /// As stream_sets' wait.
+    /// As stream_sets'.
     bool wait() { return sets_.wait(moving_); }
+    void settle() { sets_.settle(moving_); }
 
 private:
     bool needs_aside(Set const& owner) const noexcept {
@@ -172,7 +175,6 @@ private:
         detail::settle_into(*host.get(), donor);
         if (donor.is_aside && !donor.deferred().empty()) {
             host->deferred().absorb(donor.deferred());
-            host->arrived();
             host->offer();
             donor.offer();
         }
@@ -232,7 +234,9 @@ private:
 
     directory& sets_;
     Make make_;
-    mutex moving_; // held while bytes are on their way from set to set: whoever finds none then has seen all
+    // Held while bytes go from set to set, but for a close, which moves them further down the list: whoever finds none, looking
+    // at all sets in that order, has seen all.
+    mutex moving_;
 };
 
 } // namespace v0

@@ -14,13 +14,13 @@
 // for many, and only inside a call that names the stream: then its handle is alive, while at any other moment it may have been
 // destroyed, or belong to another stream by now. The last of many blocks has it recorded too, for the pool's end.
 //
-// Recorded anew, the event puts off what it stood for. So where others want what is covered, 'close' first makes way: what no
-// work uses goes to the host's set, and the rest to a set aside, with the event as it was; see runtime/stream_exchange.hpp.
+// Recorded anew, the event puts off what it stood for. So where others want what is covered, 'close' first makes way: known to
+// be in no use, it goes to the host's set, else to a set aside, with the event as it was; see runtime/stream_exchange.hpp.
 //
 // invariant: every covered byte's last use comes before 'passed' in its stream's order, also of those from another stream: the
 //            taker waited for its event before it recorded its own. What came after the moment of a settle raised 'arrivals'.
 // order:     all members need 'lock', the atomics and 'offered' excepted.
-// cost:      put and take of a size freed lately: a few instructions. Some 20 KiB a stream.
+// cost:      put and take of a size freed lately: a few instructions. Some 20 KiB a stream, twice where it sets aside.
 // not for:   deciding whose bytes to take: see the reuse rule's ladder.
 
 #include <cstddef>
@@ -171,12 +171,11 @@ public:
             // In this order: the id of a captured stream may not be asked for.
             if (is_capturing(stream) || (!is_default_stream(stream) && Identity::id(stream) != id_))
                 return false;
-            if (aside)
-                make_way();
-            covers_.record(stream);
         } catch (...) {
             return false;
         }
+        if (!(aside ? make_way_and_record(stream) : record(stream)))
+            return false;
         taken_open_ = false;
         cover_open();
         return true;
@@ -252,6 +251,24 @@ public:
     usage& used() noexcept { return used_; }
 
 private:
+    bool record(stream_ref stream) noexcept {
+        try {
+            covers_.record(stream);
+            return true;
+        } catch (...) {
+            return false;
+        }
+    }
+
+    bool make_way_and_record(stream_ref stream) noexcept {
+        coverage const before = covers_;
+        make_way();
+        if (record(stream))
+            return true;
+        covers_ = before; // what was lent may come back here, and be in use up to that event, which may have gone aside
+        return false;
+    }
+
     // Before the event is recorded anew. What no work uses goes on for a while after others wanted it last: longer each time
     // that they came back for more.
     void make_way() noexcept {

@@ -10,7 +10,7 @@
 // thread may be gone. It gets a new one if it comes again, so there are as many as streams come before one does (up to 1,024).
 //
 // invariant: a set with key k is the only one with key k; sets live as long as the directory.
-// order:     lock order: the directory's mutex before a set's lock; never two sets' locks at once.
+// order:     lock order: the directory's mutex before a set's lock; of two sets, first that of the earlier in the list.
 // cost:      a known stream: one look-up and one spin lock. A new one: a mutex and a few CUDA calls.
 // not for:   deciding who may have which bytes.
 
@@ -110,9 +110,10 @@ public:
         return wait_for(uses) || any;
     }
 
-    /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile. Waits for events; but
-    /// where none tells of some bytes, for all work on the device. Throws cuda_error, std::bad_alloc.
-    void settle() {
+    /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile. Waits for events; where
+    /// none tells of some bytes, for all work on the device. `moving`: as 'wait'. Throws cuda_error, std::bad_alloc.
+    template <class Lock>
+    void settle(Lock& moving) {
         struct moment {
             Set* which;
             std::uint64_t arrivals;
@@ -122,18 +123,21 @@ public:
         growing_array<moment> moments;
         growing_array<int> places; // where bytes are open; any_device: nobody knows where
         use_lists uses;
-        for (Set* each = first(); each; each = following(*each)) {
-            locked const own(*each);
-            if (own->is_at_rest())
-                continue;
-            moments.push_back(moment{each, own->arrivals(), own->covers().passed()});
-            own->deferred().list_uses(uses);
-            int const place = own->ordinal() == any_device ? users_ : own->ordinal();
-            bool fresh = own->is_untold();
-            for (int other : places)
-                fresh &= other != place;
-            if (fresh)
-                places.push_back(place);
+        {
+            lock_guard<Lock> const none(moving);
+            for (Set* each = first(); each; each = following(*each)) {
+                locked const own(*each);
+                if (own->is_at_rest())
+                    continue;
+                moments.push_back(moment{each, own->arrivals(), own->covers().passed()});
+                own->deferred().list_uses(uses);
+                int const place = own->ordinal() == any_device ? users_ : own->ordinal();
+                bool fresh = own->is_untold();
+                for (int other : places)
+                    fresh &= other != place;
+                if (fresh)
+                    places.push_back(place);
+            }
         }
         for (int place : places)
             wait_for_device(place);
@@ -148,8 +152,7 @@ public:
         }
     }
 
-    /// What streams that are gone left without an event, in bytes. Each that left anything counts for a MiB at least,
-    /// since every search walks past it.
+    /// What streams that are gone left without an event, in bytes; of each a MiB at least: every search walks past it.
     std::size_t stranded_bytes() noexcept {
         std::size_t sum = 0;
         for (Set* each = first(); each; each = following(*each))
@@ -167,8 +170,8 @@ public:
         return sum;
     }
 
-    /// Calls visit(placement) for the covered bytes of the sets whose event was reached and which may offer
-    /// `least_bytes`, until one answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
+    /// Calls visit(placement) for the covered bytes of the sets whose event was reached and which may offer `least_bytes`,
+    /// until one answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
     template <class Visit>
     void visit_unused(Visit const& visit, std::size_t least_bytes) {
         capture_mode_guard const relaxed;
@@ -333,7 +336,7 @@ private:
 
     int ordinal_;
     int users_;
-    mutex mutex_;         // serialises 'create'
+    mutex mutex_;         // serialises 'create' and 'add_aside'
     lookup_table<Set> table_;
     atomic<Set*> first_{nullptr};
     last_numbers<1024> robbed_; // keys of default streams whose sets became others'; who comes again lives, and gets a new one
