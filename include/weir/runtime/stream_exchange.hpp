@@ -20,6 +20,8 @@
 // not for:   deciding when to wait or to grow: that is runtime/ladder.hpp.
 
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
@@ -49,9 +51,10 @@ public:
     range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
         capture_mode_guard const relaxed;
         lock_guard<mutex> const alone(moving_);
+        ++searches_;
         for (Set* each = sets_.first(); each; each = directory::following(*each))
-            if (each != mine && (each->offered.may_hold(needed) || lies_ready(*each)))
-                look_at(*each, lies_ready(*each));
+            if (each != mine && lies_ready(*each))
+                look_at(*locked(*each).get(), true);
         for (int way = 0; way != 3; ++way) {
             bool const stock = way == 1;
             for (Set* each = sets_.first(); each; each = directory::following(*each)) {
@@ -61,6 +64,7 @@ public:
                 bool waited = false;
                 {
                     locked const donor(*each);
+                    look_at(*donor.get(), false);
                     waited = !donor->covers().was_reached();
                     if (waited && !wait)
                         continue;
@@ -95,13 +99,14 @@ public:
     void gather(stream_ref stream, bool grows) {
         capture_mode_guard const relaxed;
         lock_guard<mutex> const alone(moving_);
+        ++searches_;
         Set* const mine = sets_.enter(stream, true, make_).get();
         std::size_t offered_bytes = 0;
         for (Set* each = sets_.first(); each; each = directory::following(*each)) {
             if (grows && each != mine && needs_aside(*each))
                 sets_.add_aside(*each, make_());
             if (each != mine)
-                look_at(*each, grows, true);
+                look_at(*locked(*each).get(), grows, true);
             offered_bytes += each->offered.bytes();
         }
         if (stream.is_host())
@@ -144,26 +149,27 @@ private:
                owner.offered.bytes() >= owner.aside->offered.bytes();
     }
 
-    // Asks whether the bytes of another stream's set are in use. If so, they are wanted, and with `sets_aside` set aside, where
-    // what was there before is not in use; if not, with `settles`, they join those of others.
-    void look_at(Set& other, bool sets_aside, bool settles = false) {
-        locked const donor(other);
-        if (donor->reached()) {
-            donor->poll(on_host);
+    // Asks, once a search, whether the bytes of another stream's set, which is locked, are in use. If so, they are wanted, and
+    // with `sets_aside` set aside, where what was there before is not in use; if not, with `settles`, they join those of others.
+    void look_at(Set& donor, bool sets_aside, bool settles = false) {
+        if (std::exchange(donor.looked_at, searches_) == searches_)
+            return;
+        if (donor.reached()) {
+            donor.poll(on_host);
             if (settles)
-                settle(*donor.get());
+                settle(donor);
             return;
         }
-        donor->wanted.store(true, memory_order_relaxed);
-        if (sets_aside && donor->aside) {
+        donor.wanted.store(true, memory_order_relaxed);
+        if (sets_aside && donor.aside) {
             {
-                locked const before(*donor->aside);
+                locked const before(*donor.aside);
                 if (before->reached()) {
                     before->poll(on_host);
                     settle(*before.get());
                 }
             }
-            detail::set_aside(*donor.get());
+            detail::set_aside(donor);
         }
     }
 
@@ -237,6 +243,7 @@ private:
     // Held while bytes go from set to set, but for a close, which moves them further down the list: whoever finds none, looking
     // at all sets in that order, has seen all.
     mutex moving_;
+    std::uint64_t searches_ = 0; // so far
 };
 
 } // namespace v0

@@ -55,6 +55,7 @@ public:
     stream_set* aside = nullptr; // right behind it, where its bytes are set aside; null until the first time
     stream_set* settled = nullptr; // the host's, from then on
     bool is_aside = false; // fixed once published
+    std::uint64_t looked_at = 0; // in which search of the pool's
     std::size_t offered_at_recall = 0; // all that was free in the pool when what is aside came back last
     atomic<bool> wanted{false}; // by other streams, since bytes were set aside or settled
     atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
