@@ -77,7 +77,6 @@ public:
                 }
                 if (!found)
                     continue;
-                want_of_others(mine, *each);
                 return found.bytes == needed ? found : keep(found, bytes, alignment, stream, waited, *each);
             }
         }
@@ -121,7 +120,7 @@ public:
         }
         if (grows || own->reached()) {
             detail::settle_into(*own.get(), *sets_.settled().get());
-            want_of_others(own.get(), *own.get());
+            want_of_others(own.get());
         }
     }
 
@@ -186,10 +185,8 @@ private:
         }
     }
 
-    // A stream took bytes that others brought there: those make way with their next close, so that it finds more.
-    void want_of_others(Set const* mine, Set const& donor) noexcept {
-        if (!donor.is_aside && !sets_.is_settled(donor) && &donor != mine)
-            return;
+    // A stream took all that others had brought: those make way with their next close, so that it finds more.
+    void want_of_others(Set const* mine) noexcept {
         for (Set* each = sets_.first(); each; each = directory::following(*each))
             if (each != mine && each->aside)
                 each->wanted.store(true, memory_order_relaxed);
