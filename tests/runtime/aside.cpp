@@ -114,4 +114,36 @@ TEST_CASE("aside: whatever host memory is left when bytes come back, none is los
     }
 }
 
+TEST_CASE("aside: where host memory runs out while bytes go to the host's set, what is there is seen there") {
+    stage here;
+    halting::halts = true;
+    CHECK_THROWS_AS(weir::detail::settle_into(here.host, here.own), std::bad_alloc);
+    halting::halts = false;
+    CHECK(here.host.offered.bytes() == 150 * KiB);
+    CHECK(here.own.offered.bytes() == 150 * KiB);
+    CHECK(here.sum() == 300 * KiB);
+}
+
+TEST_CASE("aside: where no event can be recorded what goes aside keeps its event, and so does its owner") {
+    stage here;
+    here.own.wanted.store(true, weir::memory_order_relaxed);
+    simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    CHECK_FALSE(here.own.close(here.s));
+    simulated_cuda::clear_faults();
+    CHECK(here.other.covered().free_bytes() == 300 * KiB);
+    CHECK_FALSE(here.other.reached());
+    CHECK_FALSE(here.own.reached());
+}
+
+TEST_CASE("aside: where host memory runs out while a close makes way, the bytes stay and the close goes on") {
+    stage here;
+    here.gate.open();
+    weir::check(cudaStreamSynchronize(here.s), "cudaStreamSynchronize");
+    CHECK(here.own.reached());
+    halting::halts = true;
+    CHECK(here.own.close(here.s));
+    halting::halts = false;
+    CHECK(here.sum() == 300 * KiB);
+}
+
 #endif
