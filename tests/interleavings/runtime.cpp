@@ -329,11 +329,32 @@ TEST_CASE("interleavings: stream_sets: whoever looks at every set misses no byte
 
 // ---- stream_exchange ------------------------------------------------------------------------------------------------
 
+using exchange_of_sets = weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()>;
+
+/// Bytes of 'a' are aside, unless its work is over: 'b' wanted them before it grew.
+struct aside_of_a {
+    explicit aside_of_a(range bytes) {
+        own->covered().add(bytes);
+        own->offer();
+        require(own->close(a), "cannot close");
+        exchange.gather(b, true);
+    }
+    void require_reached(char const* else_what) {
+        for (set* each = sets.first(); each; each = directory::following(*each))
+            require(weir::locked<set>(*each)->reached(), else_what);
+    }
+    stream const a, b;
+    directory sets{0, 0, make};
+    exchange_of_sets exchange{sets, make};
+    set* const own = enter(sets, a);
+    set* const other = enter(sets, b);
+};
+
 TEST_CASE("interleavings: stream_exchange: who searches finds what another thread gathers meanwhile") {
     explore_on_device([] {
         stream const a, b;
         directory sets(0, 0, make);
-        weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange(sets, make);
+        exchange_of_sets exchange(sets, make);
         enter(sets, a);
         set* const mine = enter(sets, b);
         sets.settled()->covered().add(range{16 * MiB, 512 * KiB});
@@ -349,75 +370,50 @@ TEST_CASE("interleavings: stream_exchange: who searches finds what another threa
 
 TEST_CASE("interleavings: stream_exchange: who waits misses no event of bytes that come back meanwhile") {
     explore_on_device([] {
-        stream const a, b;
-        directory sets(0, 0, make);
-        weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange(sets, make);
-        set* const own = enter(sets, a);
-        enter(sets, b);
-        own->covered().add(range{16 * MiB, 1 * MiB});
-        own->offer();
-        require(own->close(a), "cannot close");
-        exchange.gather(b, true);
-        threads([&] { exchange.recall(a); },
+        aside_of_a here(range{16 * MiB, 1 * MiB});
+        threads([&] { here.exchange.recall(here.a); },
                 [&] {
-                    exchange.wait();
-                    for (set* each = sets.first(); each; each = directory::following(*each))
-                        require(weir::locked<set>(*each)->reached(), "an event was missed");
+                    here.exchange.wait();
+                    here.require_reached("an event was missed");
                 });
     });
 }
 
 TEST_CASE("interleavings: stream_exchange: a settle leaves nothing in use that comes back meanwhile") {
     explore_on_device([] {
-        stream const a, b;
-        directory sets(0, 0, make);
-        weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange(sets, make);
-        set* const own = enter(sets, a);
-        enter(sets, b);
-        own->covered().add(range{16 * MiB, 1 * MiB});
-        own->offer();
-        require(own->close(a), "cannot close");
-        exchange.gather(b, true);
-        threads([&] { exchange.recall(a); },
+        aside_of_a here(range{16 * MiB, 1 * MiB});
+        threads([&] { here.exchange.recall(here.a); },
                 [&] {
-                    exchange.settle();
-                    for (set* each = sets.first(); each; each = directory::following(*each))
-                        require(weir::locked<set>(*each)->reached(), "bytes are in use behind a settle");
+                    here.exchange.settle();
+                    here.require_reached("bytes are in use behind a settle");
                 });
     });
 }
 
 TEST_CASE("interleavings: stream_exchange: what was lent comes back in use, where no event can be recorded any more") {
     explore_on_device([] {
-        stream const a, b;
-        directory sets(0, 0, make);
-        weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange(sets, make);
-        set* const own = enter(sets, a);
-        set* const other = enter(sets, b);
-        own->covered().add(range{32 * MiB, 2 * MiB});
-        own->offer();
-        require(own->close(a), "cannot close");
-        exchange.gather(b, true); // aside, if that was not reached
-        require(own->close(a), "cannot close");
+        aside_of_a here(range{32 * MiB, 2 * MiB});
+        set* const own = here.own;
+        require(own->close(here.a), "cannot close");
         own->covered().add(range{16 * MiB, 1 * MiB + 512 * KiB});
         own->covered().add(range{18 * MiB, 1 * MiB});
         own->offer();
         weir::event now(0);
-        now.record(a);
+        now.record(here.a);
         if (now.reached() || !own->aside)
             return;
         simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
         threads(
             [&] {
                 weir::locked<set> const mine(*own);
-                if (mine->take(2 * MiB, 256, a)) {
+                if (mine->take(2 * MiB, 256, here.a)) {
                     mine->wanted.store(true, std::memory_order_relaxed);
-                    static_cast<void>(mine->close(a));
+                    static_cast<void>(mine->close(here.a));
                 }
             },
             [&] {
                 try {
-                    static_cast<void>(exchange.take(other, 4 * KiB, 256, 1 * KiB, b, true));
+                    static_cast<void>(here.exchange.take(here.other, 4 * KiB, 256, 1 * KiB, here.b, true));
                 } catch (weir::cuda_error const&) {
                 }
             });

@@ -59,6 +59,13 @@ struct stage {
         auto const own = sets.enter(stream, true, make);
         CHECK(own->put(range{at, bytes}, stream));
     }
+    // The same of a block that `user` uses as well, and goes on with.
+    void freed_while_used(stream_ref stream, std::size_t at, std::size_t bytes, cudaStream_t user) {
+        weir::growing_array<event> uses;
+        uses.push_back(event(0));
+        uses.back().record(user);
+        CHECK(sets.enter(stream, true, make)->defer(range{at, bytes}, std::move(uses), stream));
+    }
     range take(stream_ref stream, std::size_t bytes, bool wait = false) {
         return exchange.take(of(stream), bytes, 256, weir::align_up(bytes, 512), stream, wait);
     }
@@ -251,11 +258,8 @@ TEST_CASE("stream_exchange: who finds bytes in use says so") {
 TEST_CASE("stream_exchange: its own blocks that others use come back as well, where a stream is to wait") {
     stage here;
     busy_stream user;
-    weir::growing_array<event> uses;
-    uses.push_back(event(0));
-    uses.back().record(user);
     here.freed(here.a, at_a, 1 * MiB);
-    CHECK(here.sets.enter(here.a, true, make)->defer(range{at_a + 1 * MiB, 1 * MiB}, std::move(uses), here.a));
+    here.freed_while_used(here.a, at_a + 1 * MiB, 1 * MiB, user);
     here.exchange.gather(here.b, true);
     CHECK_FALSE(here.take_own(here.a, 2 * MiB));
     here.exchange.recall(here.a);
@@ -266,11 +270,8 @@ TEST_CASE("stream_exchange: its own blocks that others use come back as well, wh
 TEST_CASE("stream_exchange: a block that another stream uses for long is not in the way of what is set aside next") {
     stage here;
     busy_stream user;
-    weir::growing_array<event> uses;
-    uses.push_back(event(0));
-    uses.back().record(user);
     here.freed(here.a, at_a, 1 * MiB);
-    CHECK(here.sets.enter(here.a, true, make)->defer(range{at_a + 8 * MiB, 1 * MiB}, std::move(uses), here.a));
+    here.freed_while_used(here.a, at_a + 8 * MiB, 1 * MiB, user);
     here.exchange.gather(here.b, true);
     set* const own = here.of(here.a);
     here.a.go_on();
@@ -293,28 +294,24 @@ TEST_CASE("stream_exchange: a stream that nobody wants bytes of any more keeps t
     here.exchange.gather(here.b, true); // 'a' has a place to set aside
     here.a.go_on();
     here.b.go_on();
-    bool kept = false;
-    int rounds = 0;
-    for (; rounds < 200 && !kept; ++rounds) {
-        here.exchange.gather(here.a, false);
-        range const block = here.take_own(here.a, 512 * KiB);
-        CHECK(block);
-        here.freed(here.a, block.offset, block.bytes);
-        kept = here.of(here.a)->covered().free_bytes() == 2 * MiB;
-        weir::check(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
-    }
-    CHECK(rounds > 50);
-    CHECK(rounds < 100);
+    auto const rounds_until_kept = [&] {
+        int rounds = 0;
+        do {
+            here.exchange.gather(here.a, false);
+            range const block = here.take_own(here.a, 512 * KiB);
+            CHECK(block);
+            here.freed(here.a, block.offset, block.bytes);
+            weir::check(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
+        } while (++rounds < 400 && here.of(here.a)->covered().free_bytes() != 2 * MiB);
+        return rounds;
+    };
+    int const first = rounds_until_kept();
+    CHECK(first > 50);
+    CHECK(first < 100);
     here.of(here.a)->wanted.store(true, weir::memory_order_relaxed); // so it was wrong: twice as long the next time
-    for (rounds = 0, kept = false; rounds < 400 && !kept; ++rounds) {
-        here.exchange.gather(here.a, false);
-        range const block = here.take_own(here.a, 512 * KiB);
-        here.freed(here.a, block.offset, block.bytes);
-        kept = here.of(here.a)->covered().free_bytes() == 2 * MiB;
-        weir::check(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
-    }
-    CHECK(rounds > 100);
-    CHECK(rounds < 200);
+    int const second = rounds_until_kept();
+    CHECK(second > 100);
+    CHECK(second < 200);
 }
 
 TEST_CASE("stream_exchange: what is aside is anyone's before all of it is used up, and the next lies ready") {
@@ -366,11 +363,8 @@ TEST_CASE("stream_exchange: what is gathered does not come to a stream whose own
 TEST_CASE("stream_exchange: a block with a use on another stream goes aside with its stream's event") {
     stage here;
     busy_stream user;
-    weir::growing_array<event> uses;
-    uses.push_back(event(0));
-    uses.back().record(user);
     here.freed(here.a, at_a, 1 * MiB);
-    CHECK(here.sets.enter(here.a, true, make)->defer(range{at_a + 8 * MiB, 1 * MiB}, std::move(uses), here.a));
+    here.freed_while_used(here.a, at_a + 8 * MiB, 1 * MiB, user);
     here.exchange.gather(here.b, true);
     set* const own = here.of(here.a);
     REQUIRE(own->aside != nullptr);
