@@ -418,6 +418,144 @@ TEST_CASE("stream_ordered: a slab that its lender has no host memory to take bac
     }
 }
 
+namespace {
+
+struct splintering : closing {
+    static constexpr std::size_t splinter_bytes = 8 * KiB;
+};
+
+/// Slabs, where the host has memory for so many calls only, while it starves.
+class rationed : public sized {
+public:
+    rationed() = default;
+    rationed sibling() const { return rationed(sized::sibling()); }
+    void absorb(rationed& other) { sized::absorb(other); }
+    range take(std::size_t bytes, std::size_t alignment) {
+        call();
+        return sized::take(bytes, alignment);
+    }
+    void give(range block) {
+        call();
+        sized::give(block);
+    }
+
+    static inline int calls_left = 0;
+
+private:
+    explicit rationed(sized&& empty) : sized(std::move(empty)) {}
+    static void call() {
+        if (starves && calls_left-- <= 0)
+            throw std::bad_alloc();
+    }
+};
+
+/// What a stream allocated to the last byte of the pool, and every second block of which it freed.
+template <class Pool>
+struct splinters {
+    splinters(Pool& from, cudaStream_t on, std::size_t of_bytes) : pool(from), stream(on), bytes(of_bytes) {
+        while (void* const p = pool.try_allocate(stream, bytes))
+            live.push_back(p);
+        for (std::size_t i = 0; i < live.size(); ++i)
+            free(i);
+    }
+    ~splinters() {
+        for (void* const each : live)
+            pool.deallocate(stream, each, bytes);
+    }
+    void free(std::size_t i) {
+        CHECK(device::launch(stream, {}, {{live[i], bytes}}) == cudaSuccess);
+        pool.deallocate(stream, live[i], bytes);
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
+        ++freed;
+    }
+    splinters(splinters const&) = delete;
+    splinters& operator=(splinters const&) = delete;
+
+    Pool& pool;
+    cudaStream_t stream;
+    std::size_t bytes;
+    std::vector<void*> live;
+    std::size_t freed = 0;
+};
+
+} // namespace
+
+TEST_CASE("stream_ordered: where much lies in another stream's slabs, a few blocks come at once") {
+    struct scene {
+        std::size_t bytes, at_once;
+    };
+    for (scene const now : {scene{512, 8}, scene{1 * KiB, 8}, scene{16 * KiB, 8}, scene{20 * KiB, 6}, scene{32 * KiB, 4}}) {
+        CAPTURE(now.bytes);
+        world const here;
+        stream a, b;
+        watched<pool_of<rule<wait_first, checked, splintering>, sized>> pool(limit(2 * MiB));
+        std::vector<void*> taken;
+        {
+            splinters<decltype(pool)> apart(pool, a, now.bytes);
+            CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+            taken.push_back(pool.write(b, now.bytes));
+            apart.free(apart.live.size() - 1); // so that all that 'a' freed is in flight again
+            tally const calls;
+            while (taken.size() < now.at_once)
+                taken.push_back(pool.write(b, now.bytes));
+            CHECK(calls.waits() + calls.queries() + calls.records() == 0);
+            taken.push_back(pool.write(b, now.bytes));
+            CHECK(calls.waits() == 1);
+        }
+        for (void* const each : taken)
+            pool.deallocate(b, each, now.bytes);
+        check_all_returns(pool);
+    }
+}
+
+TEST_CASE("stream_ordered: of another stream's slabs in use a stream waits for one block at a time") {
+    world const here;
+    stream a, b;
+    watched<pool_of<rule<wait_first, checked, splintering>, sized>> pool(limit(2 * MiB));
+    std::vector<void*> taken;
+    {
+        splinters<decltype(pool)> const apart(pool, a, 1 * KiB);
+        tally const calls;
+        for (std::uint64_t i = 1; i <= 3; ++i) {
+            taken.push_back(pool.write(b, 1 * KiB));
+            CHECK(calls.waits() == i);
+        }
+    }
+    for (void* const each : taken)
+        pool.deallocate(b, each, 1 * KiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: of blocks that come at once none is lost, whatever host memory is left") {
+    for (int calls = 0, left = 0; left <= 0; ++calls) {
+        CAPTURE(calls);
+        world const here;
+        stream a, b;
+        watched<pool_of<rule<grow_first, checked, splintering>, rationed>> pool(limit(2 * MiB));
+        std::vector<void*> taken;
+        {
+            splinters<decltype(pool)> const apart(pool, a, 1 * KiB);
+            CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+            rationed::calls_left = calls;
+            starves = true;
+            try {
+                taken.push_back(pool.allocate(b, 1 * KiB));
+            } catch (std::bad_alloc const&) {
+            }
+            starves = false;
+            left = rationed::calls_left;
+            CHECK(pool->facts().lost_bytes == 0);
+            CHECK(pool->facts().live_blocks == apart.live.size() + taken.size());
+            while (void* const p = pool.try_allocate(b, 1 * KiB))
+                taken.push_back(p);
+            CHECK(taken.size() == apart.freed);
+        }
+        for (void* const each : taken)
+            pool.deallocate(b, each, 1 * KiB);
+        check_all_returns(pool);
+    }
+}
+
 TEST_CASE("stream_ordered: what was gathered is no sooner free than it was") {
     world const here;
     stream a, b, c;

@@ -131,6 +131,18 @@ TEST_CASE("stream_exchange: a stream has what is aside of it at once, and waits 
     CHECK_FALSE(stage::waits(here.a));
 }
 
+TEST_CASE("stream_exchange: a small block of what is aside costs its stream no event") {
+    stage here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true);
+    CHECK(here.sets.enter(here.a, true, make)->put_recent(range{at_a + 8 * MiB, 512}));
+    std::uint64_t const before = simulated_cuda::calls("cudaEventRecord");
+    CHECK(here.take_own(here.a, 1 * KiB) == range{at_a, 1 * KiB});
+    CHECK(simulated_cuda::calls("cudaEventRecord") == before);
+    CHECK(here.take_own(here.a, 2 * KiB) == range{at_a + 1 * KiB, 2 * KiB}); // what is open may have joined to as much
+    CHECK(simulated_cuda::calls("cudaEventRecord") == before + 1);
+}
+
 TEST_CASE("stream_exchange: little is not set aside, nor is the host's, nor what is aside already") {
     stage here;
     here.freed(here.a, at_a, 512 * KiB);

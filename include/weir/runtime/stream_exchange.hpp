@@ -4,7 +4,7 @@
 // How do bytes get from one stream's set to another's?
 //
 // A search walks past every other set (runtime/stream_sets.hpp). From one whose event was reached it takes a block, or a stock
-// of bytes for more of them; 'gather' takes all, so that they join. Where the event was not reached, the stream is made to wait
+// of bytes for more of them, or a few blocks of that size; 'gather' takes all, so that they join. Where the event was not reached, the stream is made to wait
 // for it, if the caller wants that; else the set is told that it is wanted.
 //
 // One event stands for all that a stream freed, and is recorded anew with every close: a stream that never rests would keep for
@@ -21,10 +21,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
 #include <weir/runtime/aside.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
@@ -40,14 +42,15 @@ template <class Set, class Identity, class Tuning, class Make>
 class stream_exchange {
     using directory = stream_sets<Set, Identity>;
     using locked = typename directory::locked;
+    using placement = std::decay_t<decltype(std::declval<Set&>().covered())>;
 
 public:
     stream_exchange(directory& sets, Make make) noexcept : sets_(sets), make_(make) {}
     stream_exchange(stream_exchange const&) = delete;
     stream_exchange& operator=(stream_exchange const&) = delete;
 
-    /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, of a stock that it lends, or
-    /// by itself. With `wait`, the stream waits for the event of bytes that are not free yet. Never blocks.
+    /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, and a few more for its set;
+    /// of a stock that another lends; or by itself. With `wait`, the stream waits for the event of bytes that are not free yet. Never blocks.
     range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
         capture_mode_guard const relaxed;
         lock_guard<mutex> const alone(moving_);
@@ -61,6 +64,7 @@ public:
                 if (each == mine || !each->offered.may_hold(needed) || (way == 0 && !each->offered.is_splintered()))
                     continue;
                 range found;
+                batch more;
                 bool waited = false;
                 {
                     locked const donor(*each);
@@ -71,12 +75,16 @@ public:
                     found = stock ? donor->covered().lend(bytes, alignment) : donor->covered().take(bytes, alignment);
                     if (found && waited)
                         wait_for(*each, found, stock, stream);
+                    if (found && !waited && way == 0)
+                        more.fill(donor->covered(), bytes, alignment, needed);
                     donor->offer();
                     if (found && found.bytes == needed)
                         donor->used().took(found);
                 }
                 if (!found)
                     continue;
+                if (more.count != 0)
+                    keep(more, stream, *each);
                 return found.bytes == needed ? found : keep(found, bytes, alignment, stream, waited, *each);
             }
         }
@@ -138,6 +146,28 @@ public:
     void settle() { sets_.settle(moving_); }
 
 private:
+    // Blocks of one size, in no use, on their way from one set to another: who wants one wants the next as well, and each search
+    // costs an event and a query.
+    struct batch {
+        static constexpr unsigned most_blocks = 8; // with the one that was wanted
+        static constexpr std::size_t most_bytes = 128 * KiB;
+
+        void fill(placement& from, std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
+            try {
+                while (count + 1 < most_blocks && (count + 2) * needed <= most_bytes) {
+                    blocks[count] = from.take(bytes, alignment);
+                    if (!blocks[count])
+                        return;
+                    ++count;
+                }
+            } catch (...) { // no host memory: so many do
+            }
+        }
+
+        range blocks[most_blocks - 1];
+        unsigned count = 0;
+    };
+
     bool needs_aside(Set const& owner) const noexcept {
         return owner.offered.bytes() >= Tuning::aside_bytes && !owner.aside && !owner.is_aside && !sets_.is_settled(owner);
     }
@@ -220,19 +250,33 @@ private:
             }
         } catch (...) {
             if (!kept)
-                put_back(stock, donor);
+                put_back(stock, donor, true);
             throw;
         }
-        put_back(stock, donor);
+        put_back(stock, donor, true);
         return range{};
     }
 
+    // Adds blocks to the stream's own set. Where that fails, they return.
+    void keep(batch const& more, stream_ref stream, Set& donor) noexcept {
+        unsigned kept = 0;
+        try {
+            auto const own = sets_.enter(stream, true, make_);
+            for (; kept != more.count; ++kept)
+                own->covered().give(more.blocks[kept]);
+            own->offer();
+        } catch (...) {
+        }
+        for (; kept != more.count; ++kept)
+            put_back(more.blocks[kept], donor, false);
+    }
+
     // The donor may be another stream's set by now, but then the last use of what it lent is over. Where the host has no
-    // memory for it there, only 'settle' frees the stock.
-    void put_back(range stock, Set& donor) noexcept {
-        bool const done = locked(donor)->put_back(stock, true);
+    // memory for it there, only 'settle' frees it.
+    void put_back(range bytes, Set& donor, bool stock) noexcept {
+        bool const done = locked(donor)->put_back(bytes, stock);
         if (!done)
-            sets_.settled()->strand(stock, {}, true);
+            sets_.settled()->strand(bytes, {}, stock);
     }
 
     directory& sets_;

@@ -157,12 +157,15 @@ public:
     range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (range const block = take_covered(bytes, alignment))
             return block;
+        if (bytes <= Tuning::recent_bytes / Tuning::recent_blocks) // less than the event is worth that others find it by
+            if (range const block = take_aside(bytes, alignment))
+                return block;
         bool changed = poll(stream);
         if (!stream.is_host() && is_open())
             changed |= close(stream);
         if (range const block = changed ? take_covered(bytes, alignment) : range{})
             return block;
-        return aside ? locked<stream_set>(*aside)->take_covered(bytes, alignment) : range{};
+        return take_aside(bytes, alignment);
     }
 
     /// Records the event and turns open bytes into covered ones. False, and nothing changed, where it cannot be recorded: the
@@ -252,6 +255,10 @@ public:
     usage& used() noexcept { return used_; }
 
 private:
+    range take_aside(std::size_t bytes, std::size_t alignment) {
+        return aside ? locked<stream_set>(*aside)->take_covered(bytes, alignment) : range{};
+    }
+
     bool record(stream_ref stream) noexcept {
         try {
             covers_.record(stream);
