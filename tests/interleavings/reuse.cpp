@@ -38,6 +38,7 @@ struct closing : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 1;
     static constexpr std::size_t recent_bytes = 0;
     static constexpr std::size_t gather_bytes = 2 * MiB;
+    static constexpr std::size_t splinter_bytes = 4 * KiB;
     static constexpr std::size_t aside_bytes = 512 * KiB;
 };
 
@@ -205,8 +206,11 @@ TEST_CASE("interleavings: two streams want small blocks of the last slab, and no
             std::size_t const all_but_a_slab = 2 * MiB - 32 * KiB;
             void* const p = pool.write(a, all_but_a_slab);
             pool.once(a, 2 * KiB);
+            void* const kept = interleavings::choose(2) == 0 ? nullptr : pool.write(a, 2 * KiB); // blocks, not the slab, are wanted
             pool.pool.settle();
             threads([&] { pool.once(b, 2 * KiB); }, [&] { pool.once(c, 2 * KiB); });
+            if (kept)
+                pool.give(a, kept, 2 * KiB);
             pool.give(a, p, all_but_a_slab);
             pool.end();
         },

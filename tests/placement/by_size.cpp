@@ -56,6 +56,24 @@ TEST_CASE("by_size: small blocks share a slab, large ones are split off") {
     CHECK(p.take(4 * MiB, 1) == range{0, 4 * MiB}); // the kept slab went back to make room
 }
 
+TEST_CASE("by_size: a splinter is a block of a slab of that size, and no slab is cut for one") {
+    by_size p;
+    p.add({0, 4 * MiB});
+    CHECK_FALSE(p.take_splinter(300, 1));
+    range const a = p.take(300, 1);
+    std::size_t const splinters = p.splinter_bytes();
+    range const b = p.take_splinter(300, 1);
+    CHECK(b.bytes == a.bytes);
+    CHECK(p.splinter_bytes() == splinters - b.bytes);
+    CHECK_FALSE(p.take_splinter(3000, 1));
+    CHECK_FALSE(p.take_splinter(64 * KiB + 1, 1));
+    CHECK_FALSE(p.take_splinter(300, 128 * KiB));
+    CHECK_FALSE(p.take_splinter(0, 1));
+    p.give(a);
+    p.give(b);
+    CHECK(p.remove({0, 4 * MiB}));
+}
+
 TEST_CASE("by_size: slabs return to the large part when they are whole, one a class is kept") {
     by_size p;
     p.add({0, 1 * MiB});

@@ -434,6 +434,10 @@ public:
         call();
         return sized::take(bytes, alignment);
     }
+    range take_splinter(std::size_t bytes, std::size_t alignment) {
+        call();
+        return sized::take_splinter(bytes, alignment);
+    }
     void give(range block) {
         call();
         sized::give(block);
@@ -524,6 +528,82 @@ TEST_CASE("stream_ordered: of another stream's slabs in use a stream waits for o
     for (void* const each : taken)
         pool.deallocate(b, each, 1 * KiB);
     check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: what came at once is anyone's, as it was") {
+    world const here;
+    stream a, b, c;
+    watched<pool_of<rule<grow_first, checked, splintering>, sized>> pool(limit(2 * MiB));
+    std::vector<void*> taken;
+    {
+        splinters<decltype(pool)> const apart(pool, a, 1 * KiB);
+        CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+        taken.push_back(pool.allocate(b, 1 * KiB));
+        tally const calls;
+        while (void* const p = pool.try_allocate(c, 1 * KiB))
+            taken.push_back(p);
+        CHECK(taken.size() == apart.freed);
+        CHECK(calls.host_waits() == 0);
+    }
+    for (void* const each : taken)
+        pool.deallocate(c, each, 1 * KiB);
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: no slab is cut for blocks that nobody asked for") {
+    // 'a' has one block of 1 KiB free, many smaller ones, and 2 MiB: those stay whole, while 'b' is busy.
+    world const here;
+    stream a, b, c;
+    watched<pool_of<rule<grow_first, checked, splintering>, sized>> pool(limit(4 * MiB));
+    {
+        void* const own = pool.write(b, 256);
+        void* const whole = pool.allocate(a, 2 * MiB);
+        std::vector<void*> full{pool.allocate(a, 1 * KiB)};
+        splinters<decltype(pool)> const apart(pool, a, 512);
+        while (void* const p = pool.try_allocate(a, 1 * KiB))
+            full.push_back(p);
+        pool.deallocate(a, whole, 2 * MiB);
+        pool.deallocate(a, full.back(), 1 * KiB);
+        CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+        pool.deallocate(b, own, 256);
+        tally const calls;
+        CHECK(pool.allocate(b, 1 * KiB) == full.back());
+        CHECK(pool.allocate(c, 2 * MiB) == whole);
+        CHECK(calls.host_waits() == 0);
+        for (void* const each : full)
+            pool.deallocate(b, each, 1 * KiB);
+        pool.deallocate(c, whole, 2 * MiB);
+    }
+    check_all_returns(pool);
+}
+
+TEST_CASE("stream_ordered: of blocks that come at once none is lost, where the stream cannot be asked about any more") {
+    for (std::uint64_t call = 1, failed = 1; failed != 0; ++call) {
+        CAPTURE(call);
+        world const here;
+        stream a, b;
+        watched<pool_of<rule<grow_first, checked, splintering>, sized>> pool(limit(2 * MiB));
+        std::vector<void*> taken;
+        {
+            splinters<decltype(pool)> const apart(pool, a, 1 * KiB);
+            CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+            tally const calls;
+            device::fail_call("cudaStreamGetId", call, cudaErrorUnknown);
+            try {
+                taken.push_back(pool.allocate(b, 1 * KiB));
+            } catch (weir::cuda_error const&) {
+            }
+            failed = call <= calls.of("cudaStreamGetId");
+            device::clear_faults();
+            CHECK(pool->facts().lost_bytes == 0);
+            while (void* const p = pool.try_allocate(b, 1 * KiB))
+                taken.push_back(p);
+            CHECK(taken.size() == apart.freed);
+        }
+        for (void* const each : taken)
+            pool.deallocate(b, each, 1 * KiB);
+        check_all_returns(pool);
+    }
 }
 
 TEST_CASE("stream_ordered: of blocks that come at once none is lost, whatever host memory is left") {

@@ -11,6 +11,8 @@
 #include <weir/base/size.hpp>
 #include <weir/base/stream_ordering.hpp>
 #include <weir/placement/best_fit.hpp>
+#include <weir/placement/bins.hpp>
+#include <weir/placement/by_size.hpp>
 #include <weir/runtime/stream_exchange.hpp>
 
 using weir::event;
@@ -30,9 +32,6 @@ struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned young_frees = 0;
     static constexpr std::size_t aside_bytes = 1 * MiB;
 };
-using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
-set* make() { return new set(weir::placement::best_fit<512>()); }
-using directory = weir::stream_sets<set, weir::identity::checked>;
 
 // A stream whose work does not go on before it is told to.
 struct busy_stream : support::scoped_stream {
@@ -52,7 +51,12 @@ struct busy_stream : support::scoped_stream {
 };
 
 // Streams 'a' and 'b', both with work under way.
-struct stage {
+template <class Placement>
+struct stage_of {
+    using set = weir::stream_set<Placement, weir::identity::checked, tuning>;
+    using directory = weir::stream_sets<set, weir::identity::checked>;
+    static set* make() { return new set(Placement()); }
+
     set* of(stream_ref stream) { return sets.enter(stream, true, make).get(); }
     // Bytes that were freed on the stream, up to an event.
     void freed(stream_ref stream, std::size_t at, std::size_t bytes) {
@@ -84,6 +88,8 @@ struct stage {
     directory sets{0, 0, make};
     weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange{sets, make};
 };
+using stage = stage_of<weir::placement::best_fit<512>>;
+using set = stage::set;
 
 constexpr std::size_t at_a = 64 * MiB, at_b = 128 * MiB; // numbers, no memory
 
@@ -131,15 +137,19 @@ TEST_CASE("stream_exchange: a stream has what is aside of it at once, and waits 
     CHECK_FALSE(stage::waits(here.a));
 }
 
-TEST_CASE("stream_exchange: a small block of what is aside costs its stream no event") {
-    stage here;
+TEST_CASE("stream_exchange: a block of a slab that is aside costs its stream no event, but no slab is cut there before") {
+    using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<256>, weir::placement::best_fit<512>>;
+    stage_of<sized> here;
     here.freed(here.a, at_a, 2 * MiB);
+    range const first = here.take_own(here.a, 1 * KiB); // of a slab
     here.exchange.gather(here.b, true);
-    CHECK(here.sets.enter(here.a, true, make)->put_recent(range{at_a + 8 * MiB, 512}));
+    REQUIRE(here.of(here.a)->aside != nullptr);
+    CHECK(here.of(here.a)->aside->covered().splinter_bytes() != 0);
+    CHECK(here.sets.enter(here.a, true, here.make)->put_recent(range{at_b, 512}));
     std::uint64_t const before = simulated_cuda::calls("cudaEventRecord");
-    CHECK(here.take_own(here.a, 1 * KiB) == range{at_a, 1 * KiB});
+    CHECK(here.take_own(here.a, 1 * KiB) == range{first.offset + 1 * KiB, 1 * KiB});
     CHECK(simulated_cuda::calls("cudaEventRecord") == before);
-    CHECK(here.take_own(here.a, 2 * KiB) == range{at_a + 1 * KiB, 2 * KiB}); // what is open may have joined to as much
+    CHECK(here.take_own(here.a, 2 * KiB)); // what is open may have joined to as much
     CHECK(simulated_cuda::calls("cudaEventRecord") == before + 1);
 }
 
@@ -154,7 +164,7 @@ TEST_CASE("stream_exchange: little is not set aside, nor is the host's, nor what
     for (int i = 0; i < 3; ++i)
         here.exchange.gather(here.b, true);
     std::size_t count = 0;
-    for (set* each = here.sets.first(); each; each = directory::following(*each))
+    for (set* each = here.sets.first(); each; each = stage::directory::following(*each))
         ++count;
     CHECK(count == 4); // of the host, of 'a' and 'b', and one aside
 }

@@ -89,7 +89,8 @@ using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_
 template <class P>
 using counts_free = size_type_of<decltype(std::declval<P const&>().free_bytes())>;
 template <class P>
-using counts_splinters = size_type_of<decltype(std::declval<P const&>().splinter_bytes())>;
+using splinters = when<std::is_same_v<decltype(std::declval<P&>().take_splinter(std::size_t{}, std::size_t{})), range> &&
+                       std::is_same_v<decltype(std::declval<P const&>().splinter_bytes()), std::size_t>>;
 template <class P>
 using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
 template <class P>
@@ -115,6 +116,8 @@ using says_needs = when<std::is_same_v<decltype(P::needs(std::size_t{}, std::siz
 
 template <class Placement>
 inline constexpr bool has_largest = holds<knows_largest, Placement>;
+template <class Placement>
+inline constexpr bool has_splinters = holds<splinters, Placement>;
 template <class Placement>
 inline constexpr bool fences = holds<fences_chunks, Placement>;
 template <class Placement>

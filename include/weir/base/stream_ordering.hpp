@@ -51,7 +51,7 @@ struct stream_ordered_tuning {
     /// Bytes from which on a block is placed with a view of all that any stream may have, and not just of its own
     /// stream's. Less: a smaller footprint with several streams; more: fewer queries for large blocks.
     static constexpr std::size_t gather_bytes = 8 * MiB;
-    /// Bytes that may lie free in a stream's slabs before others take single blocks of those rather than whole slabs. Less: a
+    /// Bytes that may lie free in a stream's slabs before others take a few blocks of those rather than whole slabs. Less: a
     /// smaller footprint where several streams hold small blocks; more: blocks that go from stream to stream cost less.
     static constexpr std::size_t splinter_bytes = 4 * MiB;
     /// Bytes from which on what a stream that never rests has freed is set aside with an event of its own where others want it.

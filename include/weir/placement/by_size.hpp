@@ -126,6 +126,11 @@ public:
         return take_large(enlarged(bytes), alignment);
     }
 
+    /// The same, of a slab that serves blocks of that size already; for no other cut one.
+    range take_splinter(std::size_t bytes, std::size_t alignment) {
+        return is_small(bytes, alignment) ? small_.take_at_hand(bytes, alignment) : range{};
+    }
+
     /// Frees a block that this object or a sibling took.
     void give(range block) {
         if (block.bytes > ThresholdBytes) {

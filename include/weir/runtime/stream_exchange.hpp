@@ -3,9 +3,9 @@
 
 // How do bytes get from one stream's set to another's?
 //
-// A search walks past every other set (runtime/stream_sets.hpp). From one whose event was reached it takes a block, or a stock
-// of bytes for more of them, or a few blocks of that size; 'gather' takes all, so that they join. Where the event was not reached, the stream is made to wait
-// for it, if the caller wants that; else the set is told that it is wanted.
+// A search walks past every other set (runtime/stream_sets.hpp). From one whose event was reached it takes a block, a few of
+// a slab, or a stock of bytes for more of them; 'gather' takes all, so that they join. Where the event was not reached, the
+// stream is made to wait for it, if the caller wants that; else the set is told that it is wanted.
 //
 // One event stands for all that a stream freed, and is recorded anew with every close: a stream that never rests would keep for
 // itself whatever it ever got, and others would grow for ever in its stead. So before a pool grows, what such a set holds is set
@@ -24,6 +24,7 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/atomic.hpp>
+#include <weir/base/contracts.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
@@ -49,8 +50,9 @@ public:
     stream_exchange(stream_exchange const&) = delete;
     stream_exchange& operator=(stream_exchange const&) = delete;
 
-    /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, and a few more for its set;
-    /// of a stock that another lends; or by itself. With `wait`, the stream waits for the event of bytes that are not free yet. Never blocks.
+    /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, and a few more for its own
+    /// set; of a stock that it lends; or by itself. With `wait`, the stream waits for the event of bytes that are not free yet.
+    /// Never blocks.
     range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
         capture_mode_guard const relaxed;
         lock_guard<mutex> const alone(moving_);
@@ -76,7 +78,7 @@ public:
                     if (found && waited)
                         wait_for(*each, found, stock, stream);
                     if (found && !waited && way == 0)
-                        more.fill(donor->covered(), bytes, alignment, needed);
+                        more.fill(donor->covered(), bytes, alignment);
                     donor->offer();
                     if (found && found.bytes == needed)
                         donor->used().took(found);
@@ -146,22 +148,29 @@ public:
     void settle() { sets_.settle(moving_); }
 
 private:
-    // Blocks of one size, in no use, on their way from one set to another: who wants one wants the next as well, and each search
-    // costs an event and a query.
+    // Blocks of one size, in no use, on their way from one set's slabs to another's: who wants one wants the next as well, and
+    // each search costs an event and a query.
     struct batch {
         static constexpr unsigned most_blocks = 8; // with the one that was wanted
         static constexpr std::size_t most_bytes = 128 * KiB;
 
-        void fill(placement& from, std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
-            try {
-                while (count + 1 < most_blocks && (count + 2) * needed <= most_bytes) {
-                    blocks[count] = from.take(bytes, alignment);
-                    if (!blocks[count])
-                        return;
-                    ++count;
+        void fill(placement& from, std::size_t bytes, std::size_t alignment) noexcept {
+            if constexpr (contracts::has_splinters<placement>) {
+                try {
+                    while (count + 1 < most_blocks && (count + 2) * bytes <= most_bytes) {
+                        blocks[count] = from.take_splinter(bytes, alignment);
+                        if (!blocks[count])
+                            return;
+                        ++count;
+                    }
+                } catch (...) { // no host memory: so many do
                 }
-            } catch (...) { // no host memory: so many do
             }
+        }
+
+        void put_into(Set& to) const noexcept {
+            for (unsigned i = 0; i < count; ++i)
+                to.put_back(blocks[i], false);
         }
 
         range blocks[most_blocks - 1];
@@ -250,33 +259,28 @@ private:
             }
         } catch (...) {
             if (!kept)
-                put_back(stock, donor, true);
+                put_back(stock, donor);
             throw;
         }
-        put_back(stock, donor, true);
+        put_back(stock, donor);
         return range{};
     }
 
-    // Adds blocks to the stream's own set. Where that fails, they return.
+    // Adds blocks to the stream's own set.
     void keep(batch const& more, stream_ref stream, Set& donor) noexcept {
-        unsigned kept = 0;
         try {
-            auto const own = sets_.enter(stream, true, make_);
-            for (; kept != more.count; ++kept)
-                own->covered().give(more.blocks[kept]);
-            own->offer();
-        } catch (...) {
+            more.put_into(*sets_.enter(stream, true, make_).get());
+        } catch (...) { // the stream is not what it was: they return
+            more.put_into(*locked(donor).get());
         }
-        for (; kept != more.count; ++kept)
-            put_back(more.blocks[kept], donor, false);
     }
 
     // The donor may be another stream's set by now, but then the last use of what it lent is over. Where the host has no
-    // memory for it there, only 'settle' frees it.
-    void put_back(range bytes, Set& donor, bool stock) noexcept {
-        bool const done = locked(donor)->put_back(bytes, stock);
+    // memory for it there, only 'settle' frees the stock.
+    void put_back(range stock, Set& donor) noexcept {
+        bool const done = locked(donor)->put_back(stock, true);
         if (!done)
-            sets_.settled()->strand(bytes, {}, stock);
+            sets_.settled()->strand(stock, {}, true);
     }
 
     directory& sets_;

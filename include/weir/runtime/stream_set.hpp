@@ -120,7 +120,8 @@ public:
 
     /// Takes back a block that must not be handed out again.
     void lose(range block) noexcept { used_.lost_bytes += block.bytes; }
-    /// Returns what was just lent, or taken, from the covered bytes; false: the host had no memory to keep a `stock`.
+    /// Returns what was just lent, or taken, from covered bytes, these or another set's of which nobody uses a byte. False: the
+    /// host had no memory to keep a `stock`.
     bool put_back(range bytes, bool stock) noexcept {
         try {
             stock ? receive(bytes, false) : cover(bytes);
@@ -157,15 +158,14 @@ public:
     range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (range const block = take_covered(bytes, alignment))
             return block;
-        if (bytes <= Tuning::recent_bytes / Tuning::recent_blocks) // less than the event is worth that others find it by
-            if (range const block = take_aside(bytes, alignment))
-                return block;
+        if (range const block = take_splinter_aside(bytes, alignment))
+            return block; // of no more worth to others than an event
         bool changed = poll(stream);
         if (!stream.is_host() && is_open())
             changed |= close(stream);
         if (range const block = changed ? take_covered(bytes, alignment) : range{})
             return block;
-        return take_aside(bytes, alignment);
+        return aside ? locked<stream_set>(*aside)->take_covered(bytes, alignment) : range{};
     }
 
     /// Records the event and turns open bytes into covered ones. False, and nothing changed, where it cannot be recorded: the
@@ -255,8 +255,15 @@ public:
     usage& used() noexcept { return used_; }
 
 private:
-    range take_aside(std::size_t bytes, std::size_t alignment) {
-        return aside ? locked<stream_set>(*aside)->take_covered(bytes, alignment) : range{};
+    range take_splinter_aside(std::size_t bytes, std::size_t alignment) {
+        range block;
+        if constexpr (contracts::has_splinters<Placement>)
+            if (aside) {
+                locked<stream_set> const there(*aside);
+                block = there->covered_.take_splinter(bytes, alignment);
+                there->offer();
+            }
+        return block;
     }
 
     bool record(stream_ref stream) noexcept {
