@@ -89,8 +89,7 @@ using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_
 template <class P>
 using counts_free = size_type_of<decltype(std::declval<P const&>().free_bytes())>;
 template <class P>
-using splinters = when<std::is_same_v<decltype(std::declval<P&>().take_splinter(std::size_t{}, std::size_t{})), range> &&
-                       std::is_same_v<decltype(std::declval<P const&>().splinter_bytes()), std::size_t>>;
+using splinters = decltype(std::declval<P&>().take_splinter(0, 0).bytes + std::declval<P const&>().splinter_bytes());
 template <class P>
 using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
 template <class P>
@@ -116,8 +115,6 @@ using says_needs = when<std::is_same_v<decltype(P::needs(std::size_t{}, std::siz
 
 template <class Placement>
 inline constexpr bool has_largest = holds<knows_largest, Placement>;
-template <class Placement>
-inline constexpr bool has_splinters = holds<splinters, Placement>;
 template <class Placement>
 inline constexpr bool fences = holds<fences_chunks, Placement>;
 template <class Placement>

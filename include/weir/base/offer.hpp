@@ -22,7 +22,7 @@ public:
     template <class Placement>
     void update(Placement const& free, std::size_t expected_bytes) noexcept {
         bytes_.store(free.free_bytes() + expected_bytes, memory_order_relaxed);
-        if constexpr (contracts::has_splinters<Placement>)
+        if constexpr (contracts::holds<contracts::splinters, Placement>)
             splintered_.store(free.splinter_bytes() > Tuning::splinter_bytes, memory_order_relaxed);
     }
 

@@ -9,7 +9,11 @@
 // invariant: bytes move with the event that stands for them. Where the host's memory runs out in the midst, both sets share it.
 // not for:   deciding when: runtime/stream_exchange.hpp, and the close of a stream_set.
 
+#include <cstddef>
+#include <type_traits>
+#include <weir/base/contracts.hpp>
 #include <weir/base/mutex.hpp>
+#include <weir/base/range.hpp>
 #include <weir/runtime/coverage.hpp>
 
 namespace weir {
@@ -63,6 +67,19 @@ void recall(Set& owner) {
     }
     there->offer();
     owner.offer();
+}
+
+/// A block of what is aside, if a slab there serves that size already; for others it is worth no more than an event.
+template <class Set>
+range take_splinter_aside(Set& owner, std::size_t bytes, std::size_t alignment) {
+    range block;
+    if constexpr (contracts::holds<contracts::splinters, std::decay_t<decltype(owner.covered())>>)
+        if (owner.aside) {
+            locked<Set> const there(*owner.aside);
+            block = there->covered().take_splinter(bytes, alignment);
+            there->offer();
+        }
+    return block;
 }
 
 /// Brings what `donor` covers, and no work uses, to `taker`. Throws std::bad_alloc; then some may be there.

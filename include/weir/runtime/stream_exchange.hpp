@@ -155,7 +155,7 @@ private:
         static constexpr std::size_t most_bytes = 128 * KiB;
 
         void fill(placement& from, std::size_t bytes, std::size_t alignment) noexcept {
-            if constexpr (contracts::has_splinters<placement>) {
+            if constexpr (contracts::holds<contracts::splinters, placement>) {
                 try {
                     while (count + 1 < most_blocks && (count + 2) * bytes <= most_bytes) {
                         blocks[count] = from.take_splinter(bytes, alignment);

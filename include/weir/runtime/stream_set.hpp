@@ -158,8 +158,8 @@ public:
     range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (range const block = take_covered(bytes, alignment))
             return block;
-        if (range const block = take_splinter_aside(bytes, alignment))
-            return block; // of no more worth to others than an event
+        if (range const block = detail::take_splinter_aside(*this, bytes, alignment))
+            return block;
         bool changed = poll(stream);
         if (!stream.is_host() && is_open())
             changed |= close(stream);
@@ -255,17 +255,6 @@ public:
     usage& used() noexcept { return used_; }
 
 private:
-    range take_splinter_aside(std::size_t bytes, std::size_t alignment) {
-        range block;
-        if constexpr (contracts::has_splinters<Placement>)
-            if (aside) {
-                locked<stream_set> const there(*aside);
-                block = there->covered_.take_splinter(bytes, alignment);
-                there->offer();
-            }
-        return block;
-    }
-
     bool record(stream_ref stream) noexcept {
         try {
             covers_.record(stream);
