@@ -867,31 +867,6 @@ TEST_CASE("stream_ordered: a second stream may be destroyed before the free") {
     check_all_returns(pool);
 }
 
-TEST_CASE("stream_ordered: of the blocks that a second stream uses for long few are asked about") {
-    world const here;
-    stream a, c;
-    watched<weir::device_pool> pool;
-    device::gate gate;
-    CHECK(gate.close(c) == cudaSuccess);
-    std::vector<void*> used;
-    for (int i = 0; i < 100; ++i)
-        used.push_back(pool.write(a, 2 * MiB));
-    for (void* each : used)
-        pool->used_on(each, c);
-    for (void* each : used)
-        pool.deallocate(a, each, 2 * MiB);
-    used.clear();
-    tally const calls;
-    for (int i = 0; i < 10; ++i) // some look at all of them more than once, and the pool grows
-        used.push_back(pool.write(a, 8 * MiB));
-    std::uint64_t const asked = calls.queries();
-    gate.open();
-    CHECK(asked <= 10 * 8);
-    for (void* each : used)
-        pool.deallocate(a, each, 8 * MiB);
-    check_all_returns(pool);
-}
-
 TEST_CASE("stream_ordered: a third stream finds a block with a second use when all is over") {
     for (bool const over : {false, true}) {
         CAPTURE(over);

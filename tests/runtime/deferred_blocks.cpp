@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
-#include <memory>
 #include <new>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
@@ -73,7 +71,7 @@ TEST_CASE("deferred_blocks: what a visit that throws has not taken stays") {
     }),
                     std::bad_alloc);
     CHECK(blocks.size() == 2);
-    CHECK(blocks.closed_bytes() == 2 + 3);
+    CHECK(blocks.closed_bytes() == 3);
 }
 
 TEST_CASE("deferred_blocks: a block is over when the last of its uses is") {
@@ -108,85 +106,6 @@ TEST_CASE("deferred_blocks: a block is over when the last of its uses is") {
         CHECK(over() == 3);
     });
 }
-
-#ifdef WEIR_SIMULATED_CUDA
-
-namespace {
-
-// Blocks of a byte, each with one use, and how often a visit asks whether one is over.
-struct visited : deferred_blocks {
-    void add_used(cudaStream_t user, std::uint64_t number) {
-        growing_array<event> use = uses_on(user);
-        use.back().set_place({user, number});
-        add(range{0x1000 * (size() + 1), 1}, std::move(use), true, false);
-    }
-    // Of blocks in the order in which they came.
-    std::vector<bool> over() {
-        std::vector<bool> answers;
-        weir::late_places late;
-        std::uint64_t const before = simulated_cuda::calls("cudaEventQuery");
-        take_if([&](deferred_block const& each) {
-            answers.push_back(each.is_over(late));
-            return false;
-        });
-        asked = simulated_cuda::calls("cudaEventQuery") - before;
-        return answers;
-    }
-    std::uint64_t asked = 0;
-};
-
-} // namespace
-
-TEST_CASE("deferred_blocks: of many that wait for one stream few are asked") {
-    simulated_cuda::world const world(simulated_cuda::config{}.eager(), support::report_all);
-    support::scoped_stream const a, b;
-    visited blocks;
-    for (std::uint64_t i = 1; i <= 20; ++i)
-        blocks.add_used(a, i);
-    busy const held(a);
-    for (std::uint64_t i = 21; i <= 100; ++i)
-        blocks.add_used(a, i);
-    blocks.add_used(b, 101);
-    std::vector<bool> expected(20, true);
-    expected.resize(100, false);
-    expected.push_back(true);
-    CHECK(blocks.over() == expected);
-    CHECK(blocks.asked == 20 + 1 + 1);
-}
-
-TEST_CASE("deferred_blocks: what comes earlier, or nobody knows where, is asked whatever was not reached before") {
-    simulated_cuda::world const world(simulated_cuda::config{}.eager(), support::report_all);
-    support::scoped_stream const a, b;
-    growing_array<event> first = uses_on(a), second = uses_on(a);
-    first.back().set_place({a, 1});
-    visited blocks;
-    busy const held(a);
-    blocks.add_used(a, 3);
-    blocks.add_used(a, 2);
-    blocks.add(range{0x8000, 1}, std::move(first), true, false);
-    blocks.add(range{0x9000, 1}, std::move(second), true, false); // says nothing
-    blocks.add_used(b, 4);
-    blocks.add_used(a, 0);
-    blocks.add_used(a, 0);
-    CHECK(blocks.over() == std::vector<bool>{false, false, true, true, true, false, false});
-    CHECK(blocks.asked == 7);
-}
-
-TEST_CASE("deferred_blocks: of more streams than are remembered each event is asked") {
-    simulated_cuda::world const world(simulated_cuda::config{}.eager(), support::report_all);
-    std::vector<support::scoped_stream> const streams(9);
-    std::vector<std::unique_ptr<busy>> held;
-    visited blocks;
-    for (support::scoped_stream const& each : streams)
-        held.push_back(std::make_unique<busy>(each));
-    for (std::uint64_t number = 1; number <= 2; ++number)
-        for (support::scoped_stream const& each : streams)
-            blocks.add_used(each, number);
-    CHECK(blocks.over() == std::vector<bool>(18, false));
-    CHECK(blocks.asked == 9 + 1);
-}
-
-#endif
 
 TEST_CASE("deferred_blocks: a stream is made to wait for the uses") {
     support::every_schedule([] {

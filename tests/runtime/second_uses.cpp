@@ -48,21 +48,6 @@ TEST_CASE("second_uses: a block's events come out together, once") {
     });
 }
 
-TEST_CASE("second_uses: an event says where it was recorded, also after it was put back") {
-    support::scoped_stream const a, b;
-    second_uses uses;
-    uses.add(4096, a);
-    uses.add(8192, b);
-    uses.add(4096, b);
-    uses.put_back(4096, uses.take(4096));
-    auto const found = uses.take(4096);
-    REQUIRE(found.size() == 2);
-    CHECK(found[0].where().stream == static_cast<cudaStream_t>(a));
-    CHECK(found[1].where().stream == static_cast<cudaStream_t>(b));
-    CHECK(found[0].where().number != 0);
-    CHECK(found[1].where().number > uses.take(8192)[0].where().number);
-}
-
 TEST_CASE("second_uses: an event covers what was enqueued before the mark, and no more") {
     support::every_schedule([] {
         support::scoped_stream const a;

@@ -6,7 +6,7 @@
 // A block that 'used_on' named comes back with an event of each such use; here it stays until all of them were reached.
 //
 // invariant: closed_bytes is the sum of the closed blocks' bytes.
-// cost:      a visit asks for the events that were reached since the last, and one or a few more of each stream.
+// cost:      a visit asks for each event that was not reached, up to the first such one of a block.
 // not for:   uses that are still being noted: runtime/second_uses.hpp.
 
 #include <cstddef>
@@ -24,44 +24,6 @@ inline namespace v0 {
 /// Events of uses; shared, so that one can wait for them without a lock. Perhaps none.
 using shared_uses = shared<growing_array<event>>;
 
-/// How far streams have come at most, while one looks at many events: those that come later are not asked.
-class late_places {
-public:
-    /// Whether every event was reached. Never blocks. Throws cuda_error.
-    bool has_passed(growing_array<event> const& events) {
-        for (event const& each : events) {
-            if (is_late(each.where()))
-                return false;
-            if (!each.reached()) {
-                note(each.where());
-                return false;
-            }
-        }
-        return true;
-    }
-
-private:
-    bool is_late(event::place where) const noexcept {
-        for (unsigned i = 0; i < streams_; ++i)
-            if (first_[i].stream == where.stream && first_[i].number <= where.number)
-                return true;
-        return false;
-    }
-    void note(event::place where) noexcept {
-        unsigned i = 0;
-        while (i < streams_ && first_[i].stream != where.stream)
-            ++i;
-        if (where.number == 0 || i == most_streams)
-            return;
-        first_[i] = where;
-        streams_ = i < streams_ ? streams_ : i + 1;
-    }
-
-    static constexpr unsigned most_streams = 8; // events of others are asked each time
-    event::place first_[most_streams];          // that was not reached, of each stream
-    unsigned streams_ = 0;
-};
-
 struct deferred_block {
     range block;
     shared_uses uses; // by other streams
@@ -70,8 +32,6 @@ struct deferred_block {
 
     /// Whether every use was reached. Never blocks. Throws cuda_error.
     bool is_over() const { return !uses || all_reached(*uses); }
-    /// The same, but asks nothing that `late` knows.
-    bool is_over(late_places& late) const { return !uses || late.has_passed(*uses); }
     /// Makes the stream wait for the uses, which are not over. Throws cuda_error.
     void make_wait(stream_ref stream) const {
         for (event const& use : *uses)
@@ -103,15 +63,12 @@ public:
     template <class Take>
     bool take_if(Take const& take) {
         std::size_t const before = blocks_.size();
-        for (std::size_t i = 0; i < blocks_.size();) { // the oldest first
-            if (!take(blocks_[i])) {
-                ++i;
-                continue;
+        for (std::size_t i = before; i-- > 0;)
+            if (take(blocks_[i])) {
+                closed_bytes_ -= blocks_[i].closed ? blocks_[i].block.bytes : 0;
+                std::swap(blocks_[i], blocks_.back());
+                blocks_.pop_back();
             }
-            closed_bytes_ -= blocks_[i].closed ? blocks_[i].block.bytes : 0;
-            std::swap(blocks_[i], blocks_.back());
-            blocks_.pop_back();
-        }
         return blocks_.size() != before;
     }
 

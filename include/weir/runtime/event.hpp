@@ -11,9 +11,7 @@
 // cost:      record 148 ns, reached 112 to 139 ns, make_wait 112 ns; twice that where the host is slow.
 // not for:   timing, or other processes.
 
-#include <cstdint>
 #include <cuda_runtime_api.h>
-#include <utility>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/driver_calls.hpp>
@@ -34,10 +32,11 @@ public:
         device_guard const guard(ordinal);
         check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
-    event(event&& other) noexcept : event_(std::exchange(other.event_, nullptr)), place_(other.place_) {}
+    event(event&& other) noexcept : event_(other.event_) { other.event_ = nullptr; }
     event& operator=(event&& other) noexcept {
-        std::swap(event_, other.event_);
-        std::swap(place_, other.place_);
+        cudaEvent_t const before = event_;
+        event_ = other.event_;
+        other.event_ = before;
         return *this;
     }
     ~event() {
@@ -51,14 +50,6 @@ public:
     /// Moves the event to the present end of `stream`, which must belong to the event's device. Never blocks.
     /// Throws cuda_error; the event then stays where it was.
     void record(stream_ref stream) { check(detail::record_event(event_, stream.get()), "cudaEventRecord"); }
-
-    /// Where it was recorded, as its owner says: of two on one stream, the one with the larger number is reached no sooner.
-    struct place {
-        cudaStream_t stream = nullptr;
-        std::uint64_t number = 0; ///< 0: not known
-    };
-    void set_place(place where) noexcept { place_ = where; }
-    place where() const noexcept { return place_; }
 
     /// Whether everything before the event has run. Never blocks. Throws cuda_error.
     bool reached() const {
@@ -86,7 +77,6 @@ public:
 
 private:
     cudaEvent_t event_ = nullptr;
-    place place_;
 };
 
 } // namespace v0

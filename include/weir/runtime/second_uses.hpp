@@ -45,7 +45,6 @@ public:
         std::uint32_t const known = blocks_.find(offset);
         if (known != address_map::none && events_[known].size() >= few && events_[known].size() == events_[known].capacity())
             drop_reached(events_[known]); // so that a block which is used for long has few
-        passed.set_place({stream.get(), ++noted_});
         events_[list_of(offset, 1)].push_back(std::move(passed));
     }
 
@@ -124,7 +123,6 @@ private:
     growing_array<growing_array<event>> events_; // one list a block
     growing_array<std::uint32_t> spare_;       // lists that no block uses
     atomic<std::size_t> count_{0};
-    std::uint64_t noted_ = 0; // so far
 };
 
 /// Whether every event of `events` has been reached. Never blocks. Throws cuda_error.

@@ -196,9 +196,8 @@ public:
             return false;
         capture_mode_guard const relaxed;
         open_.reserve(deferred_.size());
-        late_places late;
         bool const any = deferred_.take_if([&](deferred_block const& each) {
-            bool const over = each.is_over(late);
+            bool const over = each.is_over();
             bool const covers = over && each.closed;
             if (!covers && (stream.is_host() || (!over && !wait)))
                 return false;
