@@ -126,7 +126,7 @@ public:
         return take_large(enlarged(bytes), alignment);
     }
 
-    /// The same, of a slab that serves blocks of that size already; for no other cut one.
+    /// The same, but only of a slab that serves blocks of that size already: no slab is cut for it.
     range take_splinter(std::size_t bytes, std::size_t alignment) {
         return is_small(bytes, alignment) ? small_.take_at_hand(bytes, alignment) : range{};
     }

@@ -78,7 +78,7 @@ public:
                     if (found && waited)
                         wait_for(*each, found, stock, stream);
                     if (found && !waited && way == 0)
-                        more.fill(donor->covered(), bytes, alignment);
+                        more.fill(donor->covered(), bytes, alignment, needed);
                     donor->offer();
                     if (found && found.bytes == needed)
                         donor->used().took(found);
@@ -154,10 +154,10 @@ private:
         static constexpr unsigned most_blocks = 8; // with the one that was wanted
         static constexpr std::size_t most_bytes = 128 * KiB;
 
-        void fill(placement& from, std::size_t bytes, std::size_t alignment) noexcept {
+        void fill(placement& from, std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
             if constexpr (contracts::holds<contracts::splinters, placement>) {
                 try {
-                    while (count + 1 < most_blocks && (count + 2) * bytes <= most_bytes) {
+                    while (count + 1 < most_blocks && (count + 2) * needed <= most_bytes) {
                         blocks[count] = from.take_splinter(bytes, alignment);
                         if (!blocks[count])
                             return;
