@@ -110,7 +110,7 @@ struct block {
     shared_point ready;              ///< where that is no stream any more: what to wait for; null: nothing
     std::vector<shared_point> second; ///< uses on other streams that 'on' is not ordered after
     bool undeclared = false;          ///< of those, the pool does not know all
-    bool tagged = false;              ///< holds its number
+    std::size_t tagged_for = 0;       ///< the pause for which it holds its number; 0: none
 };
 
 struct stream_slot {
@@ -382,20 +382,19 @@ private:
     void tag_blocks() {
         guard const lock(mutex_);
         for (block& each : blocks_) {
-            each.tagged = each.bytes >= sizeof each.number;
-            if (each.tagged)
+            each.tagged_for = each.bytes >= sizeof each.number ? result_.pauses + 1 : 0;
+            if (each.tagged_for != 0)
                 std::memcpy(device::backing(each.p), &each.number, sizeof each.number);
         }
     }
-    // Of those that are still there.
+    // Of those that are there and were: what a thread has in hand is looked at in no later pause, which may not save.
     void check_tags() {
         guard const lock(mutex_);
-        for (block& each : blocks_) {
-            if (each.tagged && std::memcmp(device::backing(each.p), &each.number, sizeof each.number) != 0)
+        for (block const& each : blocks_)
+            if (each.tagged_for == result_.pauses + 1 &&
+                std::memcmp(device::backing(each.p), &each.number, sizeof each.number) != 0)
                 result_.complaints.push_back("block " + std::to_string(each.number) +
                                              " lost what it held while the pool was suspended");
-            each.tagged = false;
-        }
     }
 
     // What a step may do meanwhile.
