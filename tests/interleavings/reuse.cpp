@@ -38,8 +38,12 @@ struct closing : weir::reuse::stream_ordered_tuning {
     static constexpr unsigned recent_blocks = 1;
     static constexpr std::size_t recent_bytes = 0;
     static constexpr std::size_t gather_bytes = 2 * MiB;
-    static constexpr std::size_t splinter_bytes = 4 * KiB;
     static constexpr std::size_t aside_bytes = 512 * KiB;
+};
+
+/// The same, where blocks of another's slabs come before a slab.
+struct splintering : closing {
+    static constexpr std::size_t splinter_bytes = 4 * KiB;
 };
 
 /// Streams keep what they free.
@@ -60,6 +64,7 @@ using open_pool = pool_of<weir::reuse::stream_ordered<checked, grow_first, keepi
 using closed_pool = pool_of<weir::reuse::stream_ordered<checked, grow_first, closing>>;
 using waiting_pool = pool_of<weir::reuse::stream_ordered<checked, wait_first, closing>>;
 using sized_pool = pool_of<weir::reuse::stream_ordered<checked, wait_first, closing>, sized>;
+using splintered_pool = pool_of<weir::reuse::stream_ordered<checked, wait_first, splintering>, sized>;
 using closed_sized_pool = pool_of<weir::reuse::stream_ordered<checked, grow_first, closing>, sized>;
 using event_pool = pool_of<weir::reuse::after_event>;
 
@@ -198,11 +203,12 @@ TEST_CASE_TEMPLATE("interleavings: bytes are set aside while their stream goes o
         plan{1, 5'000});
 }
 
-TEST_CASE("interleavings: two streams want small blocks of the last slab, and nobody is refused") {
+TEST_CASE_TEMPLATE("interleavings: two streams want small blocks of the last slab, and nobody is refused", Pool, sized_pool,
+                   splintered_pool) {
     explore_on_device(
         [] {
             stream const a, b, c;
-            watched<sized_pool> pool(2 * MiB);
+            watched<Pool> pool(2 * MiB);
             std::size_t const all_but_a_slab = 2 * MiB - 32 * KiB;
             void* const p = pool.write(a, all_but_a_slab);
             pool.once(a, 2 * KiB);
