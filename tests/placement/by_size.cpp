@@ -56,21 +56,23 @@ TEST_CASE("by_size: small blocks share a slab, large ones are split off") {
     CHECK(p.take(4 * MiB, 1) == range{0, 4 * MiB}); // the kept slab went back to make room
 }
 
-TEST_CASE("by_size: a splinter is a block of a slab of that size, and no slab is cut for one") {
+TEST_CASE("by_size: at hand are large blocks and those of slabs of that size, and no slab is cut") {
     by_size p;
     p.add({0, 4 * MiB});
-    CHECK_FALSE(p.take_splinter(300, 1));
+    CHECK_FALSE(p.take_at_hand(300, 1));
     range const a = p.take(300, 1);
     std::size_t const splinters = p.splinter_bytes();
-    range const b = p.take_splinter(300, 1);
+    range const b = p.take_at_hand(300, 1);
     CHECK(b.bytes == a.bytes);
     CHECK(p.splinter_bytes() == splinters - b.bytes);
-    CHECK_FALSE(p.take_splinter(3000, 1));
-    CHECK_FALSE(p.take_splinter(64 * KiB + 1, 1));
-    CHECK_FALSE(p.take_splinter(300, 128 * KiB));
-    CHECK_FALSE(p.take_splinter(0, 1));
-    p.give(a);
-    p.give(b);
+    CHECK_FALSE(p.take_at_hand(3000, 1));
+    CHECK_FALSE(p.take_at_hand(0, 1));
+    range const c = p.take_at_hand(64 * KiB + 1, 1);
+    CHECK(c.bytes > 64 * KiB);
+    range const d = p.take_at_hand(300, 128 * KiB); // small, but aligned as large ones are
+    CHECK(d.bytes > 64 * KiB);
+    for (range const each : {a, b, c, d})
+        p.give(each);
     CHECK(p.remove({0, 4 * MiB}));
 }
 

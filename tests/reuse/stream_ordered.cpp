@@ -434,9 +434,9 @@ public:
         call();
         return sized::take(bytes, alignment);
     }
-    range take_splinter(std::size_t bytes, std::size_t alignment) {
+    range take_at_hand(std::size_t bytes, std::size_t alignment) {
         call();
-        return sized::take_splinter(bytes, alignment);
+        return sized::take_at_hand(bytes, alignment);
     }
     void give(range block) {
         call();

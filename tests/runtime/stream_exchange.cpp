@@ -149,8 +149,28 @@ TEST_CASE("stream_exchange: a block of a slab that is aside costs its stream no 
     std::uint64_t const before = simulated_cuda::calls("cudaEventRecord");
     CHECK(here.take_own(here.a, 1 * KiB) == range{first.offset + 1 * KiB, 1 * KiB});
     CHECK(simulated_cuda::calls("cudaEventRecord") == before);
+    range const large = here.take_own(here.a, 100 * KiB);
+    CHECK(large.offset - at_a < 2 * MiB);
+    CHECK(simulated_cuda::calls("cudaEventRecord") == before);
     CHECK(here.take_own(here.a, 2 * KiB)); // what is open may have joined to as much
     CHECK(simulated_cuda::calls("cudaEventRecord") == before + 1);
+}
+
+TEST_CASE("stream_exchange: a block that no work uses costs a stream no event, once bytes of it went aside") {
+    using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<256>, weir::placement::best_fit<512>>;
+    stage_of<sized> here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true);
+    CHECK(here.of(here.a)->aside->covered().take(2 * MiB, 512)); // no more
+    here.freed(on_host, at_b, 2 * MiB);
+    range const first = here.take_own(on_host, 1 * KiB); // of a slab
+    CHECK(here.sets.enter(here.a, true, here.make)->put_recent(range{at_a, 512}));
+    std::uint64_t const before = simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaEventQuery");
+    CHECK(here.take_own(here.a, 1 * KiB) == range{first.offset + 1 * KiB, 1 * KiB});
+    CHECK(here.take_own(here.a, 100 * KiB));
+    CHECK(simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaEventQuery") == before);
+    CHECK_FALSE(here.take_own(here.a, 2 * KiB)); // no slab is cut
+    CHECK(simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaEventQuery") == before + 1);
 }
 
 TEST_CASE("stream_exchange: little is not set aside, nor is the host's, nor what is aside already") {

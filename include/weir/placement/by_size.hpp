@@ -126,9 +126,9 @@ public:
         return take_large(enlarged(bytes), alignment);
     }
 
-    /// The same, but only of a slab that serves blocks of that size already: no slab is cut for it.
-    range take_splinter(std::size_t bytes, std::size_t alignment) {
-        return is_small(bytes, alignment) ? small_.take_at_hand(bytes, alignment) : range{};
+    /// The same, but no slab is cut for a small block: it is of one that serves that size already.
+    range take_at_hand(std::size_t bytes, std::size_t alignment) {
+        return is_small(bytes, alignment) ? small_.take_at_hand(bytes, alignment) : large_.take(enlarged(bytes), alignment);
     }
 
     /// Frees a block that this object or a sibling took.

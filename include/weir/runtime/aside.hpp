@@ -10,6 +10,7 @@
 // not for:   deciding when: runtime/stream_exchange.hpp, and the close of a stream_set.
 
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 #include <weir/base/contracts.hpp>
 #include <weir/base/mutex.hpp>
@@ -69,16 +70,18 @@ void recall(Set& owner) {
     owner.offer();
 }
 
-/// A block of what is aside, if a slab there serves that size already; for others it is worth no more than an event.
+/// A block that costs no event: of what is aside of the stream, else of what no work uses. No slab is cut for it, since what
+/// the stream freed last may do.
 template <class Set>
-range take_splinter_aside(Set& owner, std::size_t bytes, std::size_t alignment) {
+range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment) {
     range block;
     if constexpr (contracts::holds<contracts::splinters, std::decay_t<decltype(owner.covered())>>)
-        if (owner.aside) {
-            locked<Set> const there(*owner.aside);
-            block = there->covered().take_splinter(bytes, alignment);
-            there->offer();
-        }
+        for (Set* each : {owner.aside, owner.settled})
+            if (!block && each && each->offered.may_hold(bytes)) {
+                locked<Set> const there(*each);
+                block = there->covered().take_at_hand(bytes, alignment);
+                there->offer();
+            }
     return block;
 }
 

@@ -158,7 +158,7 @@ private:
             if constexpr (contracts::holds<contracts::splinters, placement>) {
                 try {
                     while (count + 1 < most_blocks && (count + 2) * needed <= most_bytes) {
-                        blocks[count] = from.take_splinter(bytes, alignment);
+                        blocks[count] = from.take_at_hand(bytes, alignment);
                         if (!blocks[count])
                             return;
                         ++count;

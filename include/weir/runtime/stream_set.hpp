@@ -158,7 +158,7 @@ public:
     range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (range const block = take_covered(bytes, alignment))
             return block;
-        if (range const block = detail::take_splinter_aside(*this, bytes, alignment))
+        if (range const block = detail::take_at_hand(*this, bytes, alignment))
             return block;
         bool changed = poll(stream);
         if (!stream.is_host() && is_open())
