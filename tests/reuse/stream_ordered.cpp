@@ -851,6 +851,30 @@ TEST_CASE("stream_ordered: after the other stream's use the block is there again
     check_all_returns(pool);
 }
 
+TEST_CASE("stream_ordered: of many blocks that another stream uses few are asked about") {
+    world const here;
+    stream a, b;
+    loose pool;
+    device::gate gate;
+    CHECK(gate.close(b) == cudaSuccess);
+    std::vector<void*> blocks;
+    for (int i = 0; i != 100; ++i)
+        blocks.push_back(pool.allocate(a, 64 * KiB));
+    for (void* const each : blocks) {
+        pool->used_on(each, b);
+        pool.deallocate(a, each, 64 * KiB);
+    }
+    tally const growing;
+    pool.deallocate(a, pool.allocate(a, 128 * MiB), 128 * MiB); // more than there is
+    std::uint64_t const asked = growing.queries();
+    gate.open();
+    CHECK(asked <= 40); // some searches of 8 questions: 100 < 2^7
+    tally const settling;
+    pool->settle();
+    CHECK(settling.queries() <= 100 + 40); // the wait asks each
+    check_all_returns(pool);
+}
+
 TEST_CASE("stream_ordered: a second stream may be destroyed before the free") {
     world const here;
     stream a;

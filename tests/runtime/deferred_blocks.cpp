@@ -88,8 +88,9 @@ TEST_CASE("deferred_blocks: a block is over when the last of its uses is") {
         blocks.add(range{0x2000, 2}, std::move(both), true, false);
         auto const over = [&] {
             std::size_t sum = 0;
+            weir::stream_answers answers = blocks.ask();
             blocks.take_if([&](deferred_block const& each) {
-                sum += each.is_over() ? each.block.bytes : 0;
+                sum += each.is_over(answers) ? each.block.bytes : 0;
                 return false;
             });
             return sum;
@@ -128,3 +129,42 @@ TEST_CASE("deferred_blocks: a stream is made to wait for the uses") {
         CHECK(cudaStreamQuery(a) == cudaSuccess);
     });
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+
+TEST_CASE("deferred_blocks: of many uses that lie in their order, or against it, few are asked about") {
+    constexpr std::size_t count = 400;
+    for (bool const backwards : {false, true})
+        for (std::size_t const passed : {std::size_t{0}, std::size_t{1}, std::size_t{137}, std::size_t{399}, count}) {
+            CAPTURE(backwards);
+            CAPTURE(passed);
+            simulated_cuda::world const world(simulated_cuda::config{}.eager(), support::report_all);
+            support::scoped_stream const user;
+            weir::second_uses uses;
+            simulated_cuda::gate gate;
+            for (std::size_t i = 0; i != count; ++i) {
+                if (i == passed)
+                    weir::check(gate.close(user), "gate");
+                uses.add((i + 1) * 0x1000, user);
+            }
+            deferred_blocks blocks;
+            for (std::size_t i = 0; i != count; ++i) {
+                std::size_t const at = (backwards ? count - i : i + 1) * 0x1000;
+                blocks.add(range{at, 512}, uses.take(at), true, false);
+            }
+            std::uint64_t const before = simulated_cuda::calls("cudaEventQuery");
+            weir::stream_answers answers = blocks.ask();
+            std::size_t over = 0;
+            blocks.take_if([&](deferred_block const& each) {
+                bool const is = each.is_over(answers);
+                CHECK(is == (each.block.offset <= passed * 0x1000));
+                over += is;
+                return false;
+            });
+            CHECK(over == passed);
+            CHECK(simulated_cuda::calls("cudaEventQuery") - before <= 10); // 400 < 2^9
+            gate.open();
+        }
+}
+
+#endif

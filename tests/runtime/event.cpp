@@ -206,12 +206,20 @@ TEST_CASE("event: moves, and each CUDA event is destroyed once") {
     support::every_schedule([] {
         event a(any_device);
         cudaEvent_t const first = a.get();
+        weir::event_place place;
+        place.begin = 7;
+        a.note(place);
         event b = std::move(a);
+        CHECK(b.place().begin == 7);
         CHECK_FALSE(a);
         CHECK(b.get() == first);
         event c(any_device);
         cudaEvent_t const second = c.get();
+        place.begin = 8;
+        c.note(place);
         c = std::move(b);
+        CHECK(c.place().begin == 7);
+        CHECK(b.place().begin == 8);
         CHECK(c.get() == first);
         b = event();
         CHECK(c.get() == first);

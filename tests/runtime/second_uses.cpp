@@ -65,6 +65,53 @@ TEST_CASE("second_uses: an event covers what was enqueued before the mark, and n
     });
 }
 
+TEST_CASE("second_uses: an event knows its stream, and what was recorded before it") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        second_uses uses;
+        uses.add(1, a);
+        uses.add(2, b);
+        uses.add(1, a);
+        weir::growing_array<weir::event> const first = uses.take(1), other = uses.take(2);
+        REQUIRE(first.size() == 2);
+        CHECK(first[0].place().stream_id == weir::id_of(a));
+        CHECK(other[0].place().stream_id == weir::id_of(b));
+        CHECK(first[0].place().ordinal == 0);
+        CHECK(first[0].place().begin != 0);
+        CHECK(first[0].place().begin < first[0].place().end);
+        CHECK(first[0].place().end < other[0].place().begin);
+        CHECK(other[0].place().end < first[1].place().begin);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+
+TEST_CASE("second_uses: of events that threads record at once none is known to be before the other") {
+    simulated_cuda::world const world(simulated_cuda::config{}.eager(), support::report_all);
+    support::scoped_stream const a;
+    second_uses uses;
+    static thread_local second_uses* meanwhile = nullptr;
+    static thread_local cudaStream_t stream = nullptr;
+    static thread_local std::uint64_t made = 0;
+    meanwhile = &uses;
+    stream = a;
+    made = simulated_cuda::calls("cudaEventCreateWithFlags");
+    simulated_cuda::at_switch_points([] {
+        if (simulated_cuda::calls("cudaEventCreateWithFlags") != made) { // in the record, before CUDA has it
+            simulated_cuda::at_switch_points(nullptr);
+            meanwhile->add(2, stream);
+        }
+    });
+    uses.add(1, a);
+    simulated_cuda::at_switch_points(nullptr);
+    weir::growing_array<weir::event> const outer = uses.take(1), inner = uses.take(2);
+    REQUIRE(inner.size() == 1);
+    CHECK(outer[0].place().begin < inner[0].place().begin);
+    CHECK(inner[0].place().end < outer[0].place().end);
+}
+
+#endif
+
 TEST_CASE("second_uses: all_reached asks every event") {
     support::every_schedule([] {
         support::scoped_stream const a, b;

@@ -6,7 +6,7 @@
 // A block that 'used_on' named comes back with an event of each such use; here it stays until all of them were reached.
 //
 // invariant: closed_bytes is the sum of the closed blocks' bytes.
-// cost:      a visit asks for each event that was not reached, up to the first such one of a block.
+// cost:      a visit of n blocks asks CUDA O(log n) times for each stream that uses them; more where those are many.
 // not for:   uses that are still being noted: runtime/second_uses.hpp.
 
 #include <cstddef>
@@ -14,9 +14,11 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/stream_answers.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -31,7 +33,7 @@ struct deferred_block {
     bool stock;       // the placement never handed it out as a block
 
     /// Whether every use was reached. Never blocks. Throws cuda_error.
-    bool is_over() const { return !uses || all_reached(*uses); }
+    bool is_over(stream_answers& answers) const { return !uses || answers.all_reached(*uses); }
     /// Makes the stream wait for the uses, which are not over. Throws cuda_error.
     void make_wait(stream_ref stream) const {
         for (event const& use : *uses)
@@ -57,6 +59,23 @@ public:
         for (; !other.blocks_.empty(); other.blocks_.pop_back())
             blocks_.push_back(std::move(other.blocks_.back()));
         closed_bytes_ += std::exchange(other.closed_bytes_, std::size_t{0});
+    }
+
+    /// Answers that tell of the blocks' uses, from few questions where blocks lie in the order of those or against it. Never
+    /// blocks. Throws cuda_error.
+    stream_answers ask() const {
+        stream_answers answers;
+        std::size_t const places = empty() ? 0 : power_of_two_above(size());
+        std::size_t at = 0;
+        for (std::size_t i = 0; i != places; ++i) {
+            if (at < size() && blocks_[at].uses)
+                answers.learn(*blocks_[at].uses);
+            std::size_t bit = places / 2;
+            for (; (at & bit) != 0; bit /= 2)
+                at ^= bit;
+            at |= bit; // counted with its bits in reverse (van der Corput), it halves gap after gap
+        }
+        return answers;
     }
 
     /// Takes out those for which `take(deferred_block const&)` is true; whether there was one. Throws what that throws.

@@ -11,6 +11,7 @@
 // cost:      record 148 ns, reached 112 to 139 ns, make_wait 112 ns; twice that where the host is slow.
 // not for:   timing, or other processes.
 
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
@@ -19,6 +20,15 @@
 
 namespace weir {
 inline namespace v0 {
+
+/// When an event was recorded: after `begin` and before `end`, numbers of one counter, on the stream of that id of device
+/// `ordinal`; any_device: nobody knows.
+struct event_place {
+    unsigned long long stream_id = 0;
+    int ordinal = any_device;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+};
 
 /// Movable, not copyable. Any thread may ask, wait, or make a stream wait at any time, also while another thread records:
 /// that is of the point before or of the new one. One thread at a time records; to move it or end it, it must be alone.
@@ -32,11 +42,14 @@ public:
         device_guard const guard(ordinal);
         check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
-    event(event&& other) noexcept : event_(other.event_) { other.event_ = nullptr; }
+    event(event&& other) noexcept : event_(other.event_), place_(other.place_) { other.event_ = nullptr; }
     event& operator=(event&& other) noexcept {
         cudaEvent_t const before = event_;
+        event_place const place = other.place_;
         event_ = other.event_;
         other.event_ = before;
+        other.place_ = place_;
+        place_ = place;
         return *this;
     }
     ~event() {
@@ -46,6 +59,10 @@ public:
 
     explicit operator bool() const noexcept { return event_ != nullptr; }
     cudaEvent_t get() const noexcept { return event_; }
+
+    /// What the caller noted of the last 'record'; kept for stream_answers.
+    event_place const& place() const noexcept { return place_; }
+    void note(event_place const& place) noexcept { place_ = place; }
 
     /// Moves the event to the present end of `stream`, which must belong to the event's device. Never blocks.
     /// Throws cuda_error; the event then stays where it was.
@@ -77,6 +94,7 @@ public:
 
 private:
     cudaEvent_t event_ = nullptr;
+    event_place place_;
 };
 
 } // namespace v0

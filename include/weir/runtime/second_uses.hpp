@@ -8,7 +8,7 @@
 // and waits for them. Few blocks have any, so a free first reads one counter.
 //
 // invariant: an offset is in the map if and only if it has at least one event.
-// order:     an event covers what was enqueued before it was added; later work needs another.
+// order:     an event covers what was enqueued before it was added; later work needs another. It knows when that was.
 // cost:      none: one relaxed load a free where no block has a second use; else a lock and a look-up. A block has about as
 //            many events as uses that were not over when the next ones came.
 // not for:   the block's own stream.
@@ -39,8 +39,14 @@ public:
         if (is_capturing(stream))
             throw usage_error("weir: 'used_on' cannot mark a stream that is being captured into a graph; keep the "
                               "block until the graph has run instead");
-        event passed(device_of(stream));
+        event_place place;
+        place.stream_id = id_of(stream);
+        place.ordinal = device_of(stream);
+        event passed(place.ordinal);
+        place.begin = marks_.fetch_add(1, memory_order_acq_rel) + 1;
         passed.record(stream);
+        place.end = marks_.fetch_add(1, memory_order_acq_rel) + 1;
+        passed.note(place);
         lock_guard<mutex> const lock(mutex_);
         std::uint32_t const known = blocks_.find(offset);
         if (known != address_map::none && events_[known].size() >= few && events_[known].size() == events_[known].capacity())
@@ -123,6 +129,7 @@ private:
     growing_array<growing_array<event>> events_; // one list a block
     growing_array<std::uint32_t> spare_;       // lists that no block uses
     atomic<std::size_t> count_{0};
+    atomic<std::uint64_t> marks_{0}; // counted so far: what is counted later comes later
 };
 
 /// Whether every event of `events` has been reached. Never blocks. Throws cuda_error.

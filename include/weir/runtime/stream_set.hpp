@@ -196,8 +196,9 @@ public:
             return false;
         capture_mode_guard const relaxed;
         open_.reserve(deferred_.size());
+        stream_answers answers = deferred_.ask();
         bool const any = deferred_.take_if([&](deferred_block const& each) {
-            bool const over = each.is_over();
+            bool const over = each.is_over(answers);
             bool const covers = over && each.closed;
             if (!covers && (stream.is_host() || (!over && !wait)))
                 return false;
@@ -213,8 +214,9 @@ public:
     /// All work on the set's device, and all uses that 'list_uses' told, were over when 'arrivals' was what it is:
     /// anyone may have every byte. Throws cuda_error, std::bad_alloc.
     void settle() {
+        stream_answers answers = deferred_.ask();
         deferred_.take_if([&](deferred_block const& each) {
-            bool const over = each.is_over();
+            bool const over = each.is_over(answers);
             if (over)
                 each.stock ? covered_.add(each.block) : covered_.give(each.block);
             return over;
