@@ -66,7 +66,7 @@ REFUSED = [
     (["tests/run.sh", "--list", "--only", ""], "no stage ''"),
     (["tests/run.sh", "--list", "--only", "gcc,"], "no stage ''"),
     (["tests/run.sh", "--list", "--quick", "--gpu"], "not allowed with argument"),
-    (["tests/run.sh", "--list", "--quick", "--only", "headers"], "no stage 'headers' of --quick; there are: checks, gcc"),
+    (["tests/run.sh", "--list", "--quick", "--only", "headers"], "no stage 'headers' of --quick; there are: checks, gcc, umbrella"),
     (["tests/headers/run.py", "nosuch.hpp"], "no header 'nosuch.hpp'"),
     (["tests/bugs/run.py", "nosuch"], "no bug 'nosuch'"),
 ]

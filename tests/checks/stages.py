@@ -58,7 +58,7 @@ STAGES = [
     Stage("readme", "README's snippets print what it says", [PY, "tests/checks/readme.py"], ("all", "ci")),
     Stage("benches", "every bench runs, in short; instructions a pair", [PY, "tests/checks/benches.py"], ("all", "ci")),
     Stage("examples", "every example runs", [PY, "tests/checks/examples.py"], ("all", "ci")),
-    Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("all", "ci")),
+    Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("all", "ci", "quick")),
     Stage("gpu", "all tests on the real device", [PY, "tests/checks/programs.py", "gpu"], ("gpu",)),
 ]
 

@@ -10,7 +10,6 @@
 // not for:   deciding when: runtime/stream_exchange.hpp, and the close of a stream_set.
 
 #include <cstddef>
-#include <initializer_list>
 #include <type_traits>
 #include <weir/base/contracts.hpp>
 #include <weir/base/mutex.hpp>
@@ -75,13 +74,15 @@ void recall(Set& owner) {
 template <class Set>
 range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment) {
     range block;
-    if constexpr (contracts::holds<contracts::splinters, std::decay_t<decltype(owner.covered())>>)
-        for (Set* each : {owner.aside, owner.settled})
+    if constexpr (contracts::holds<contracts::splinters, std::decay_t<decltype(owner.covered())>>) {
+        Set* const places[] = {owner.aside, owner.settled}; // nvcc 13.0 takes no braces in a 'for' here
+        for (Set* const each : places)
             if (!block && each && each->offered.may_hold(bytes)) {
                 locked<Set> const there(*each);
                 block = there->covered().take_at_hand(bytes, alignment);
                 there->offer();
             }
+    }
     return block;
 }
 
