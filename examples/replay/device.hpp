@@ -9,7 +9,7 @@ namespace replay {
 
 struct device_facts {
     std::string name;
-    bool is_simulated; ///< memory is counted as on a GPU, but times would mean nothing
+    bool is_simulated; ///< times would mean nothing; memory is counted as on a GPU, but driver_pool's
 };
 
 /// The current device, ready for use: its context exists, so that no pool pays for that. Throws bad_input

@@ -75,7 +75,8 @@ std::string footnotes(run_options const& options) {
                "  the median of up to " +
                std::to_string(options.timed_passes) + " passes of their own that do nothing else\n";
     else
-        out += "ns per operation: left out, for on the simulated device a time means nothing\n";
+        out += "ns per operation: left out, for on the simulated device a time means nothing, and what driver_pool holds is\n"
+               "  the simulation's idea of CUDA's pool: on a GPU it holds less\n";
     if (options.limit_bytes != no_limit)
         out +=
             "limit: " + in_bytes(options.limit_bytes) +

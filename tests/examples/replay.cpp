@@ -504,6 +504,7 @@ TEST_CASE("replay: the table, the CSV and the page say the same") {
             CHECK(contains(notes, call));
     }
     CHECK_FALSE(contains(replay::footnotes(untimed()), "up by tens of MiB")); // where no limit was given
+    CHECK(contains(replay::footnotes(untimed()), "the simulation's idea of CUDA's pool"));
     CHECK_FALSE(contains(page, "<c>"));
     for (char const* const foreign : {"http:", "https:", "src=", "url(", "@import", "<link"})
         CHECK_FALSE(contains(page, foreign));
