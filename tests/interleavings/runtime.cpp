@@ -17,6 +17,7 @@
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/pending_frees.hpp>
 #include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/stream_answers.hpp>
 #include <weir/runtime/stream_exchange.hpp>
 #include <weir/runtime/stream_set.hpp>
 #include <weir/runtime/stream_sets.hpp>
@@ -60,6 +61,28 @@ TEST_CASE("interleavings: second_uses: a free finds its block's events, all of t
             });
         require(!uses.any(), "marks are counted that nobody has");
     });
+}
+
+TEST_CASE("interleavings: second_uses: what is known to be recorded before another event is reached before it") {
+    for (bool const backwards : {false, true})
+        explore_on_device([backwards] {
+            stream const s;
+            weir::second_uses uses;
+            simulated_cuda::gate first, second;
+            auto const mark = [&](std::size_t offset, simulated_cuda::gate& behind) {
+                uses.add(offset, s);
+                require(behind.close(s) == cudaSuccess, "no gate");
+            };
+            threads([&] { mark(1, first); }, [&] { mark(2, second); });
+            weir::growing_array<weir::event> const one = uses.take(1), two = uses.take(2);
+            weir::event const& a = backwards ? two[0] : one[0];
+            weir::event const& b = backwards ? one[0] : two[0];
+            weir::stream_answers answers;
+            require(answers.reached(a) == a.reached(), "an event is not what CUDA says");
+            require(answers.reached(b) == b.reached(), "an answer tells of an event that it says nothing about");
+            first.open();
+            second.open();
+        });
 }
 
 // ---- pending_frees --------------------------------------------------------------------------------------------------

@@ -512,6 +512,29 @@ TEST_CASE("stream_ordered: where much lies in another stream's slabs, a few bloc
     }
 }
 
+TEST_CASE("stream_ordered: of large blocks none comes that nobody asked for, where slabs are of small ones only") {
+    using low = weir::placement::by_size<4 * KiB, weir::placement::bins<>, weir::placement::best_fit<>>;
+    world const here;
+    stream a, b, c;
+    watched<pool_of<rule<grow_first, checked, splintering>, low>> pool(limit(2 * MiB));
+    void* taken = nullptr;
+    {
+        void* const busy = pool.write(b, 256); // so that what comes to 'b' stays there
+        void* const whole = pool.allocate(a, 512 * KiB);
+        splinters<decltype(pool)> const apart(pool, a, 1 * KiB);
+        pool.deallocate(a, whole, 512 * KiB);
+        CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+        pool.deallocate(b, busy, 256);
+        void* const own = pool.allocate(b, 12 * KiB);
+        tally const calls;
+        taken = pool.allocate(c, 496 * KiB); // all but one block
+        CHECK(calls.host_waits() == 0);
+        pool.deallocate(b, own, 12 * KiB);
+    }
+    pool.deallocate(c, taken, 496 * KiB);
+    check_all_returns(pool);
+}
+
 TEST_CASE("stream_ordered: of another stream's slabs in use a stream waits for one block at a time") {
     world const here;
     stream a, b;

@@ -220,6 +220,9 @@ TEST_CASE("event: moves, and each CUDA event is destroyed once") {
         c = std::move(b);
         CHECK(c.place().begin == 7);
         CHECK(b.place().begin == 8);
+        support::scoped_stream const s;
+        c.record(s);
+        CHECK(c.place().begin == 0); // it is of this record now
         CHECK(c.get() == first);
         b = event();
         CHECK(c.get() == first);

@@ -76,7 +76,6 @@ TEST_CASE("second_uses: an event knows its stream, and what was recorded before 
         REQUIRE(first.size() == 2);
         CHECK(first[0].place().stream_id == weir::id_of(a));
         CHECK(other[0].place().stream_id == weir::id_of(b));
-        CHECK(first[0].place().ordinal == 0);
         CHECK(first[0].place().begin != 0);
         CHECK(first[0].place().begin < first[0].place().end);
         CHECK(first[0].place().end < other[0].place().begin);

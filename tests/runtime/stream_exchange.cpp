@@ -50,10 +50,14 @@ struct busy_stream : support::scoped_stream {
     simulated_cuda::gate gate;
 };
 
+struct large_recent : tuning {
+    static constexpr std::size_t recent_bytes = 1 * MiB;
+};
+
 // Streams 'a' and 'b', both with work under way.
-template <class Placement>
+template <class Placement, class Tuning = tuning>
 struct stage_of {
-    using set = weir::stream_set<Placement, weir::identity::checked, tuning>;
+    using set = weir::stream_set<Placement, weir::identity::checked, Tuning>;
     using directory = weir::stream_sets<set, weir::identity::checked>;
     static set* make() { return new set(Placement()); }
 
@@ -86,7 +90,7 @@ struct stage_of {
     simulated_cuda::world const world{simulated_cuda::config{}.eager(), support::report_all};
     busy_stream a, b;
     directory sets{0, 0, make};
-    weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()> exchange{sets, make};
+    weir::stream_exchange<set, weir::identity::checked, Tuning, set* (*)()> exchange{sets, make};
 };
 using stage = stage_of<weir::placement::best_fit<512>>;
 using set = stage::set;
@@ -171,6 +175,35 @@ TEST_CASE("stream_exchange: a block that no work uses costs a stream no event, o
     CHECK(simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaEventQuery") == before);
     CHECK_FALSE(here.take_own(here.a, 2 * KiB)); // no slab is cut
     CHECK(simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaEventQuery") == before + 1);
+    auto const host = here.sets.settled();
+    CHECK(host->offered.bytes() == host->covered().free_bytes());
+}
+
+TEST_CASE("stream_exchange: of what is at hand a stream takes its own first, and one block at a time") {
+    using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<256>, weir::placement::best_fit<512>>;
+    stage_of<sized> here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true);
+    here.freed(on_host, at_b, 2 * MiB);
+    range const block = here.take_own(here.a, 100 * KiB);
+    CHECK(block.offset - at_a < 2 * MiB);
+    auto const own = here.sets.enter(here.a, true, here.make);
+    CHECK(own->aside->covered().free_bytes() == 2 * MiB - 100 * KiB);
+    CHECK(own->aside->offered.bytes() == 2 * MiB - 100 * KiB);
+    CHECK(own->settled->covered().free_bytes() == 2 * MiB);
+}
+
+TEST_CASE("stream_exchange: a large range is not cut where what the stream freed last may do") {
+    using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<256>, weir::placement::best_fit<512>>;
+    stage_of<sized, large_recent> here;
+    here.freed(here.a, at_a, 2 * MiB);
+    here.exchange.gather(here.b, true);
+    {
+        auto const own = here.sets.enter(here.a, true, here.make);
+        CHECK(own->put_recent(range{at_b, 512 * KiB}));
+        CHECK(own->put_recent(range{at_b + 512 * KiB, 512 * KiB}));
+    }
+    CHECK(here.take_own(here.a, 1 * MiB) == range{at_b, 1 * MiB}); // both, joined
 }
 
 TEST_CASE("stream_exchange: little is not set aside, nor is the host's, nor what is aside already") {

@@ -89,7 +89,7 @@ using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_
 template <class P>
 using counts_free = size_type_of<decltype(std::declval<P const&>().free_bytes())>;
 template <class P>
-using splinters = decltype(std::declval<P&>().take_at_hand(0, 0).bytes + std::declval<P const&>().splinter_bytes());
+using splinters = decltype(P::is_small(0, 0), std::declval<P&>().take_at_hand(0, 0).bytes + std::declval<P const&>().splinter_bytes());
 template <class P>
 using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
 template <class P>

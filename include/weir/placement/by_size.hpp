@@ -73,10 +73,6 @@ class by_size {
         "weir: by_size's Large slot needs 'void fence(std::size_t offset)', 'bool remove(range)' and 'static std::size_t "
         "grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
 
-    static constexpr bool is_small(std::size_t bytes, std::size_t alignment) noexcept {
-        return bytes <= ThresholdBytes && alignment <= ThresholdBytes;
-    }
-
     static constexpr std::size_t enlarged(std::size_t bytes) noexcept {
         return bytes <= ThresholdBytes && bytes != 0 ? ThresholdBytes + 1 : bytes;
     }
@@ -96,6 +92,11 @@ public:
         Small::granularity < Large::granularity ? Small::granularity : Large::granularity;
 
     by_size() = default;
+
+    /// Whether such a block is of a slab.
+    static constexpr bool is_small(std::size_t bytes, std::size_t alignment) noexcept {
+        return bytes <= ThresholdBytes && alignment <= ThresholdBytes;
+    }
 
     /// Bytes that take(bytes, alignment) occupies; 0 where the size is 0 or does not fit std::size_t.
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept {

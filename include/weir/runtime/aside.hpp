@@ -14,6 +14,7 @@
 #include <weir/base/contracts.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
 #include <weir/runtime/coverage.hpp>
 
 namespace weir {
@@ -69,12 +70,17 @@ void recall(Set& owner) {
     owner.offer();
 }
 
-/// A block that costs no event: of what is aside of the stream, else of what no work uses. No slab is cut for it, since what
-/// the stream freed last may do.
+/// From so many bytes on a range is left whole at the price of an event.
+constexpr std::size_t worth_an_event_bytes = 1 * MiB;
+
+/// A block that costs no event: of what is aside of the stream, else of what no work uses. No slab is cut for it, nor a range for
+/// a large one, where the `open_bytes` that the stream freed last may do.
 template <class Set>
-range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment) {
+range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, std::size_t open_bytes) {
     range block;
     if constexpr (contracts::holds<contracts::splinters, std::decay_t<decltype(owner.covered())>>) {
+        if (bytes >= worth_an_event_bytes && open_bytes >= bytes)
+            return block;
         Set* const places[] = {owner.aside, owner.settled}; // nvcc 13.0 takes no braces in a 'for' here
         for (Set* const each : places)
             if (!block && each && each->offered.may_hold(bytes)) {

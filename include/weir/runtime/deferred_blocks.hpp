@@ -6,7 +6,7 @@
 // A block that 'used_on' named comes back with an event of each such use; here it stays until all of them were reached.
 //
 // invariant: closed_bytes is the sum of the closed blocks' bytes.
-// cost:      a visit of n blocks asks CUDA O(log n) times for each stream that uses them; more where those are many.
+// cost:      a visit of n blocks asks CUDA O(log n) times for each stream that uses them, but each use of a ninth stream.
 // not for:   uses that are still being noted: runtime/second_uses.hpp.
 
 #include <cstddef>

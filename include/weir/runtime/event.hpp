@@ -21,11 +21,9 @@
 namespace weir {
 inline namespace v0 {
 
-/// When an event was recorded: after `begin` and before `end`, numbers of one counter, on the stream of that id of device
-/// `ordinal`; any_device: nobody knows.
+/// When an event was recorded: on the stream of that id, between `begin` and `end`, numbers of one counter; 0: nobody knows.
 struct event_place {
     unsigned long long stream_id = 0;
-    int ordinal = any_device;
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
 };
@@ -60,13 +58,16 @@ public:
     explicit operator bool() const noexcept { return event_ != nullptr; }
     cudaEvent_t get() const noexcept { return event_; }
 
-    /// What the caller noted of the last 'record'; kept for stream_answers.
+    /// What the caller noted of the last 'record', for stream_answers.
     event_place const& place() const noexcept { return place_; }
     void note(event_place const& place) noexcept { place_ = place; }
 
     /// Moves the event to the present end of `stream`, which must belong to the event's device. Never blocks.
     /// Throws cuda_error; the event then stays where it was.
-    void record(stream_ref stream) { check(detail::record_event(event_, stream.get()), "cudaEventRecord"); }
+    void record(stream_ref stream) {
+        check(detail::record_event(event_, stream.get()), "cudaEventRecord");
+        place_ = event_place();
+    }
 
     /// Whether everything before the event has run. Never blocks. Throws cuda_error.
     bool reached() const {

@@ -9,8 +9,8 @@
 //
 // invariant: an offset is in the map if and only if it has at least one event.
 // order:     an event covers what was enqueued before it was added; later work needs another. It knows when that was.
-// cost:      none: one relaxed load a free where no block has a second use; else a lock and a look-up. A block has about as
-//            many events as uses that were not over when the next ones came.
+// cost:      none: one relaxed load a free where no block has a second use; else a lock and a look-up, and a use the stream's
+//            id and an event. A block has about as many events as uses that were not over when the next ones came.
 // not for:   the block's own stream.
 
 #include <cstddef>
@@ -41,8 +41,7 @@ public:
                               "block until the graph has run instead");
         event_place place;
         place.stream_id = id_of(stream);
-        place.ordinal = device_of(stream);
-        event passed(place.ordinal);
+        event passed(device_of(stream));
         place.begin = marks_.fetch_add(1, memory_order_acq_rel) + 1;
         passed.record(stream);
         place.end = marks_.fetch_add(1, memory_order_acq_rel) + 1;

@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <weir/base/growing_array.hpp>
-#include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/event.hpp>
 
 namespace weir {
@@ -53,25 +52,28 @@ private:
             if (at.begin > missed_end || at.end == missed_end)
                 return false;
             bool const is = which.reached();
-            (is ? reached_begin : missed_end) = is ? at.begin : at.end;
+            if (is && at.begin > reached_begin)
+                reached_begin = at.begin;
+            if (!is && at.end < missed_end)
+                missed_end = at.end;
             return is;
         }
 
-        event_place of;                        // any of the stream's
-        std::uint64_t reached_begin = 0;  // of the last event that was reached
-        std::uint64_t missed_end = ~std::uint64_t{0}; // of the first one that was not
+        unsigned long long stream_id = 0;
+        std::uint64_t reached_begin = 0;              // the last of events that were reached
+        std::uint64_t missed_end = ~std::uint64_t{0}; // the first of events that were not
     };
 
     // Null: none is kept of the stream.
     answer* find(event_place const& at) noexcept {
-        if (at.ordinal == any_device)
+        if (at.begin == 0)
             return nullptr;
         for (unsigned i = 0; i != count_; ++i)
-            if (answers_[i].of.stream_id == at.stream_id && answers_[i].of.ordinal == at.ordinal)
+            if (answers_[i].stream_id == at.stream_id)
                 return &answers_[i];
         if (count_ == most_streams)
             return nullptr;
-        answers_[count_].of = at;
+        answers_[count_].stream_id = at.stream_id;
         return &answers_[count_++];
     }
 

@@ -156,6 +156,8 @@ private:
 
         void fill(placement& from, std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
             if constexpr (contracts::holds<contracts::splinters, placement>) {
+                if (!placement::is_small(bytes, alignment))
+                    return;
                 try {
                     while (count + 1 < most_blocks && (count + 2) * needed <= most_bytes) {
                         blocks[count] = from.take_at_hand(bytes, alignment);
@@ -286,7 +288,7 @@ private:
     directory& sets_;
     Make make_;
     // Held while bytes go from set to set, but for a close, which moves them further down the list: whoever finds none, looking
-    // at all sets in that order, has seen all.
+    // at all sets in that order, has seen all but what was handed out and freed meanwhile.
     mutex moving_;
     std::uint64_t searches_ = 0; // so far
 };
