@@ -75,6 +75,10 @@ TEST_CASE("error: out_of_memory says what is left on the device and who has the 
           "900 bytes at 0x7f00, 64 bytes at 0x1000");
     facts.device_free_bytes = 0;
     CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0)") != std::string::npos);
+    CHECK(plain.lost_bytes() == 0);
+    facts.lost_bytes = 77; // or the other figures do not add up
+    CHECK(out_of_memory(1, facts, "x").lost_bytes() == 77);
+    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0, not handed out again 77)") != std::string::npos);
     facts.largest_live = {};
     facts.largest_live.offer({reinterpret_cast<void const*>(0x1000), 1});
     std::string const said = out_of_memory(1, facts, "x").what();

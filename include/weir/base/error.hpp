@@ -94,7 +94,8 @@ public:
                 (facts_.device_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
                      : ", free on the device " + number_text(facts_.device_free_bytes)) +
-                ")" + live_text(facts_.largest_live)) {}
+                (facts_.lost_bytes == 0 ? "" : ", not handed out again " + number_text(facts_.lost_bytes)) + ")" +
+                live_text(facts_.largest_live)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
 
@@ -105,6 +106,8 @@ public:
     std::size_t in_use_bytes() const noexcept { return facts_.in_use_bytes; }
     std::size_t reserved_bytes() const noexcept { return facts_.reserved_bytes; }
     std::size_t largest_free_bytes() const noexcept { return facts_.largest_free_bytes; }
+    /// Bytes that captured streams freed, which their graphs may use: no free brings them back.
+    std::size_t lost_bytes() const noexcept { return facts_.lost_bytes; }
     /// Bytes that the pool's device had left afterwards; SIZE_MAX: not known, or the pool is of no device.
     std::size_t device_free_bytes() const noexcept { return facts_.device_free_bytes; }
     /// The largest blocks that were out; none where no layer lists them (layer::guard, layer::statistics).

@@ -155,14 +155,16 @@ public:
     /// Gives all memory back to the device and keeps the address of every block, so that pointers and captured graphs stay
     /// valid; what blocks hold is lost. Until 'resume' the pool hands nothing out (blocks may be freed), and no work may use
     /// its memory. Returns the bytes given back; a chunk that CUDA refuses to take stays. Blocks until the device has done all
-    /// work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; the pool is then as it was.
+    /// work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; blocks are then as
+    /// they were, and chunks that were wholly free have gone back.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend() {
         return begin_suspension(nullptr, [](auto const&) {});
     }
 
     /// The same, but what blocks hold is copied to blocks of `keep`, which the host reaches and which outlives this pool or
-    /// the next 'resume': pinned_pool copies at the link's speed once it has its memory, host_pool needs no pinned memory.
+    /// the next 'resume': pinned_pool copies at the link's speed once it has its memory, host_pool needs no pinned memory. The
+    /// slabs that small blocks are of are copied whole.
     /// `keep` must not call this pool, as a failure_handler around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {

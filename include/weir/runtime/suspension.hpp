@@ -6,7 +6,7 @@
 // Work is waited for, wholly free chunks go back, what is to be kept is copied away, and the rest of the memory is taken from
 // behind its addresses. The end puts fresh memory there, and what was kept into it.
 //
-// invariant: a call that fails leaves the pool as it was: with its memory, or suspended.
+// invariant: a call that fails leaves the blocks as they were: with their memory, or suspended.
 // order:     'begin' waits for all work on the device. No work may use the memory until the end.
 // cost:      two driver calls a chunk each way, and the copies (runtime/saved_contents.hpp).
 // not for:   allocations meanwhile: the pool refuses them.
