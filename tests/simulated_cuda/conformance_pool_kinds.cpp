@@ -287,3 +287,13 @@ PROBE("a captured stream frees nothing that no graph allocated") {
     CUDA_OK(cudaFreeAsync(p, work));
     CUDA_OK(cudaStreamSynchronize(work));
 }
+
+PROBE("a capture takes nothing of a pool that can be exported, and goes on") {
+    stream work;
+    memory_pool const pool(exportable());
+    capture graph(work, cudaStreamCaptureModeRelaxed);
+    void* p = nullptr;
+    CUDA_IS(cudaErrorNotSupported, cudaMallocFromPoolAsync(&p, 256, pool, work));
+    CHECK(status_of(work) == cudaStreamCaptureStatusActive);
+    CUDA_OK(graph.end());
+}

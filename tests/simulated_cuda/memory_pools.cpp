@@ -150,7 +150,7 @@ cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_rec
         if (cudaError_t const error = unsafe_call(world))
             return error;
     if (stream.capture && asked.handle_types != 0)
-        return cudaErrorInvalidValue; // no allocation of a graph can be exported
+        return cudaErrorNotSupported; // no allocation of a graph can be exported
     pool_record& pool = stream.capture ? graph_side(asked) : asked;
     if (bytes > all_memory(world, pool))
         return cudaErrorMemoryAllocation;

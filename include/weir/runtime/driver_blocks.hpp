@@ -138,7 +138,7 @@ private:
         cudaError_t answer{};
         auto const hand_out = [&] { return answer = detail::allocate_async(&block, bytes + padding, pool_, on), block; };
         refused_.forget_new(hand_out); // what a wrong free left there would free this one
-        if (in_graph && answer == cudaErrorInvalidValue && !succeeded(answer))
+        if (in_graph && answer == cudaErrorNotSupported && !succeeded(answer))
             throw usage_error("weir: CUDA takes no memory of pool '" + name_ +
                               "' into a graph; allocate before the capture, or from a pool without 'handle_types'");
         if (out_of_room(answer, "cudaMallocFromPoolAsync"))
