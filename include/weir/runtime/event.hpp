@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <utility>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/driver_calls.hpp>
@@ -42,12 +43,8 @@ public:
     }
     event(event&& other) noexcept : event_(other.event_), place_(other.place_) { other.event_ = nullptr; }
     event& operator=(event&& other) noexcept {
-        cudaEvent_t const before = event_;
-        event_place const place = other.place_;
-        event_ = other.event_;
-        other.event_ = before;
-        other.place_ = place_;
-        place_ = place;
+        std::swap(event_, other.event_);
+        std::swap(place_, other.place_);
         return *this;
     }
     ~event() {

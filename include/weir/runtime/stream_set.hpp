@@ -154,7 +154,8 @@ public:
         return block;
     }
 
-    /// Rung 1: bytes that this stream may have at once, also of those that no work uses, or an empty range. Throws cuda_error, std::bad_alloc.
+    /// Rung 1: bytes that this stream may have at once, also of those that no work uses, or an empty range. Throws cuda_error,
+    /// std::bad_alloc.
     range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (range const block = take_covered(bytes, alignment))
             return block;
