@@ -5,7 +5,7 @@
 #
 # usage: sh examples/run.sh [NAME [ARGUMENT...]]
 #   WEIR_DEVICE=simulated (or =gpu) before it: runs there, whatever nvidia-smi says
-#   NAME: 'replay' or a name below, with or without its number; ARGUMENTs go to the example ('replay --help')
+#   NAME: 'replay' or a name below or its beginning, with or without the number; ARGUMENTs go to the example ('replay --help')
 weir_from=$PWD
 cd "$(dirname "$0")/.." || exit 1
 
@@ -45,7 +45,7 @@ esac
 weir_name=
 for weir_each in $(weir_names); do
     case $weir_each in
-    "$weir_wanted" | [0-9][0-9]_"$weir_wanted" | "$weir_wanted"_*) weir_name=$weir_each && break ;;
+    "$weir_wanted" | [0-9][0-9]_"$weir_wanted" | "$weir_wanted"_* | [0-9][0-9]_"$weir_wanted"_*) weir_name=$weir_each && break ;;
     esac
 done
 if [ -z "$weir_name" ]; then

@@ -97,6 +97,9 @@ arguments parsed(int argc, char** argv) {
             ->type_name("FILE");
     app.add_flag("--no-html", no_html, "Write no page");
     app.add_flag("--list", out.list, "Name the pools");
+    app.failure_message([](CLI::App const*, CLI::Error const& error) {
+        return std::string("replay: ") + error.what() + "; 'replay --help' lists what there is\n";
+    });
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& error) {

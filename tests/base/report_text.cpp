@@ -113,3 +113,13 @@ TEST_CASE("report_text: a refusal says what is in the way and what to do") {
           "no free range is large enough and the pool's limit leaves no room for another chunk of 4096 bytes; raise "
           "pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
 }
+
+TEST_CASE("report_text: a part over a pool names the pool that refused, and its state") {
+    weir::memory_report below;
+    below.name = "frames";
+    below.in_use_bytes = 3 * MiB;
+    below.reserved_bytes = 8 * MiB;
+    CHECK(weir::refusal_below_text(below, "no") == "its pool 'frames' (3 MiB in use, 8 MiB reserved, limit none) refuses: no");
+    below.limit_bytes = GiB;
+    CHECK(weir::refusal_below_text(below, "no") == "its pool 'frames' (3 MiB in use, 8 MiB reserved, limit 1 GiB) refuses: no");
+}

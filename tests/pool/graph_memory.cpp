@@ -484,12 +484,12 @@ TEST_CASE("graph_memory: after a release the chunks are small again") {
 TEST_CASE("graph_memory: a pool without room refuses, and the capture goes on") {
     support::every_schedule([] {
         support::scoped_stream const s;
-        weir::device_pool pool(weir::pool_options{}.limit(8 * MiB));
+        weir::device_pool pool(weir::pool_options{}.limit(8 * MiB).name("frames"));
         weir::graph_memory memory(pool);
         support::capture graph(s);
         CHECK(memory.try_allocate(s, 9 * MiB) == nullptr);
         CHECK(memory.try_allocate(s, SIZE_MAX - 5) == nullptr);
-        CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 9 * MiB)), doctest::Contains("its pool refuses"),
+        CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 9 * MiB)), doctest::Contains("its pool 'frames' (0 B in use, 0 B reserved, limit 8 MiB) refuses: "),
                              weir::out_of_memory);
         void* const p = memory.try_allocate(s, 6 * MiB);
         CHECK(p != nullptr);

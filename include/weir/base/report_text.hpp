@@ -75,5 +75,11 @@ inline text refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t ref
                           : "; raise pool_options::limit or free something");
 }
 
+/// Why a part that gets its chunks from a pool has no room: `below` is that pool's state, `reason` its refusal.
+inline text refusal_below_text(memory_report const& below, text const& reason) {
+    return "its pool '" + below.name + "' (" + bytes_text(below.in_use_bytes) + " in use, " + bytes_text(below.reserved_bytes) +
+           " reserved, limit " + (below.limit_bytes == SIZE_MAX ? "none" : bytes_text(below.limit_bytes)) + ") refuses: " + reason;
+}
+
 } // namespace v0
 } // namespace weir

@@ -193,7 +193,7 @@ public:
     }
     text report() const { return report_text(facts(), name_of(space)); }
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        return "its pool refuses: " + pool_->refusal(bytes, alignment);
+        return refusal_below_text(pool_->facts(), pool_->refusal(bytes, alignment));
     }
 
 private:
