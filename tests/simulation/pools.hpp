@@ -4,8 +4,9 @@
 // Which pools does the campaign drive?
 //
 // Every stream-ordered recipe, and combinations that make the ladder's rungs be climbed often: a tuning under which
-// a stream records an event after two frees, both handovers, one-part placements. A pool is driven through one
-// face, so that the program which drives it is compiled once.
+// a stream records an event after two frees, both handovers, one-part placements; a machine that maps no memory; the
+// driver's pool, whose blocks the simulated device knows by itself. A pool is driven through one face, so that the
+// program which drives it is compiled once.
 
 #include <atomic>
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/pool/driver_pool.hpp>
 #include <weir/recipes.hpp>
 
 namespace simulation {
@@ -35,6 +37,8 @@ public:
     virtual weir::memory_report facts() = 0;
     /// What the pool counts for a block.
     virtual std::size_t rounded(std::size_t bytes, std::size_t alignment) const = 0;
+    /// Whether it divides chunks, and the program must tell the device of its blocks, which CUDA does not know.
+    virtual bool divides() const { return true; }
     /// Sentences of layer::guard so far.
     virtual unsigned violations() const = 0;
 };
@@ -93,16 +97,52 @@ private:
     Pool pool_;
 };
 
-/// A pool to drive, and what it asks of its users.
+/// CUDA counts what is in use at its own times and in its own units, and says of no address whose it is.
+class driver_pool_face final : public pool_face {
+public:
+    explicit driver_pool_face(weir::driver_pool_options options) : pool_(std::move(options)) {}
+    void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment) override {
+        return pool_.try_allocate(stream, bytes, alignment);
+    }
+    void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) override {
+        pool_.deallocate(stream, p, bytes, alignment);
+    }
+    void used_on(void* p, weir::stream_ref stream) override { pool_.used_on(p, stream); }
+    std::size_t trim(std::size_t keep_bytes) override { return pool_.trim(keep_bytes); }
+    void settle() override { pool_.settle(); }
+    bool can_suspend() const override { return false; }
+    void suspend(weir::pinned_pool*) override {}
+    void resume() override {}
+    bool owns(void const*) override { return true; }
+    int device() const override { return pool_.device(); }
+    weir::memory_report facts() override { return pool_.facts(); }
+    std::size_t rounded(std::size_t bytes, std::size_t) const override { return bytes; }
+    bool divides() const override { return false; }
+    unsigned violations() const override { return 0; }
+
+private:
+    weir::driver_pool pool_;
+};
+
+/// A pool to drive, and what it asks of its users and of the machine.
 struct contestant {
     char const* name;
     bool streams_may_go; ///< identity::promised: they must not
     std::unique_ptr<pool_face> (*make)(std::size_t limit);
+    bool maps = true; ///< whether the device can map memory
 };
 
 template <class Pool, class Placement = weir::recipe::general_placement>
 std::unique_ptr<pool_face> make(std::size_t limit) {
     return std::make_unique<pool_of<Pool, Placement>>(limit);
+}
+
+inline std::unique_ptr<pool_face> make_driver_pool(std::size_t limit) {
+    weir::driver_pool_options options;
+    options.name = "simulated";
+    options.on_leak = weir::leak_action::ignore;
+    options.maximum_bytes = limit == static_cast<std::size_t>(-1) ? 0 : limit;
+    return std::make_unique<driver_pool_face>(options);
 }
 
 /// Events at nearly every free: the upper rungs find something.
@@ -147,6 +187,8 @@ inline std::vector<contestant> const& contestants() {
         {"hasty_fits", true,
          &make<plain<device_memory, stream_ordered<checked, weir::handover::grow_first, hasty>, fits_alone>,
                fits_alone>},
+        {"unmapped_device_pool", true, &make<weir::device_pool>, false},
+        {"driver_pool", true, &make_driver_pool},
     };
     return all;
 }

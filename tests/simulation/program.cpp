@@ -234,6 +234,7 @@ private:
 
     device::config configuration() {
         device::config chosen;
+        chosen.virtual_memory = what_.pool->maps;
         switch (common_.below(4)) {
         case 0: chosen.eager(); break;
         case 1: chosen.late(); break;
@@ -304,7 +305,7 @@ private:
     // suspended, is noted when there is memory again.
 
     void pause(dice& die) {
-        if (!pool_->can_suspend())
+        if (!pool_->can_suspend() || !what_.pool->maps)
             return;
         {
             guard const lock(mutex_);
@@ -619,14 +620,16 @@ private:
                 result_.complaints.push_back("no room for " + std::to_string(bytes) + " bytes though there is no limit");
             return false;
         }
-        if (!suspended_before) // else the pool is not suspended by now, and has its memory
-            begin_note();
-        if (place == host)
-            device::note_allocate_host(p, bytes);
-        else
-            device::note_allocate(p, bytes, stream.get());
-        if (!suspended_before)
-            end_note();
+        if (pool_->divides()) {
+            if (!suspended_before) // else the pool is not suspended by now, and has its memory
+                begin_note();
+            if (place == host)
+                device::note_allocate_host(p, bytes);
+            else
+                device::note_allocate(p, bytes, stream.get());
+            if (!suspended_before)
+                end_note();
+        }
         made.p = static_cast<char*>(p);
         made.bytes = bytes;
         made.alignment = alignment;
@@ -650,7 +653,9 @@ private:
     // `works`: what the stream was given may use the block, as far as anyone knows.
     void free_at(int place, block const& gone, bool works = true) {
         say("free block %zu at %d", gone.number, place);
-        if (place == host)
+        if (!pool_->divides())
+            ; // CUDA is told
+        else if (place == host)
             device::note_free_host(gone.p, gone.bytes);
         else
             device::note_free(gone.p, gone.bytes, handle_of(place), works);
@@ -905,7 +910,10 @@ private:
         return graph;
     }
 
+    // Not over the driver's pool, whose 'settle' breaks captures and whose blocks the simulated device knows whole.
     void capture(dice& die) {
+        if (!pool_->divides())
+            return;
         {
             guard const lock(mutex_);
             if (recordings_.size() >= 2)
@@ -1125,7 +1133,7 @@ private:
             "cudaStreamWaitEvent",  "cudaThreadExchangeStreamCaptureMode", "cudaStreamGetCaptureInfo",
             "cuMemCreate",          "cuMemMap",             "cuMemSetAccess",      "cuMemUnmap",
             "cudaMemcpyAsync",      "cudaStreamSynchronize", "cudaStreamCreateWithFlags",
-            "cudaUserObjectCreate", "cudaGraphRetainUserObject"};
+            "cudaUserObjectCreate", "cudaGraphRetainUserObject", "cudaMallocFromPoolAsync", "cudaFreeAsync"};
         static constexpr cudaError_t errors[] = {cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorUnknown};
         char const* const function = die.pick(functions);
         cudaError_t const error = die.pick(errors);
@@ -1140,7 +1148,7 @@ private:
     // With the lock held, and no other thread inside.
     void compare_facts() {
         weir::memory_report const facts = pool_->facts();
-        if (facts.in_use_bytes != live_bytes_ || facts.live_blocks != live_.size())
+        if ((pool_->divides() && facts.in_use_bytes != live_bytes_) || facts.live_blocks != live_.size())
             result_.complaints.push_back(
                 "the pool counts " + std::to_string(facts.in_use_bytes) + " bytes in " +
                 std::to_string(facts.live_blocks) + " blocks; there are " + std::to_string(live_bytes_) + " in " +
