@@ -115,7 +115,14 @@ public:
     void resume() override {}
     bool owns(void const*) override { return true; }
     int device() const override { return pool_.device(); }
-    weir::memory_report facts() override { return pool_.facts(); }
+    weir::memory_report facts() override {
+        for (int tries = 0; tries < 64; ++tries) // it asks CUDA, whose calls fail once
+            try {
+                return pool_.facts();
+            } catch (weir::cuda_error const&) {
+            }
+        return pool_.facts();
+    }
     std::size_t rounded(std::size_t bytes, std::size_t) const override { return bytes; }
     bool divides() const override { return false; }
     unsigned violations() const override { return 0; }
