@@ -28,13 +28,8 @@ std::size_t character_bytes(std::string_view text) {
     return bytes;
 }
 
-template <class Value>
-std::string cell(std::string const& text, Value value, Value best, bool is_bad = false) {
-    return "<td" +
-           std::string(is_bad          ? " class=\"bad\""
-                       : value == best ? " class=\"best\""
-                                       : "") +
-           ">" + text + "</td>";
+std::string cell(std::string const& text, char const* kind) {
+    return "<td" + (*kind == '\0' ? std::string() : std::string(" class=\"") + kind + '"') + ">" + text + "</td>";
 }
 
 std::string table(comparison const& comparison) {
@@ -42,6 +37,8 @@ std::string table(comparison const& comparison) {
     std::uint64_t least_reserved = ~std::uint64_t{0}, fewest_calls = ~std::uint64_t{0};
     double shortest = HUGE_VAL;
     for (result const& r : comparison.results) {
+        if (r.failures != 0) // it did not do the same work
+            continue;
         least_reserved = std::min(least_reserved, r.peak.reserved_bytes);
         fewest_calls = std::min(fewest_calls, r.driver_calls);
         shortest = std::min(shortest, r.ns_per_operation.value_or(HUGE_VAL));
@@ -51,15 +48,16 @@ std::string table(comparison const& comparison) {
         "reserved</th><th scope=\"col\">/ requested</th><th scope=\"col\">ns per operation</th><th "
         "scope=\"col\">driver calls</th><th scope=\"col\">failures</th></tr></thead><tbody>\n";
     for (result const& r : comparison.results) {
+        auto const best = [&](bool is) { return is && r.failures == 0 ? "best" : ""; };
         out += "<tr><th scope=\"row\"><code>" + escaped(r.pool->name) + "</code><span class=\"what\">" +
                escaped(r.pool->what) + "</span></th>" + "<td>" + in_bytes(r.peak.reserved_bytes) + "</td>" +
-               cell(with_digits(overhead(what, r), 3), r.peak.reserved_bytes, least_reserved) +
+               cell(with_digits(overhead(what, r), 3), best(r.peak.reserved_bytes == least_reserved)) +
                cell(r.ns_per_operation
                         ? with_commas(static_cast<std::uint64_t>(std::llround(*r.ns_per_operation)))
                         : "\u2013",
-                    r.ns_per_operation.value_or(-1), shortest) +
-               cell(with_commas(r.driver_calls), r.driver_calls, fewest_calls) +
-               cell(with_commas(r.failures), 1, 0, r.failures != 0) + "</tr>\n";
+                    best(r.ns_per_operation.value_or(-1) == shortest)) +
+               cell(with_commas(r.driver_calls), best(r.driver_calls == fewest_calls)) +
+               cell(with_commas(r.failures), r.failures != 0 ? "bad" : "") + "</tr>\n";
     }
     return out + "</tbody></table></div>\n";
 }
@@ -98,7 +96,8 @@ std::string notes(device_facts const& device, run_options const& options) {
     if (options.limit_bytes != no_limit)
         out += "<li><b>Limit</b>: no pool could hold more than " + in_bytes(options.limit_bytes) +
                ", but <code>driver_pool</code>, whose limit CUDA rounds up by tens of MiB. A refused "
-               "allocation is a failure, and its free is skipped.</li>";
+               "allocation is a failure, and its free is skipped; a pool with failures did less, and is never marked as the "
+               "best of a column.</li>";
     return out + "</ul></section>\n";
 }
 

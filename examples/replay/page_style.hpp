@@ -10,12 +10,12 @@ inline constexpr char const* page_style = R"css(
 :root {
   color-scheme: light dark;
   --page: #f7f8f9; --card: #ffffff; --edge: #dfe3e8; --grid: #e8ebef; --text: #1b2430; --soft: #5a6675;
-  --live: #2f74b5; --rounding: #d97a06; --held: #c3d3e2; --wall: #16304a; --on-live: #ffffff; --on-held: #1b2430;
+  --live: #2f74b5; --rounding: #d97a06; --bad: #a65400; --held: #c3d3e2; --wall: #16304a; --on-live: #ffffff; --on-held: #1b2430;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #11161c; --card: #182029; --edge: #2b3642; --grid: #26313c; --text: #e5ebf1; --soft: #9dabb9;
-    --live: #4b93d6; --rounding: #f2a33c; --held: #354b61; --wall: #d8e6f3; --on-live: #08121c; --on-held: #e5ebf1;
+    --live: #4b93d6; --rounding: #f2a33c; --bad: #f2a33c; --held: #354b61; --wall: #d8e6f3; --on-live: #08121c; --on-held: #e5ebf1;
   }
 }
 * { box-sizing: border-box; }
@@ -48,7 +48,7 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; white-space:
 tbody th { font-size: 1rem; color: var(--text); border: 0; }
 tbody tr + tr > * { border-top: 1px solid var(--grid); }
 .what { display: block; font-size: .82rem; font-weight: 400; line-height: 1.35; }
-td.best { font-weight: 650; } td.bad { color: var(--rounding); font-weight: 650; }
+td.best { font-weight: 650; } td.bad { color: var(--bad); font-weight: 650; }
 
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 1.3rem 1.6rem; }
 .chart h4 { margin: 0; font-size: .95rem; display: flex; justify-content: space-between; gap: 1rem; }
@@ -88,7 +88,11 @@ figcaption p { font-size: .875rem; margin-top: .9rem; }
 footer { margin-top: 2rem; font-size: .85rem; }
 @media (max-width: 640px) {
   .bars { grid-template-columns: 1fr; gap: .2rem; } .bars .name { margin-top: .5rem; } .mark-space { display: none; }
+  .bars > .name, .bars > .bar { grid-column: 1; grid-row: auto !important; }
   .bars { padding-top: 0; } .bar > span { font-size: 0; }
+  table .what { display: none; }
+  .chart { overflow-x: auto; } .chart svg { min-width: 30rem; }
+  .chart h4 { flex-wrap: wrap; gap: 0 1rem; } .chart h4 span { white-space: normal; }
 }
 @media print { body { background: none; } .card { break-inside: avoid; } }
 )css";
@@ -114,7 +118,7 @@ for (const figure of document.querySelectorAll('.over-time')) {
       const at = d.end * (to + 0.5) / d.requested.length;
       chart.querySelector('h4 span').textContent =
         (axis() === 'time' ? (at / 1e6).toFixed(3) + ' s: ' : 'event ' + Math.round(at).toLocaleString('en') + ': ') +
-        size(d.requested[to]) + ', reserved ' + size(d.reserved[i][to]);
+        'requested ' + size(d.requested[to]) + ', reserved ' + size(d.reserved[i][to]);
     });
   };
   const last = data.time.requested.length - 1;

@@ -92,26 +92,35 @@ TEST_CASE("report_text: a full report adds what is left on the device, and a lin
 }
 
 TEST_CASE("report_text: a refusal says what is in the way and what to do") {
-    CHECK(weir::refusal_text(0, false, 0, "device") ==
+    CHECK(weir::refusal_text(0, 0, GiB, 0, "device") ==
           "no block of this pool can have that size and alignment; ask for less");
-    CHECK(weir::refusal_text(4096, false, 0, "device") ==
+    CHECK(weir::refusal_text(4096, 0, SIZE_MAX, 0, "device") ==
           "no free range is large enough and the upstream (device memory) has no room for another chunk of 4096 bytes; "
           "free something, here or in another pool");
-    CHECK(weir::refusal_text(4096, true, 0, "device") ==
+    CHECK(weir::refusal_text(4096, GiB, GiB, 0, "device") ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 4096 bytes; raise "
           "pool_options::limit or free something");
-    CHECK(weir::refusal_text(4096, true, 100, "device") ==
+    CHECK(weir::refusal_text(4096, 1, 4096, 100, "device") ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 4096 bytes, while the "
           "upstream refuses to take 100 free bytes back; raise pool_options::limit or free something");
-    CHECK(weir::refusal_text(1, true, 1, "device") ==
+    CHECK(weir::refusal_text(1, 7, 7, 1, "device") ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 1 byte, while the "
           "upstream refuses to take 1 free byte back; raise pool_options::limit or free something");
-    CHECK(weir::refusal_text(4096, false, 0, "device", true) ==
+    CHECK(weir::refusal_text(4096, 0, SIZE_MAX, 0, "device", true) ==
           "no free range is large enough and the upstream (device memory) has no room for another chunk of 4096 bytes; "
           "end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool");
-    CHECK(weir::refusal_text(4096, true, 0, "device", true) ==
+    CHECK(weir::refusal_text(4096, GiB, GiB, 0, "device", true) ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 4096 bytes; raise "
           "pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
+}
+
+TEST_CASE("report_text: where no free would help, the refusal does not ask for one") {
+    CHECK(weir::refusal_text(4096, 0, 4095, 0, "device") ==
+          "it needs a chunk of 4096 bytes, more than the pool's limit; ask for less or raise pool_options::limit");
+    CHECK(weir::refusal_text(4096, 0, 0, 0, "device", true) ==
+          "it needs a chunk of 4096 bytes, more than the pool's limit; ask for less or raise pool_options::limit");
+    CHECK(std::string(weir::refusal_text(4096, 1, 4096, 0, "device")).find("or free something") != std::string::npos);
+    CHECK(std::string(weir::refusal_text(4096, 0, 4096, 0, "device")).find("has no room for another chunk") != std::string::npos);
 }
 
 TEST_CASE("report_text: a part over a pool names the pool that refused, and its state") {

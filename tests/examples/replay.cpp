@@ -516,6 +516,27 @@ TEST_CASE("replay: the table, the CSV and the page say the same") {
     CHECK(contains(replay::as_table(with_time, {"a device", false}), "123"));
 }
 
+TEST_CASE("replay: a pool that refused something is the best of no column") {
+    replay::trace const t = replay::parse_trace(header + "a,0,8,0,0\n", "small.csv");
+    auto const row = [&](std::size_t pool, std::uint64_t calls, std::uint64_t failures) {
+        replay::result r;
+        r.pool = &replay::contenders()[pool];
+        r.peak.reserved_bytes = calls * 2 * weir::MiB;
+        r.reserved_bytes = {r.peak.reserved_bytes};
+        r.driver_calls = calls;
+        r.failures = failures;
+        return r;
+    };
+    auto const page = [&](std::uint64_t failures) {
+        return replay::as_page({{&t, {row(0, 31, failures), row(1, 47, 0)}}}, {"a device", true}, untimed());
+    };
+    CHECK(contains(page(0), "<td class=\"best\">31</td>"));
+    CHECK(contains(page(0), "<td>47</td>"));
+    CHECK(contains(page(2), "<td>31</td>"));
+    CHECK(contains(page(2), "<td class=\"best\">47</td>"));
+    CHECK(contains(page(2), "<td class=\"bad\">2</td>"));
+}
+
 TEST_CASE("replay: a file's name that is no UTF-8 leaves the page sound") {
     std::string const replacement = "\xef\xbf\xbd";
     struct {

@@ -154,7 +154,7 @@ TEST_CASE_TEMPLATE("inputs: in debug builds a wrong free goes no further", Pool,
     std::unique_ptr<Pool> const other = made<Pool>(no_limit);
     auto const said = [&](void* p, std::size_t bytes, std::size_t alignment) {
         std::string const text = standard_error_of([&] { pool->deallocate_sync(p, bytes, alignment); });
-        CHECK(text.find("weir: layer::guard: the block at ") == 0);
+        CHECK(text.find("weir: layer::guard: pool '") == 0);
         CHECK(text.find('\n') == text.size() - 1);
         return text;
     };
@@ -223,12 +223,11 @@ TEST_CASE("inputs: a device that there is not") {
             weir::driver_pool const pool(options);
         }),
         "cudaMemPoolCreate failed with cudaErrorInvalidDevice (101): there is no device of that ordinal");
-    CHECK_SAYS(sentence_of<weir::cuda_error>([] {
+    CHECK_SAYS(sentence_of<weir::usage_error>([] {
                    weir::pool<weir::upstream::device, stage::sized, weir::reuse::stream_ordered<>> const pool{
                        weir::upstream::device(7)};
                }),
-               "cudaErrorInvalidDevice (101): there is no device of that ordinal; cudaGetDeviceCount says "
-               "how many there are");
+               "weir: there is no device 7; CUDA sees ");
 }
 
 #endif

@@ -96,7 +96,7 @@ TEST_CASE("guard: a second free is said and goes no further") {
     void* const p = here.pool.allocate(on_host, 100);
     here.pool.deallocate(on_host, p, 100);
     here.pool.deallocate(on_host, p, 100);
-    CHECK(here.last() == "weir: layer::guard: the block at " + address(p) + " is freed already; free each block once");
+    CHECK(here.last() == "weir: layer::guard: pool 'counting': the block at " + address(p) + " is freed already; free each block once");
     CHECK(here.pool.inner().frees == 1);
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("guard: a free of memory from elsewhere is said and goes no further") 
     void* const theirs = other.allocate(on_host, 100);
     for (void* each : {static_cast<void*>(&local), theirs}) {
         here.pool.deallocate(on_host, each, 100);
-        CHECK(here.last() == "weir: layer::guard: the block at " + address(each) +
+        CHECK(here.last() == "weir: layer::guard: pool 'counting': the block at " + address(each) +
                                  " was not handed out by this pool; free it where it was allocated");
     }
     CHECK(here.pool.inner().frees == 0);
@@ -121,7 +121,7 @@ TEST_CASE("guard: an address inside a block is said, with how far inside") {
     auto* const p = static_cast<char*>(here.pool.allocate(on_host, 1000));
     for (std::size_t inside : {std::size_t{1}, std::size_t{16}, std::size_t{999}}) {
         here.pool.deallocate(on_host, p + inside, 1000 - inside);
-        CHECK(here.last() == "weir: layer::guard: the block at " + address(p + inside) + " is " + std::to_string(inside) +
+        CHECK(here.last() == "weir: layer::guard: pool 'counting': the block at " + address(p + inside) + " is " + std::to_string(inside) +
                                  (inside == 1 ? " byte" : " bytes") + " inside a live block; free the pointer that 'allocate' returned");
     }
     CHECK(here.pool.inner().frees == 0);
@@ -137,7 +137,7 @@ TEST_CASE("guard: a wrong size or alignment is said, and the block freed with th
     for (wrong each : {wrong{99, 64}, wrong{101, 64}, wrong{0, 64}, wrong{100, 32}, wrong{100, 128}, wrong{1, 1}}) {
         void* const p = here.pool.allocate(on_host, 100, 64);
         here.pool.deallocate(on_host, p, each.bytes, each.alignment); // the pool below checks what it is given
-        CHECK(here.last() == "weir: layer::guard: the block at " + address(p) +
+        CHECK(here.last() == "weir: layer::guard: pool 'counting': the block at " + address(p) +
                                  " was allocated with 100 bytes at alignment 64 and is freed with " +
                                  std::to_string(each.bytes) + (each.bytes == 1 ? " byte" : " bytes") + " at alignment " + std::to_string(each.alignment) +
                                  "; pass the allocation's (freed with those)");
@@ -198,10 +198,10 @@ TEST_CASE("guard: a block that ended with its scope needs no free, and one that 
     CHECK(pool.facts().live_blocks == 1);
     CHECK(pool.examined().largest_live.size() == 1);
     pool.deallocate(on_host, inside, 300);
-    CHECK(last() == "weir: layer::guard: the block at " + address(inside) +
+    CHECK(last() == "weir: layer::guard: pool 'unnamed': the block at " + address(inside) +
                         " ended already, with its scope, 'rewind' or 'clear'; such a block needs no free");
     pool.deallocate(on_host, freed, 200);
-    CHECK(last() == "weir: layer::guard: the block at " + address(freed) + " is freed already; free each block once");
+    CHECK(last() == "weir: layer::guard: pool 'unnamed': the block at " + address(freed) + " is freed already; free each block once");
     pool.deallocate(on_host, before, 99);
     CHECK_SAYS(last(), "was allocated with 100 bytes");
     CHECK(pool.in_use_bytes() == 0);
@@ -409,7 +409,7 @@ TEST_CASE("guard: by default the sentence goes to standard error") {
     guarded pool;
     int local = 0;
     std::string const text = support::standard_error_of([&] { pool.deallocate(on_host, &local, 4); });
-    CHECK(text == "weir: layer::guard: the block at " + address(&local) +
+    CHECK(text == "weir: layer::guard: pool 'counting': the block at " + address(&local) +
                       " was not handed out by this pool; free it where it was allocated\n");
 }
 

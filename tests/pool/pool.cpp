@@ -353,8 +353,15 @@ TEST_CASE("pool: the limit is exact, to the last page") {
             CHECK(error.reserved_bytes() == pages * 4096);
             CHECK(error.largest_free_bytes() == 0);
             CHECK(error.pool_name() == "small");
-            CHECK(error.reason() == "no free range is large enough and the pool's limit leaves no room for another chunk "
-                                    "of 8192 bytes; raise pool_options::limit or free something");
+            CHECK(error.reason() ==
+                  (pages == 1 ? "it needs a chunk of 8192 bytes, more than the pool's limit; ask for less or raise "
+                                "pool_options::limit"
+                              : "no free range is large enough and the pool's limit leaves no room for another chunk "
+                                "of 8192 bytes; raise pool_options::limit or free something"));
+            std::string const aligned = pool.refusal(10, 8192);
+            CHECK(aligned.find(" (its alignment: 8192)") != std::string::npos);
+            std::string const usual = pool.refusal(10, decltype(pool)::default_alignment);
+            CHECK(usual.find("alignment") == std::string::npos);
         }
         pool.deallocate_sync(blocks.back(), 4096);
         CHECK((blocks.back() = pool.try_allocate(on_host, 4096)) != nullptr);

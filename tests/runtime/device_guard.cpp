@@ -164,14 +164,13 @@ TEST_CASE("device_guard: existing_device is the current one, or the one that is 
     CHECK(weir::device_count() == here.devices);
     CHECK(weir::existing_device(weir::any_device) == weir::current_device());
     CHECK(weir::existing_device(0) == 0);
-    for (int none : {weir::device_count(), 99, -7, -2}) {
+    CHECK_THROWS_WITH_AS(weir::existing_device(here.devices), doctest::Contains("weir: there is no device "), weir::usage_error);
+    CHECK_THROWS_WITH_AS(weir::existing_device(99), doctest::Contains("weir: there is no device 99; CUDA sees "),
+                         weir::usage_error);
+    for (int none : {-7, -2}) {
         CAPTURE(none);
-        try {
-            weir::existing_device(none);
-            FAIL("no error");
-        } catch (weir::cuda_error const& error) {
-            CHECK(error.code() == cudaErrorInvalidDevice);
-        }
+        CHECK_THROWS_WITH_AS(weir::existing_device(none), "weir: the ordinal of a device is 0 or more, or weir::any_device for the current one",
+                             weir::usage_error);
     }
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 }

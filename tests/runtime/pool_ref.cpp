@@ -95,6 +95,13 @@ TEST_CASE("pool_ref: hands calls on as they are") {
         CHECK(pool.frees[0].p == p);
         CHECK(pool.frees[0].stream == weir::stream_ref(b));
 
+        CHECK_THROWS_WITH_AS(ref.used_on(p, b), doctest::Contains("weir: this pool has no 'used_on'"), weir::usage_error);
+
+        void* const usual = ref.allocate(a, 100);
+        CHECK(pool.allocations[1].alignment == 256);
+        ref.deallocate(a, usual, 100);
+        CHECK(pool.frees[1].p == usual);
+
         CHECK(ref.allocate(a, 0, 256) == nullptr);
         pool.fail_at = 1;
         CHECK_THROWS_AS(static_cast<void>(ref.allocate(a, 1, 256)), weir::out_of_memory);

@@ -81,10 +81,8 @@ TEST_CASE("device: a device that there is not says what to do") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
 #endif
-    for (int nowhere : {12345, -7})
-        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { device const upstream(nowhere); }),
-                   "weir: cudaGetDeviceCount failed with cudaErrorInvalidDevice (101): there is no device of that ordinal; "
-                   "cudaGetDeviceCount says how many there are");
+    CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(12345); }), "weir: there is no device 12345; CUDA sees ");
+    CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(-7); }), "weir: the ordinal of a device is 0 or more");
 }
 
 TEST_CASE("device: more than the device has is null, and no error is left behind") {

@@ -56,14 +56,18 @@ inline text full_report_text(text line, memory_report const& facts) {
     return line;
 }
 
-/// Why a pool of `kind` memory has no room for a block that needs a chunk of `chunk_bytes` bytes (0: no chunk can hold it).
+/// Why a pool of `kind` memory that holds `held_bytes` bytes and may hold `limit_bytes` has no room for a block that needs a
+/// chunk of `chunk_bytes` bytes (0: no chunk can hold it). `refused_bytes`: what its upstream did not take back.
 /// `ends_together`: blocks end with a scope, and a free gives nothing back.
-inline text refusal_text(std::size_t chunk_bytes, bool at_limit, std::size_t refused_bytes, char const* kind,
-                         bool ends_together = false) {
+inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::size_t limit_bytes, std::size_t refused_bytes,
+                         char const* kind, bool ends_together = false) {
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
+    if (chunk_bytes > limit_bytes)
+        return "it needs a chunk of " + count_text(chunk_bytes, " byte") +
+               ", more than the pool's limit; ask for less or raise pool_options::limit";
     text const chunk = "another chunk of " + count_text(chunk_bytes, " byte");
-    if (!at_limit)
+    if (held_bytes <= limit_bytes - chunk_bytes)
         return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
                (ends_together ? "; end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool"
                               : "; free something, here or in another pool");

@@ -56,7 +56,8 @@ public:
         first_pool::default_alignment > second_pool::default_alignment ? first_pool::default_alignment
                                                                        : second_pool::default_alignment;
 
-    /// Each argument makes one pool, or is the pool where the type is a reference.
+    /// Each argument makes one pool, or is the pool where the type is a reference. Both are of one device, if of any: a stream
+    /// that one of them refuses as another device's fails where the first has no room.
     template <class A, class B,
               class = std::enable_if_t<std::is_constructible_v<First, A> && std::is_constructible_v<Second, B>>>
     fallback(A&& first, B&& second) : first_(std::forward<A>(first)), second_(std::forward<B>(second)) {}

@@ -101,7 +101,7 @@ public:
             wrong = found.now != state::live || found.bytes != bytes || found.alignment != alignment;
             try {
                 if (wrong)
-                    complaint = "weir: layer::guard: the block at " + address_text(p) + " " +
+                    complaint = "the block at " + address_text(p) + " " +
                                 (found.now == state::live
                                      ? "was allocated with " + numbers(found.bytes, found.alignment) + " and is freed with " +
                                            numbers(bytes, alignment) + "; pass the allocation's (freed with those)"
@@ -110,8 +110,7 @@ public:
             }
         }
         if (wrong)
-            handler_(complaint.empty() ? "weir: layer::guard: a block is freed wrongly, and the host has no memory to say how"
-                                       : complaint.c_str());
+            tell(complaint);
         if (found.now == state::live)
             this->pool_.deallocate(stream, p, found.bytes, found.alignment);
     }
@@ -242,6 +241,17 @@ private:
         if (blocks_[at].now == state::ended)
             return "ended already, with its scope, 'rewind' or 'clear'; such a block needs no free";
         return "is freed already; free each block once";
+    }
+
+    // Without the lock: the wrapped pool is asked for its name.
+    void tell(text const& complaint) noexcept {
+        text said;
+        try {
+            if (!complaint.empty())
+                said = "weir: layer::guard: pool '" + this->pool_.facts().name + "': " + complaint;
+        } catch (...) { // no host memory for the sentence either
+        }
+        handler_(said.empty() ? "weir: layer::guard: a block is freed wrongly, and the host has no memory to say how" : said.c_str());
     }
 
     static text numbers(std::size_t bytes, std::size_t alignment) {

@@ -193,7 +193,7 @@ public:
     /// Why an allocation of `bytes` bytes finds no room now.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (!block_origins::can_be(bytes, alignment))
-            return refusal_text(0, false, 0, name_of(Space));
+            return refusal_text(0, 0, SIZE_MAX, 0, name_of(Space));
         std::size_t const padding = block_origins::padding_for(alignment);
         return detail::driver_refusal_text(Space, options_.maximum_bytes != 0, bytes + padding, padding);
     }

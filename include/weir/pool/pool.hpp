@@ -210,15 +210,15 @@ public:
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds. The caller knows that nothing uses
-    /// them any more.
+    /// them any more. One thread.
     template <class P = Placement, class = std::enable_if_t<contracts::has_clear<P> && ends_many>>
     void clear() {
         rule_.placement().clear();
         rule_.counts() = usage{};
     }
 
-    /// A point to come back to: blocks allocated after 'mark' end with 'rewind'. See weir::scope. Throws
-    /// std::bad_alloc.
+    /// A point to come back to: blocks allocated after 'mark' end with 'rewind' (order: see weir::scope). One thread. 'mark'
+    /// throws std::bad_alloc.
     template <class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
     auto mark() {
         return rule_.placement().mark(rule_.counts());
@@ -228,7 +228,7 @@ public:
         rule_.counts() = rule_.placement().rewind(point, rule_.counts());
     }
 
-    /// Bytes held from the upstream. Any thread.
+    /// Bytes held from the upstream. Any thread, as those that follow.
     std::size_t reserved_bytes() const noexcept { return held().bytes(); }
     /// Bytes handed out and not yet freed, rounding included.
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
@@ -241,12 +241,12 @@ public:
     /// Whether `p` lies in memory that the pool holds. Never blocks on a device.
     bool owns(void const* p) const noexcept { return held().owns(reinterpret_cast<std::uintptr_t>(p)); }
 
-    /// What the pool knows of itself now.
+    /// What the pool knows of itself now. Any thread; takes a lock per stream, one after the other.
     memory_report facts() const {
         usage const used = rule_.used();
-        return memory_report{options_.name(), used.bytes, held().bytes(), held().limit_bytes(),
-                             contracts::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX, used.blocks, held().count(),
-                             used.lost_bytes};
+        std::size_t const free = contracts::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
+        return memory_report{options_.name(),     used.bytes,  held().bytes(),  limit_bytes(),
+                             suspended() ? 0 : free, used.blocks, held().count(), used.lost_bytes};
     }
     /// Adds the bytes free on the pool's device, as CUDA says. See 'examined'.
     template <class U = Upstream, class = std::enable_if_t<U::space == memory_space::device>>
@@ -254,16 +254,16 @@ public:
         if (device() != any_device)
             now.device_free_bytes = device_free_bytes(device());
     }
-    /// What 'facts' tells, as a line to print.
+    /// What 'facts' tells, as a line to print. Throws std::bad_alloc.
     text report() const { return report_text(facts(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
-    /// Why an allocation of `bytes` bytes finds no room now.
+    /// Why an allocation of `bytes` bytes finds no room now. Throws std::bad_alloc.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (suspended())
             return "the pool is suspended; call 'resume' first";
-        std::size_t const needed = supply_of::chunk_for(bytes, alignment);
-        return refusal_text(needed, !held().has_room(needed), held().refused_bytes(), name_of(space),
-                            ends_many && contracts::has_mark<Placement>);
+        return refusal_text(supply_of::chunk_for(bytes, alignment), held().bytes(), limit_bytes(), held().refused_bytes(),
+                            name_of(space), ends_many && contracts::has_mark<Placement>) +
+               (alignment > default_alignment ? " (its alignment: " + number_text(alignment) + ")" : text());
     }
 
 private:

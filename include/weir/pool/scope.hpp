@@ -7,7 +7,8 @@
 // gone, without a free for each. Scopes nest like blocks of code.
 //
 // invariant: scopes of one pool end in the reverse order of their beginning.
-// order:     the caller sees to it that no enqueued work uses the blocks when the scope ends.
+// order:     when the scope ends, only work on the stream that gets the next blocks may still use these: it comes before
+//            theirs. Where several streams take turns, the caller orders them.
 // cost:      two small copies; under layer::guard, which frame_pool wears in debug builds, O(blocks that end).
 // not for:   pools without marks: it does not compile there.
 

@@ -9,8 +9,8 @@
 // invariant: what the placement holds is free.
 // order:     none; the stream argument is ignored.
 // cost:      the placement's.
-// not for:   memory that enqueued work may still use: see 'stream_ordered'; several threads: see
-//            layer::synchronized.
+// not for:   memory that work on another stream than the next user's may still use: see 'stream_ordered'; several
+//            threads: see layer::synchronized.
 
 #include <cstddef>
 #include <weir/base/contracts.hpp>

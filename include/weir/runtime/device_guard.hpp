@@ -10,8 +10,11 @@
 // cost:      cudaGetDevice (23 ns); cudaSetDevice twice, only where the device differs.
 // not for:   fast paths: allocation from memory already held needs no current device.
 
+#include <cstddef>
 #include <cuda_runtime_api.h>
 #include <weir/base/contracts.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/text.hpp>
 #include <weir/runtime/check.hpp>
 
 namespace weir {
@@ -40,11 +43,16 @@ inline bool may_have_several_devices() noexcept {
     return !succeeded(cudaGetDeviceCount(&count)) || count > 1;
 }
 
-/// The device of that ordinal, or the current one for any_device. Throws cuda_error where there is none.
+/// The device of that ordinal, or the current one for any_device. Throws usage_error where there is none, cuda_error.
 inline int existing_device(int ordinal) {
     if (ordinal == any_device)
         return current_device();
-    check(ordinal < 0 || ordinal >= device_count() ? cudaErrorInvalidDevice : cudaSuccess, "cudaGetDeviceCount");
+    if (ordinal < 0)
+        throw usage_error("weir: the ordinal of a device is 0 or more, or weir::any_device for the current one");
+    auto const count = static_cast<std::size_t>(device_count());
+    auto const at = static_cast<std::size_t>(ordinal);
+    if (at >= count)
+        throw usage_error("weir: there is no device " + number_text(at) + "; CUDA sees " + count_text(count, " device"));
     return ordinal;
 }
 

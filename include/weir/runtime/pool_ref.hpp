@@ -22,6 +22,7 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/contracts.hpp>
+#include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/device_guard.hpp>
@@ -132,8 +133,14 @@ public:
     [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) const {
         return calls_->allocate(pool_, stream, bytes, alignment);
     }
+    [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes) const {
+        return allocate(stream, bytes, default_alignment());
+    }
 
     /// The pool's own 'deallocate'.
+    void deallocate(stream_ref stream, void* p, std::size_t bytes) const noexcept {
+        deallocate(stream, p, bytes, default_alignment());
+    }
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) const noexcept {
         calls_->deallocate(pool_, stream, p, bytes, alignment);
     }
@@ -141,8 +148,13 @@ public:
     /// Whether the pool can be told of uses on a second stream.
     bool has_used_on() const noexcept { return calls_->used_on != nullptr; }
 
-    /// The pool's own 'used_on', which it must have.
-    void used_on(void* p, stream_ref stream) const { calls_->used_on(pool_, p, stream); }
+    /// The pool's own 'used_on'. Throws usage_error where it has none.
+    void used_on(void* p, stream_ref stream) const {
+        if (!calls_->used_on)
+            throw usage_error("weir: this pool has no 'used_on'; make the stream on which the block is freed wait for this one "
+                              "('order_after') before the free");
+        calls_->used_on(pool_, p, stream);
+    }
 
     /// The alignment, in bytes, that the pool gives where none is asked for.
     std::size_t default_alignment() const noexcept { return calls_->default_alignment; }

@@ -32,7 +32,8 @@ public:
     static constexpr memory_space space = memory_space::device;
     static constexpr std::size_t granularity = 2 * MiB;
 
-    /// `ordinal`: the device; any_device: the one that is current now. Throws cuda_error.
+    /// `ordinal`: the device; any_device: the one that is current now. Throws usage_error where there is no such
+    /// device, cuda_error.
     explicit device(int ordinal = any_device) : ordinal_(existing_device(ordinal)) {}
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.

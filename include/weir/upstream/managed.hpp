@@ -34,7 +34,8 @@ public:
     static constexpr std::size_t granularity = 2 * MiB;
 
     /// `ordinal`: the device to allocate under; any_device: the one that is current now. `preferred`: where the pages of
-    /// all chunks prefer to be (memory_advice::preferred_location). Throws cuda_error.
+    /// all chunks prefer to be (memory_advice::preferred_location). Throws usage_error
+    /// where there is no such device, cuda_error.
     explicit managed(int ordinal = any_device, memory_location preferred = memory_location::anywhere())
         : ordinal_(existing_device(ordinal)), preferred_(preferred) {}
 

@@ -50,13 +50,14 @@ public:
     static constexpr memory_space space = memory_space::device;
     static constexpr std::size_t granularity = memory_map::page_bytes;
 
-    /// `ordinal`: the device; any_device: the one that is current now. Throws cuda_error, std::bad_alloc.
+    /// `ordinal`: the device; any_device: the one that is current now. Throws usage_error where there is no such
+    /// device, cuda_error, std::bad_alloc.
     explicit virtual_memory(int ordinal = any_device)
         : state_(shared<state>::make(existing_device(ordinal))) {}
 
     /// Chunks that are acquired from now on can be used by kernels of device `peer` as well, which must be able to
     /// (cudaDeviceCanAccessPeer), and `acquire` throws usage_error where 'extends' is false. Call it before the pool gets its
-    /// upstream. Throws cuda_error where there is no such device, std::bad_alloc.
+    /// upstream. Throws usage_error where there is no such device, cuda_error, std::bad_alloc.
     virtual_memory& enable_access_from(int peer) {
         int const ordinal = existing_device(peer);
         lock_guard<mutex> const lock(state_->lock);
