@@ -8,6 +8,13 @@
 //
 // not for: using a part; include its header, or <weir/weir.hpp> for all of the core.
 
+#if __cplusplus < 201703L
+#error "weir: needs C++17 or later; compile with -std=c++17"
+#endif
+#ifndef __cpp_exceptions
+#error "weir: throws where there is no memory; compile with exceptions"
+#endif
+
 #include <cstddef>
 
 #define WEIR_VERSION 100 // major * 10000 + minor * 100 + patch

@@ -46,6 +46,9 @@ using allocates =
                                                                            std::size_t{}, std::size_t{})),
                                    void*>>;
 
+template <class Pool>
+using points = decltype(*std::declval<Pool&>());
+
 template <class T>
 inline constexpr bool is_pool_ref = false;
 template <memory_space Required>
@@ -99,25 +102,7 @@ class pool_ref {
 public:
     /// Any pool or layer. It must outlive what is allocated through the reference.
     template <class Pool, class = std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>>>>
-    pool_ref(Pool& pool) noexcept : pool_(&pool), calls_(&detail::pool_calls<Pool>::table) {
-        static_assert(!std::is_const_v<Pool>,
-                      "weir: a container allocates from its pool; hand the pool over as one that "
-                      "is not const");
-        static_assert(contracts::require_pool<Pool, stream_ref>());
-        static_assert(
-            contracts::holds<detail::allocates, Pool>,
-            "weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t "
-            "alignment)', which throws; derive the pool from 'weir::resource', which has it");
-        static_assert(contracts::holds<contracts::says_default_alignment, Pool>,
-                      "weir: a container's pool needs 'static constexpr std::size_t default_alignment'");
-        static_assert(
-            !device_accessible(Required) || device_accessible(Pool::space),
-            "weir: this container's memory is used by kernels, and a host pool's is out of their reach; use "
-            "a device, managed or pinned pool");
-        static_assert(
-            !host_accessible(Required) || host_accessible(Pool::space),
-            "weir: the host touches this memory, and a device pool's is out of its reach; use a pinned or managed pool, "
-            "or a device container");
+    pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 
     /// The pool that `other` names, whose memory must reach as far as is required here.
@@ -129,7 +114,7 @@ public:
             "container's reference from the pool itself");
     }
 
-    /// The pool's own 'allocate': order, blocking and errors are its.
+    /// The pool's own 'allocate': order, blocking and errors are its. Without an alignment: the pool's own.
     [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) const {
         return calls_->allocate(pool_, stream, bytes, alignment);
     }
@@ -174,6 +159,40 @@ public:
 private:
     template <memory_space>
     friend class pool_ref;
+
+    // One sentence of what is wrong, and nothing that follows from it.
+    template <class Pool>
+    static constexpr detail::pool_table const* calls_of() {
+        static_assert(!std::is_const_v<Pool>,
+                      "weir: a container allocates from its pool; hand the pool over as one that "
+                      "is not const");
+        static_assert(!contracts::holds<detail::points, Pool>,
+                      "weir: a container takes the pool itself; hand '*pool' over, not what points to it");
+        if constexpr (std::is_const_v<Pool> || contracts::holds<detail::points, Pool>)
+            return nullptr;
+        else
+            return table_of<Pool>();
+    }
+
+    template <class Pool>
+    static constexpr detail::pool_table const* table_of() {
+        static_assert(contracts::require_pool<Pool, stream_ref>());
+        static_assert(
+            contracts::holds<detail::allocates, Pool>,
+            "weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t "
+            "alignment)', which throws; derive the pool from 'weir::resource', which has it");
+        static_assert(contracts::holds<contracts::says_default_alignment, Pool>,
+                      "weir: a container's pool needs 'static constexpr std::size_t default_alignment'");
+        static_assert(
+            !device_accessible(Required) || device_accessible(Pool::space),
+            "weir: this container's memory is used by kernels, and a host pool's is out of their reach; use "
+            "a device, managed or pinned pool");
+        static_assert(
+            !host_accessible(Required) || host_accessible(Pool::space),
+            "weir: the host touches this memory, and a device pool's is out of its reach; use a pinned or managed pool, "
+            "or a device container");
+        return &detail::pool_calls<Pool>::table;
+    }
 
     void* pool_;
     detail::pool_table const* calls_;
