@@ -84,7 +84,7 @@ public:
             second_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// Forwarded to the block's pool; where both pools know second uses.
+    /// Forwarded to the block's pool; where both pools know second uses. Throws as that pool.
     template <class A = first_pool, class B = second_pool,
               class = std::enable_if_t<contracts::has_used_on<A, stream_ref> && contracts::has_used_on<B, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
@@ -140,14 +140,17 @@ public:
         weir::examine(second_, now);
         weir::examine(first_, now);
     }
+    // Of 'facts', each; they throw as it does.
     std::size_t reserved_bytes() const { return facts().reserved_bytes; }
     std::size_t in_use_bytes() const { return facts().in_use_bytes; }
     std::size_t limit_bytes() const { return facts().limit_bytes; }
     text name() const { return facts().name; }
     text report() const { return report_text(facts(), "two pools"); }
+    /// Both pools' reasons. Throws as their 'refusal'.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
     }
+    /// The first pool's, where it tells one.
     template <class P = first_pool const>
     auto device() const -> decltype(std::declval<P&>().device()) {
         return first_.device();
