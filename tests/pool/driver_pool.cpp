@@ -489,6 +489,46 @@ TEST_CASE("driver_pool: a pool lets another device in") {
     pool.deallocate_sync(p, 1 * MiB);
 }
 
+TEST_CASE("driver_pool: a device that was let in is waited for before a refused block goes back") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    driver_pool pool;
+    pool.enable_access_from(1);
+    void* const p = pool.allocate_sync(1 * MiB);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    {
+        cudaStream_t blocking = nullptr;
+        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        CHECK(simulated_cuda::launch(cudaStreamLegacy, {}, {{p, 1 * MiB}}) == cudaSuccess);
+        check(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        pool.deallocate(cudaStreamLegacy, p, 1 * MiB); // nothing can be asked of that stream now
+        cudaGraph_t graph = nullptr;
+        check(cudaStreamEndCapture(blocking, &graph), "cudaStreamEndCapture");
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+    }
+    check(cudaSetDevice(0), "cudaSetDevice");
+    pool.settle();
+    CHECK(simulated_cuda::pending() == 0);
+    CHECK(pool.in_use_bytes() == 0);
+}
+
+TEST_CASE("driver_pool: what another device's default stream frees while it is captured stays until the end") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    driver_pool pool;
+    void* const p = pool.allocate_sync(1 * MiB);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    {
+        support::capture graph(cudaStreamPerThread);
+        pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
+        CHECK(graph.unbroken());
+    }
+    check(cudaSetDevice(0), "cudaSetDevice");
+    pool.settle();
+    CHECK(pool.facts().lost_bytes == 1 * MiB);
+    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.in_use_bytes() == 1 * MiB);
+}
+
 TEST_CASE("driver_pool: what is freed of pinned memory while a device uses it waits for that device in 'settle'") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     weir::pinned_driver_pool pool;
@@ -531,8 +571,13 @@ TEST_CASE("driver_pool: exports itself and its blocks where it was made for that
         CHECK_SAYS(sentence_of<weir::usage_error>([&] { static_cast<void>(closed.export_descriptor()); }),
                    "handle_types to cudaMemHandleTypePosixFileDescriptor");
         void* const kept = closed.allocate_sync(1000);
-        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(closed.export_block(kept)); }),
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { static_cast<void>(closed.export_block(kept)); }),
+                   "handle_types to cudaMemHandleTypePosixFileDescriptor");
+        driver_pool early(options);
+        void* const unknown = early.allocate_sync(1000);
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(early.export_block(unknown)); }),
                    "weir: cudaMemPoolExportPointer failed with");
+        early.deallocate_sync(unknown, 1000);
         closed.deallocate_sync(kept, 1000);
     });
 }

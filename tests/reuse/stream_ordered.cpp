@@ -1449,6 +1449,30 @@ TEST_CASE("stream_ordered: a stream of another device is refused, and its frees 
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
 }
 
+TEST_CASE_TEMPLATE("stream_ordered: what another device's default stream frees while it is captured is not handed out again", Pool,
+                   loose, watched<pool_of<rule<>, fitted, weir::upstream::virtual_memory<>>>,
+                   watched<pool_of<weir::reuse::after_event>>) {
+    world const here(device::config{}.late().with_devices(2));
+    Pool pool;
+    stream a;
+    void* const p = pool.allocate(a, 2 * MiB);
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+    {
+        support::capture graph(cudaStreamPerThread);
+        pool->deallocate(cudaStreamPerThread, p, 2 * MiB);
+        CHECK(graph.unbroken());
+    }
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    pool->settle();
+    CHECK(pool->facts().lost_bytes == 2 * MiB);
+    CHECK(pool->in_use_bytes() == 0);
+    void* const q = pool->try_allocate(a, 2 * MiB);
+    CHECK(q != p);
+    pool->deallocate(a, q, 2 * MiB);
+    device::note_free(p, 2 * MiB, a);
+}
+
 TEST_CASE("stream_ordered: what a stream of another device freed is anyone's when that stream has passed") {
     world const here(device::config{}.late().with_devices(2));
     fits pool;

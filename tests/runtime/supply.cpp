@@ -181,6 +181,65 @@ TEST_CASE("supply: bytes that work still uses stay where they are") {
 #endif
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("supply: a rule that looks at no work waits for it before its bytes lose their memory") {
+    using trusting_pool = weir::pool<virtual_memory, placement::best_fit<>, reuse::immediate, growth::by_holes<>>;
+    enum way { growth_moves, trim_gives_back, the_end };
+    for (way const by : {growth_moves, trim_gives_back, the_end}) {
+        CAPTURE(by);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const s;
+        {
+            trusting_pool pool;
+            std::vector<block> blocks;
+            for (int i = 0; i < 6; ++i) {
+                blocks.push_back(take(pool, s, 8 * MiB));
+                touch(s, blocks.back());
+            }
+            for (std::size_t i : {0u, 2u, 4u})
+                give(pool, s, blocks[i]); // behind its work, on the one stream that there is
+            if (by == growth_moves) {
+                block const large = take(pool, s, 24 * MiB);
+                CHECK(large.p != nullptr);
+                touch(s, large);
+                CHECK(simulated_cuda::pending() == 1);
+                give(pool, s, large);
+            } else if (by == trim_gives_back) {
+                CHECK(pool.trim() != 0);
+                CHECK(simulated_cuda::pending() == 0);
+            }
+            for (std::size_t i : {1u, 3u, 5u})
+                give(pool, s, blocks[i]);
+        }
+        CHECK(simulated_cuda::pending() == 0);
+    }
+}
+
+TEST_CASE("supply: where memory cannot be mapped any device may use it, and is waited for") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2).without_virtual_memory(), support::report_all);
+    {
+        weir::pool<virtual_memory, placement::best_fit<>, reuse::stream_ordered<>> pool;
+        support::scoped_stream const s;
+        block const b = take(pool, s, 2 * MiB);
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+        cudaStream_t blocking = nullptr;
+        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        touch(cudaStreamLegacy, b);
+        check(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        give(pool, cudaStreamLegacy, b); // no event can be recorded there now
+        cudaGraph_t graph = nullptr;
+        check(cudaStreamEndCapture(blocking, &graph), "cudaStreamEndCapture");
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        CHECK(simulated_cuda::pending() != 0);
+        pool.settle();
+        CHECK(simulated_cuda::pending() == 0);
+    }
+}
+#endif
+
 TEST_CASE("supply: the free bytes that a block is to extend do not pay for it") {
     support::every_schedule([] {
         support::scoped_stream const s;

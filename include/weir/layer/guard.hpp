@@ -17,7 +17,8 @@
 // cost:      a mutex (twice for an allocation) and a hash look-up a call, 70 to 130 bytes of host memory for each address
 //            ever handed out; 'rewind' and 'clear' O(blocks that end).
 // not for:   writes beyond a block's end; a free on a stream that was destroyed, or does not come behind the block's work,
-//            which is in order where the program made that stream wait; blocks that 'inner()' hands out, frees or ends.
+//            which is in order where the program made that stream wait; blocks that 'inner()' hands out, frees or ends; a
+//            driver_pool's blocks that are a graph's and freed once a launch: allocate and free those through 'inner()'.
 
 #include <cstddef>
 #include <cstdint>

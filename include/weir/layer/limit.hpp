@@ -11,7 +11,8 @@
 //            block is freed once and with its own size: a free counts as one also where the wrapped pool refuses it.
 //            Under layer::guard, as guard<limit<Pool>>, a wrong free does not come here.
 // cost:      one atomic addition a call.
-// not for:   the memory that a pool reserves: see pool_options::limit.
+// not for:   the memory that a pool reserves: see pool_options::limit; a driver_pool's blocks that are a graph's and freed
+//            once a launch, whose frees would count once too often: allocate and free those through 'inner()'.
 
 #include <cstddef>
 #include <cstdint>

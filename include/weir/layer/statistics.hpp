@@ -12,7 +12,8 @@
 //            here.
 // order:     counters are exact once no call is under way; a snapshot during calls may be off by those.
 // cost:      a few relaxed atomic operations a call; for a large block a mutex and a hash look-up as well.
-// not for:   how full the pool itself is: see pool::facts.
+// not for:   how full the pool itself is: see pool::facts; a driver_pool's blocks that are a graph's and freed once a launch:
+//            allocate and free those through 'inner()'.
 
 #include <cstddef>
 #include <cstdint>

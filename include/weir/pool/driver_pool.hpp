@@ -115,7 +115,7 @@ public:
         return after < before ? before - after : 0; // other threads allocate meanwhile
     }
 
-    /// Blocks until all work on the device is done (of pinned and managed memory: on every device), so that 'trim' finds
+    /// Blocks until all work on the device is done (on every device where the memory is open to others), so that 'trim' finds
     /// everything that was freed, and offers CUDA again what it refused, but for what a captured stream freed. Breaks the
     /// captures that are under way there, as cudaDeviceSynchronize does. Throws cuda_error.
     void settle() { blocks_.settle(); }
@@ -125,6 +125,7 @@ public:
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
     void enable_access_from(int ordinal) {
         pool_.enable_access_from(ordinal);
+        blocks_.open();
     }
 
     /// What CUDA counts: in use and reserved, now and at most since reset_peaks. Throws cuda_error.
@@ -152,9 +153,11 @@ public:
         return pool_.export_fabric();
     }
     /// The live block `p`, for a process that has imported the pool. Every importer releases it before it is freed here.
-    /// Throws cuda_error, also where the pool itself was not exported before.
+    /// Throws usage_error where 'handle_types' has none, cuda_error, also where the pool itself was not exported before.
     template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
     exported_block export_block(void* p) const {
+        if (options_.handle_types == 0)
+            require_handle_type(cudaMemHandleTypePosixFileDescriptor, "cudaMemHandleTypePosixFileDescriptor");
         void* const begin = blocks_.begin_of(p);
         return memory_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
     }

@@ -66,17 +66,12 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// Gives everything back, after all work on the pool's device: the graph and its executables are gone, or are not launched
-    /// again. Blocks still handed out are reported on stderr and are gone.
+    /// Gives everything back, after all work on the pool's device (a graph of another device: say 'release' with its stream
+    /// before): the graph and its executables are gone, or are not launched again. Blocks still handed out are told on stderr.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
-        for (int tries = 0; tries < 2 && !chunks_.empty(); ++tries) {
-            try {
-                wait_for_device(pool_->device());
-                break;
-            } catch (...) { // where it fails twice the device is lost: nothing runs any more
-            }
-        }
+        if (!chunks_.empty())
+            outside_.note_unknown();
         give_back(on_host);
     }
 
@@ -112,8 +107,8 @@ public:
 
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
     /// as well, by the capture that uses it last: it goes back to the pool at the release. Outside a capture the stream is
-    /// noted, and the release waits for what it did so far; in another capture, only 'release' gives back from then on, since
-    /// that graph may use the block as well. Never blocks on a device.
+    /// noted, and the release waits for what it did so far; in another capture, or where CUDA fails, only 'release' gives back
+    /// from then on, since another graph may use the block as well. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -141,7 +136,7 @@ public:
 
     /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use, and what other
     /// streams did before they freed blocks outside the capture. The graph and its executables are gone, or are not launched
-    /// again. Then another capture may begin. Waits for the device where `stream` is the host, else only if CUDA failed. Throws
+    /// again. Then another capture may begin. Waits for the pool's device where `stream` is the host, else only if CUDA failed. Throws
     /// usage_error while `stream` is captured or a block is still handed out, cuda_error.
     void release(stream_ref stream) {
         require_no_capture(stream);
@@ -158,7 +153,7 @@ public:
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
-        if (!chunks_.empty() && (elsewhere_ || !life_.is_over()))
+        if (!chunks_.empty() && (elsewhere_ || watched_ != capture_ || !life_.is_over()))
             return false;
         require_no_block();
         give_back(stream);
@@ -217,7 +212,6 @@ private:
             throw usage_error("weir: this graph memory belongs to another capture; make one for each graph, or call "
                               "'release' or 'try_release' once that graph is gone");
     }
-
     static void require_no_capture(stream_ref stream) {
         if (is_capturing(stream))
             throw usage_error("weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
@@ -237,26 +231,29 @@ private:
 
     // A block of the pool that a captured stream frees: the graph may use it at each launch.
     bool adopt(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+        capture now;
         try {
-            capture const now = capture_of(stream);
+            now = capture_of(stream);
             if (now.id == 0 || (capture_ != 0 && now.id != capture_))
                 return false;
             watch(now);
+        } catch (...) { // only 'release' gives it back, or where the graph is known, and watched from a later call on
+        }
+        try {
             chunks_.push_back(chunk{p, bytes, alignment});
-            capture_ = now.id;
-            return true;
         } catch (...) { // the pool keeps it from others for ever
             return false;
         }
+        elsewhere_ = elsewhere_ || now.id == 0;
+        now.id == 0 ? outside_.note_unknown() : void(capture_ = now.id);
+        return true;
     }
-
     std::size_t held_bytes() const noexcept {
         std::size_t sum = 0;
         for (chunk const& each : chunks_)
             sum += each.bytes;
         return sum;
     }
-
     std::size_t largest_bytes() const noexcept {
         std::size_t most = contracts::has_largest<Placement> ? 0 : SIZE_MAX; // not known
         if constexpr (contracts::has_largest<Placement>)
@@ -264,14 +261,12 @@ private:
                 most = each.free->largest() > most ? each.free->largest() : most;
         return most;
     }
-
     bool owned(std::size_t address) const noexcept {
         for (chunk const& each : chunks_)
             if (range{reinterpret_cast<std::uintptr_t>(each.p), each.bytes}.contains(address))
                 return true;
         return false;
     }
-
     // What was freed on a stream. A capture has a handful.
     Placement& of(stream_ref stream) {
         for (stream_free const& each : frees_)

@@ -58,7 +58,7 @@ class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
     static constexpr bool ends_many = contracts::holds<contracts::ends_many, rule>; // blocks at a time
     using list_lock = std::conditional_t<Reuse::thread_safe, spin_lock, no_lock>;
     using growth_lock = std::conditional_t<Reuse::thread_safe, mutex, no_lock>;
-    using supply_of = supply<Upstream, Placement, rule, Growth, list_lock>;
+    using supply_of = supply<Upstream, Placement, rule, Growth, list_lock, Reuse::orders_streams>;
     using ladder_of = ladder<Placement, rule, supply_of, growth_lock, Reuse::waits_before_growing>;
 
 public:
@@ -88,19 +88,19 @@ public:
     ~pool() {
         usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
-        // What is still out, or was lost to a graph, is in use by work that no event tells of.
-        if constexpr (stream_ordered)
-            if ((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
+        // What is still out, or was lost to a graph, or a rule that looks at no work calls free, no event tells of.
+        if constexpr (stream_ordered || supply_of::can_suspend)
+            if (!stream_ordered || (!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
                 wait_without_memory();
     }
 
-    /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and when there is
-    /// no room. For work enqueued on `stream` from now on. Asks the driver for memory only where the pool must grow. Blocks on
-    /// the device only where it grows and a chunk goes back for it to an upstream that waits (cudaFree does, mapped memory
-    /// does not); at the limit; and where streams that are gone left too much behind (stream_ordered_tuning). Throws
-    /// usage_error (alignment; reuse::stream_ordered: a stream of another device, or one that is being captured, which with
-    /// identity::promised is asked only where no block is at hand), cuda_error, and std::bad_alloc when the host has no memory
-    /// for the bookkeeping; the pool is then as it was.
+    /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and when there is no room. For
+    /// work enqueued on `stream` from now on. Asks the driver for memory only where the pool must grow. Blocks on the device
+    /// only where it grows and a chunk goes back for it (cudaFree waits, unmapping under reuse::immediate only); at the limit;
+    /// and where streams that are gone left too much behind (stream_ordered_tuning). Throws usage_error (alignment;
+    /// reuse::stream_ordered: a stream of another device, or one that is being captured, which with identity::promised is
+    /// asked only where no block is at hand), cuda_error, and std::bad_alloc when the host has no memory for the bookkeeping;
+    /// the pool is then as it was.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         if (!is_power_of_two(alignment))
             throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
@@ -165,7 +165,7 @@ public:
     /// The same, but what blocks hold is copied to blocks of `keep`, which the host reaches and which outlives this pool or
     /// the next 'resume': pinned_pool copies at the link's speed once it has its memory, host_pool needs no pinned memory. The
     /// slabs that small blocks are of are copied whole.
-    /// `keep` must not call this pool, as a failure_handler around it might. Throws also what `keep.allocate` throws.
+    /// `keep` must call no pool that is being suspended, as a failure_handler around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {
         return begin_suspension(&keep, [&](auto const& save) { supply_.visit_in_use(rule_, least_unsaved_bytes, save); });
@@ -310,8 +310,7 @@ private:
 
     bool try_settle() noexcept {
         try {
-            rule_.settle();
-            return true;
+            return rule_.settle(), true;
         } catch (...) { // CUDA failed, or the host has no memory for the list of what to wait for
             return false;
         }
@@ -324,16 +323,18 @@ private:
         }
     }
 
-    // A default stream is the current device's. The block's uses may be on the pool's device's all the same, as when a
-    // container ends while another device is current: the free waits for both.
+    // A default stream is the current device's. The block's uses may be on the pool's device's as well: the free waits for both.
     [[gnu::noinline]] void give_by_default(range block, stream_ref stream) noexcept {
         try {
+            bool const elsewhere = current_device() != device();
+            if (elsewhere && is_capturing(stream))
+                return rule_.give(block, stream); // by a capture there
             if constexpr (contracts::holds<contracts::notes_uses, rule, stream_ref>)
-                if (current_device() != device())
+                if (elsewhere)
                     rule_.used_on(block, stream);
             device_guard const guard(device());
             return rule_.give(block, stream);
-        } catch (...) { // CUDA does not answer, or that stream is captured
+        } catch (...) { // CUDA does not answer
         }
         if constexpr (contracts::holds<contracts::strands, rule>)
             rule_.strand(block);

@@ -8,7 +8,7 @@
 //
 // invariant: what the placement holds is free.
 // order:     none; the stream argument is ignored.
-// cost:      the placement's.
+// cost:      the placement's; where memory is unmapped (trim, a move, the end), a wait for all work on the device.
 // not for:   memory that work on another stream than the next user's may still use: see 'stream_ordered'; several
 //            threads: see layer::synchronized.
 
@@ -62,7 +62,8 @@ struct immediate {
             placement_.add(chunk);
         }
 
-        /// Calls visit(Placement&) for bytes that may be handed out, and that no work uses: all that are free.
+        /// Calls visit(Placement&) for bytes that may be handed out: all that are free. Work may still use them, so what takes
+        /// memory away from behind them waits (runtime/supply.hpp).
         template <class Visit>
         void visit_usable(stream_ref, Visit const& visit) {
             visit(placement_);

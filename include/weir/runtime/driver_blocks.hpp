@@ -105,6 +105,8 @@ public:
 
     /// See driver_pool_of::settle.
     void settle() { offer(refused_); }
+    /// Other devices' work may use the memory from now on.
+    void open() noexcept { open_.store(true, memory_order_relaxed); }
 
     /// Blocks that are out, but for those of graphs.
     std::size_t count() const noexcept { return live_blocks_.load(memory_order_relaxed); }
@@ -189,8 +191,11 @@ private:
         try {
             if (stream.is_host())
                 on = host_stream();
-            if (ordinal_for(on) != any_device && current_device() != ordinal_)
-                uses_.add(at, stream); // the current device's stream of that name
+            if (ordinal_for(on) != any_device && current_device() != ordinal_) { // whose stream of that name is meant as well
+                if (!block.of_graph && is_capturing(on) && !is_legacy(on))
+                    return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at)});
+                uses_.add(at, stream);
+            }
             uses = uses_.take(at);
             device_guard const device(ordinal_for(on));
             // An event from outside would break the capture, and so would a free on the legacy stream.
@@ -260,7 +265,8 @@ private:
     }
 
     void offer(refused_blocks& blocks) {
-        blocks.offer(ordinal_, host_stream(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); });
+        int const users = open_.load(memory_order_relaxed) ? any_device : ordinal_;
+        blocks.offer(users, host_stream(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); });
     }
 
     cudaMemPool_t pool_;
@@ -270,6 +276,7 @@ private:
     mutex host_stream_mutex_;
     cudaStream_t host_stream_ = nullptr; // none until something is allocated or freed on the host
     atomic<std::size_t> live_blocks_{0}; // but for those of graphs
+    atomic<bool> open_{false};
     second_uses uses_;
     block_origins origins_;
     refused_blocks refused_; // until 'settle'

@@ -28,13 +28,15 @@
 #include <weir/base/size.hpp>
 #include <weir/base/unused_chunks.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
 
-/// `Rule`: the reuse rule, bound to `Placement`; `Lock`: of the list of chunks.
-template <class Upstream, class Placement, class Rule, class Growth, class Lock>
+/// `Rule`: the reuse rule, bound to `Placement`; `Lock`: of the list of chunks. `KnowsWork`: whether the rule tells free bytes
+/// from those that enqueued work still uses; else a chunk that is unmapped waits for all work on the device, as cudaFree does.
+template <class Upstream, class Placement, class Rule, class Growth, class Lock, bool KnowsWork>
 class supply {
     using holdings_of = holdings<Upstream, Lock>;
     static constexpr std::size_t page = holdings_of::granularity();
@@ -55,10 +57,8 @@ public:
 
     /// What the pool holds.
     holdings_of const& held() const noexcept { return held_; }
-
     /// The most that it can ever hold, in bytes.
     std::size_t most_bytes() const noexcept { return align_down(held_.limit_bytes(), page); }
-
     /// What kind of memory that is, in words.
     char const* kind() const noexcept {
         return grows_in_place && !extends() ? "device memory that cannot grow in place" : name_of(Upstream::space);
@@ -111,9 +111,8 @@ public:
         return any;
     }
 
-    /// The same on this device.
+    /// Whether memory can be taken away on this device.
     bool suspends() const noexcept { return can_suspend && extends(); }
-
     /// Visits what may be in use, in order of address: all that is held but free ranges of `least_free_bytes` or more. No
     /// work is under way. Throws cuda_error and std::bad_alloc, and what the visit throws.
     template <class Visit>
@@ -126,7 +125,6 @@ public:
     /// Takes the memory away, and gives it back; holdings says how.
     void withdraw() { held_.withdraw(); }
     bool restore() { return held_.restore(); }
-
     /// Meanwhile chunks can be cut: while more than `keep_bytes` are to be restored, every wholly free page is given up.
     void cut_free_pages(Rule& rule, std::size_t keep_bytes) {
         std::size_t left = held_.withdrawn_bytes();
@@ -153,7 +151,8 @@ public:
     /// The device whose work may use the memory; any_device: others' may as well.
     int ordinal_of_users() const noexcept {
         if constexpr (can_suspend)
-            return held_.upstream().has_peers() ? any_device : held_.upstream().ordinal();
+            if (extends() && !held_.upstream().has_peers()) // cudaMalloc's is open to whoever enables peer access
+                return held_.upstream().ordinal();
         return any_device;
     }
 
@@ -312,7 +311,10 @@ private:
 
     // Takes the chunk out of what is free, if it is wholly free and no work uses it; `start`: where the free range is.
     template <class... Start>
-    static bool try_remove(Rule& rule, range chunk, Start... start) {
+    bool try_remove(Rule& rule, range chunk, Start... start) const {
+        if constexpr (!KnowsWork && can_suspend)
+            if (extends() && !suspended())
+                wait_for_device(ordinal_of_users());
         bool done = false;
         // In slabs, more of it may be no block than a set is thought to lack.
         std::size_t const least_bytes = contracts::has_free_ranges<Placement> ? chunk.bytes : 1;
