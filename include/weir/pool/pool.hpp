@@ -209,8 +209,7 @@ public:
     /// (runtime/device_wait.hpp). Throws cuda_error, std::bad_alloc.
     void settle() { rule_.settle(); }
 
-    /// Ends every block and starts over with the chunks that the pool holds. The caller knows that nothing uses
-    /// them any more. One thread.
+    /// Ends every block and starts over with the chunks that the pool holds, which nothing uses any more. One thread.
     template <class P = Placement, class = std::enable_if_t<contracts::has_clear<P> && ends_many>>
     void clear() {
         rule_.placement().clear();
