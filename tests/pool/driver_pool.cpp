@@ -576,7 +576,7 @@ TEST_CASE("driver_pool: exports itself and its blocks where it was made for that
         driver_pool early(options);
         void* const unknown = early.allocate_sync(1000);
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(early.export_block(unknown)); }),
-                   "weir: cudaMemPoolExportPointer failed with");
+                   "weir: cudaMemPoolExportPointer failed with cudaErrorInvalidValue (1): export the pool itself first");
         early.deallocate_sync(unknown, 1000);
         closed.deallocate_sync(kept, 1000);
     });

@@ -54,6 +54,13 @@ TEST_CASE("check: what a user can do something about says what to do") {
         CHECK(said(each).find("weir: cudaThing failed with cudaError") == 0);
 }
 
+TEST_CASE("check: what an invalid value may be the caller tells") {
+    CHECK(sentence_of<cuda_error>([] { weir::check(cudaErrorInvalidValue, "cudaThing", "name a thing that exists"); }) ==
+          "weir: cudaThing failed with cudaErrorInvalidValue (1): name a thing that exists");
+    CHECK(sentence_of<cuda_error>([] { weir::check(cudaErrorUnknown, "cudaThing", "name a thing that exists"); }) ==
+          "weir: cudaThing failed with cudaErrorUnknown (999)");
+}
+
 TEST_CASE("check: where CUDA's name says it all, nothing is added") {
     CHECK(std::string(advice_for(cudaErrorUnknown)).empty());
     CHECK(std::string(advice_for(cudaSuccess)).empty());

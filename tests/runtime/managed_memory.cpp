@@ -112,9 +112,9 @@ TEST_CASE("managed_memory: what is not managed is refused with CUDA's error") {
         void* p = nullptr;
         check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { prefetch(s, p, 1 * MiB, memory_location::host()); }),
-                   "weir: cudaMemPrefetchAsync failed with");
+                   "weir: cudaMemPrefetchAsync failed with cudaErrorInvalidValue (1): the memory must be managed");
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { advise(p, 1 * MiB, memory_advice::read_mostly()); }),
-                   "weir: cudaMemAdvise failed with");
+                   "weir: cudaMemAdvise failed with cudaErrorInvalidValue (1): the memory must be managed");
         bytes const memory;
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { prefetch(s, memory.p, all, memory_location::device(12345)); }),
                    "weir: cudaMemPrefetchAsync failed with");

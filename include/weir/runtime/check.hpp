@@ -55,16 +55,18 @@ inline void take_off_record(cudaError_t error) noexcept {
         static_cast<void>(cudaGetLastError());
 }
 
-[[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call) {
+[[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call, char const* if_invalid) {
     take_off_record(error);
-    throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice_for(error));
+    throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error),
+                     error == cudaErrorInvalidValue ? if_invalid : advice_for(error));
 }
 } // namespace detail
 
-/// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. Any thread.
-inline void check(cudaError_t error, char const* call) {
+/// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. `if_invalid`: what to do where
+/// CUDA only says that some argument is no good. Any thread.
+inline void check(cudaError_t error, char const* call, char const* if_invalid = "") {
     if (error != cudaSuccess)
-        detail::fail(error, call);
+        detail::fail(error, call, if_invalid);
 }
 
 /// For calls whose failure nobody can be told of, as in destructors: whether the call succeeded. A failure is not left

@@ -57,6 +57,8 @@ private:
 };
 
 namespace detail {
+inline constexpr char const* if_invalid = "the memory must be managed, and the place a device, the host or a NUMA node of it";
+
 inline void require_migration(stream_ref stream) {
     if (stream.is_host())
         throw usage_error("weir: pages move in the order of a stream; name the one that uses the memory next, not the host");
@@ -76,9 +78,9 @@ inline void prefetch(stream_ref stream, void const* p, std::size_t bytes, memory
     detail::require_migration(stream);
     capture_mode_guard const relaxed;
 #if CUDART_VERSION >= 13000
-    check(cudaMemPrefetchAsync(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync");
+    check(cudaMemPrefetchAsync(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
 #else
-    check(cudaMemPrefetchAsync_v2(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync");
+    check(cudaMemPrefetchAsync_v2(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
 #endif
 }
 
@@ -89,9 +91,9 @@ inline void advise(void const* p, std::size_t bytes, memory_advice advice) {
         return;
     capture_mode_guard const relaxed;
 #if CUDART_VERSION >= 13000
-    check(cudaMemAdvise(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise");
+    check(cudaMemAdvise(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
 #else
-    check(cudaMemAdvise_v2(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise");
+    check(cudaMemAdvise_v2(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
 #endif
 }
 
@@ -117,7 +119,7 @@ inline void discard(stream_ref stream, void* p, std::size_t bytes) {
         return;
     detail::require_discard(stream);
     capture_mode_guard const relaxed;
-    check(cudaMemDiscardBatchAsync(&p, &bytes, 1, 0, stream.get()), "cudaMemDiscardBatchAsync");
+    check(cudaMemDiscardBatchAsync(&p, &bytes, 1, 0, stream.get()), "cudaMemDiscardBatchAsync", detail::if_invalid);
 }
 
 /// 'discard' and 'prefetch' in one, which moves no contents: for bytes that are written at `to` next. Since CUDA 13.
@@ -129,7 +131,7 @@ inline void discard_and_prefetch(stream_ref stream, void* p, std::size_t bytes, 
     std::size_t first = 0;
     capture_mode_guard const relaxed;
     check(cudaMemDiscardAndPrefetchBatchAsync(&p, &bytes, 1, &place, &first, 1, 0, stream.get()),
-          "cudaMemDiscardAndPrefetchBatchAsync");
+          "cudaMemDiscardAndPrefetchBatchAsync", detail::if_invalid);
 }
 
 #endif

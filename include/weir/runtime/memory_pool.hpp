@@ -60,7 +60,8 @@ public:
     /// Creates one. Throws cuda_error, also where CUDA has no pools of that kind.
     explicit memory_pool(cudaMemPoolProps const& properties) {
         capture_mode_guard const relaxed;
-        check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
+        check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
+              "the machine has no such pools; look at 'location' (a NUMA node that exists) and 'handle_types'");
     }
     /// Takes over one that exists.
     explicit memory_pool(cudaMemPool_t owned) noexcept : pool_(owned) {}
@@ -143,7 +144,8 @@ public:
     static exported_block export_block(void* begin, std::size_t offset_bytes) {
         exported_block block;
         capture_mode_guard const relaxed;
-        check(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer");
+        check(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer",
+              "export the pool itself first, and pass a live block of it");
         block.offset_bytes = offset_bytes;
         return block;
     }
