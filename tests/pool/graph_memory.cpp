@@ -15,9 +15,13 @@
 #include <vector>
 #include <weir/container/vector.hpp>
 #include <weir/layer/failure_handler.hpp>
+#include <weir/placement/best_fit.hpp>
 #include <weir/pool/graph_memory.hpp>
+#include <weir/pool/pool.hpp>
 #include <weir/recipes.hpp>
+#include <weir/reuse/stream_ordered.hpp>
 #include <weir/runtime/order_after.hpp>
+#include <weir/upstream/virtual_memory.hpp>
 
 using weir::check;
 using weir::KiB;
@@ -74,6 +78,17 @@ void drain(cudaStream_t s) {
 }
 
 using memory_of = weir::graph_memory<weir::device_pool>;
+
+#ifdef WEIR_SIMULATED_CUDA
+// How many there are.
+struct counted_placement : weir::placement::best_fit<> {
+    counted_placement() { ++alive; }
+    counted_placement(counted_placement const&) = delete;
+    counted_placement& operator=(counted_placement const&) = delete;
+    ~counted_placement() { --alive; }
+    static inline int alive = 0;
+};
+#endif
 
 // The simulated device is told that the host knows of the graph's end now.
 bool goes_back(memory_of& memory, cudaStream_t s) {
@@ -326,6 +341,55 @@ TEST_CASE("graph_memory: a graph that only frees a block of the pool keeps it wh
     });
 }
 
+TEST_CASE("graph_memory: it belongs to the capture that frees a block of the pool, also where it allocated nothing") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        weir::device_pool pool;
+        void* const before = pool.allocate(s, 1 * MiB);
+        memory_of memory(pool);
+        recording graph(s);
+        memory.deallocate(s, before, 1 * MiB);
+        graph.end();
+        {
+            recording another(other);
+            CHECK_THROWS_WITH_AS(static_cast<void>(memory.try_allocate(other, 256)),
+                                 doctest::Contains("make one for each graph"), weir::usage_error);
+            another.end();
+        }
+        drain(other);
+        for (int turns = 0; turns < 100; ++turns)
+            CHECK_FALSE(memory.try_release(s)); // the other graph is gone, but the first may be launched
+        graph.launch(s);
+        drain(s);
+    });
+}
+
+TEST_CASE("graph_memory: a block of the pool that another capture frees does not tie it to that graph's end") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        weir::device_pool pool;
+        void* const before = pool.allocate(other, 1 * MiB);
+        memory_of memory(pool);
+        {
+            recording graph(s);
+            memory.deallocate(s, memory.allocate(s, 64 * KiB), 64 * KiB);
+            graph.end();
+            {
+                recording another(other);
+                memory.deallocate(other, before, 1 * MiB); // the pool keeps it from others
+                another.end();
+            }
+            drain(other);
+            for (int turns = 0; turns < 100; ++turns)
+                CHECK_FALSE(memory.try_release(s)); // the other graph is gone, but the first may be launched
+            graph.launch(s);
+            drain(s);
+        }
+        CHECK(comes_back(memory, s));
+        CHECK(memory.reserved_bytes() == 0);
+    });
+}
+
 TEST_CASE("graph_memory: a block that another capture frees is that graph's as well, and goes back on its owner's word alone") {
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -502,6 +566,48 @@ TEST_CASE("graph_memory: a pool without room refuses, and the capture goes on") 
         memory.deallocate(s, p, 6 * MiB);
         memory.release(s);
         CHECK(memory.reserved_bytes() == 0);
+        drain(s);
+    });
+}
+
+TEST_CASE("graph_memory: an allocation that the pool refuses does not tie it to that capture") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool(weir::pool_options{}.limit(4 * MiB));
+        weir::graph_memory memory(pool);
+        {
+            support::capture graph(s);
+            CHECK(memory.try_allocate(s, 64 * MiB) == nullptr);
+            CHECK(graph.unbroken());
+        }
+        support::capture another(s);
+        void* p = nullptr;
+        CHECK_NOTHROW(p = memory.try_allocate(s, 1 * KiB)); // the first holds nothing
+        CHECK(p != nullptr);
+        memory.deallocate(s, p, 1 * KiB);
+        CHECK(another.unbroken());
+        memory.release(s);
+        drain(s);
+    });
+}
+
+TEST_CASE("graph_memory: a block of any alignment is found in the chunk that was got for it") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>, weir::reuse::stream_ordered<>> pool;
+        weir::graph_memory memory(pool);
+        void* const first = pool.allocate(s, 256); // so that the chunk begins at no boundary
+        {
+            support::capture graph(s);
+            void* const p = memory.try_allocate(s, 4 * MiB, 1 * MiB);
+            CHECK(p != nullptr);
+            CHECK(reinterpret_cast<std::uintptr_t>(p) % MiB == 0);
+            memory.deallocate(s, p, 4 * MiB, 1 * MiB);
+            CHECK(graph.unbroken());
+        }
+        memory.release(s);
+        pool.deallocate(s, first, 256);
+        CHECK(pool.in_use_bytes() == 0);
         drain(s);
     });
 }
@@ -692,6 +798,31 @@ TEST_CASE("graph_memory: whatever call fails while it ends, its bytes go back") 
     CHECK(runs >= 2);
 }
 
+TEST_CASE("graph_memory: its end waits for the graph's work also where one call fails") {
+    bool failed = true;
+    for (std::uint64_t k = 1; failed; ++k) {
+        CAPTURE(k);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        auto memory = std::make_unique<memory_of>(pool);
+        {
+            recording graph(s);
+            void* const p = memory->allocate(s, 1 * MiB);
+            fill(p, 3, 1 * MiB, s);
+            memory->deallocate(s, p, 1 * MiB);
+            graph.end();
+            graph.launch(s);
+        }
+        REQUIRE(simulated_cuda::pending() != 0);
+        simulated_cuda::fail_call(k, cudaErrorUnknown);
+        memory.reset();
+        failed = simulated_cuda::failed_calls() != 0;
+        simulated_cuda::clear_faults();
+        CHECK(simulated_cuda::pending() == 0); // anyone may have the bytes from now on
+    }
+}
+
 TEST_CASE("graph_memory: whatever host memory is left, an allocation throws or is made, and a free loses nothing to others") {
     if (!support::host_memory_can_fail)
         return;
@@ -724,6 +855,37 @@ TEST_CASE("graph_memory: whatever host memory is left, an allocation throws or i
         CHECK(memory.in_use_bytes() == 0);
         memory.release(s);
         CHECK(pool.in_use_bytes() == 0);
+    }
+    CHECK(thrown > 3);
+}
+
+TEST_CASE("graph_memory: where the host has no memory to note a stream's free bytes, it keeps nothing of them") {
+    if (!support::host_memory_can_fail)
+        return;
+    int thrown = 0;
+    for (long failures = 0; failures < 16; ++failures) {
+        CAPTURE(failures);
+        simulated_cuda::world const world;
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        void* const before = pool.allocate(s, 1 * MiB); // so that the device is ready
+        weir::graph_memory<weir::device_pool, counted_placement> memory(pool);
+        support::capture graph(s);
+        void* p = nullptr;
+        try {
+            support::failing_new const fails(failures);
+            p = memory.try_allocate(s, 1 * KiB);
+        } catch (std::bad_alloc const&) {
+            ++thrown;
+            p = memory.try_allocate(s, 1 * KiB);
+        }
+        memory.deallocate(s, p, 1 * KiB);
+        CHECK(counted_placement::alive == 1);
+        CHECK(graph.unbroken());
+        memory.release(s);
+        CHECK(counted_placement::alive == 0);
+        pool.deallocate(s, before, 1 * MiB);
+        drain(s);
     }
     CHECK(thrown > 3);
 }
