@@ -197,6 +197,13 @@ TEST_CASE("stream_set: the next event tells of what was taken while it was open"
         CHECK_FALSE(here.own.is_untold());
         here.own.covers().passed()->synchronize();
         CHECK(here.own.is_at_rest()); // so that 'settle' waits for no other stream
+        range const again = here.take(1000);
+        here.give(again);
+        CHECK(here.own.take_recent(1000, 256) == again);
+        CHECK(here.own.is_untold());
+        here.own.settle(); // as if all work on the device were over
+        CHECK_FALSE(here.own.is_untold()); // or each settle from now on would wait for the device
+        CHECK(here.own.is_at_rest());
     });
 }
 
@@ -367,6 +374,19 @@ TEST_CASE("stream_set: the uses that blocks wait for can be listed and waited fo
     });
 }
 
+TEST_CASE("stream_set: a block that waits for other streams arrives, so that a settle under way does not vouch for it") {
+    support::every_schedule([] {
+        stage here;
+        range const deferred = here.take(1000), stranded = here.take(1000);
+        CHECK(here.own.arrivals() == 0);
+        CHECK(here.own.defer(deferred, here.uses_on(here.other), here.s));
+        CHECK(here.own.arrivals() == 1);
+        here.own.strand(stranded, here.uses_on(here.other));
+        CHECK(here.own.arrivals() == 2);
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    });
+}
+
 TEST_CASE("stream_set: settle turns every byte into anyone's, but for uses that are not over") {
     support::every_schedule([] {
         stage here;
@@ -490,6 +510,33 @@ TEST_CASE("stream_set: a set that is named anew covers nothing yet, whatever its
         support::scoped_stream const s;
         own.name(s, weir::key_of(s), weir::id_of(s), ordinal);
         CHECK(own.reached());
+    }
+}
+
+TEST_CASE("stream_set: once it made way nobody wants it, until another one searches in vain") {
+    for (bool const in_use : {false, true}) {
+        CAPTURE(in_use);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        stage here;
+        set aside{weir::placement::best_fit<512>()}, settled{weir::placement::best_fit<512>()};
+        busy held(here.s);
+        CHECK(here.own.close(here.s));
+        here.own.aside = &aside;
+        here.own.settled = &settled;
+        aside.is_aside = true;
+        if (!in_use) {
+            held.gate.open();
+            here.own.covers().passed()->synchronize();
+            CHECK(here.own.reached());
+        }
+        here.own.wanted.store(true, weir::memory_order_relaxed);
+        CHECK(here.own.close(here.s));
+        CHECK((in_use ? aside : settled).covered().free_bytes() == 1 * MiB);
+        CHECK_FALSE(here.own.wanted.load(weir::memory_order_relaxed));
+        // Nor is a set that becomes another stream's: nobody searched that one.
+        here.own.wanted.store(true, weir::memory_order_relaxed);
+        here.own.name(here.other, weir::key_of(here.other), weir::id_of(here.other), 0);
+        CHECK_FALSE(here.own.wanted.load(weir::memory_order_relaxed));
     }
 }
 
