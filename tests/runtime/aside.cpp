@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-// Where the host's memory runs out in the midst. What goes aside and comes back otherwise: stream_exchange.cpp.
+// Where the host's memory runs out in the midst, and what must stay where it is. What goes aside and comes back otherwise:
+// stream_exchange.cpp.
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <new>
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
+#include <utility>
 #include <weir/base/size.hpp>
 #include <weir/base/stream_ordering.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/runtime/aside.hpp>
+#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/event.hpp>
 #include <weir/runtime/stream_set.hpp>
 
 using weir::KiB;
@@ -133,6 +137,52 @@ TEST_CASE("aside: where no event can be recorded what goes aside keeps its event
     CHECK(here.other.covered().free_bytes() == 300 * KiB);
     CHECK_FALSE(here.other.reached());
     CHECK_FALSE(here.own.reached());
+}
+
+TEST_CASE("aside: what was set aside in the life of another device's stream does not come back with its event") {
+    simulated_cuda::world const world(simulated_cuda::config{}.eager().with_devices(2), support::report_all);
+    support::scoped_stream const s;
+    set own{halting()}, other{halting()}, host{halting()};
+    own.name(s, weir::key_of(s), weir::id_of(s), 0);
+    own.covered().add(range{0, 300 * KiB});
+    CHECK(own.close(s));
+    own.aside = &other;
+    own.settled = &host;
+    other.is_aside = true;
+    CHECK(weir::detail::set_aside(own));
+    weir::device_guard const there(1);
+    support::scoped_stream const far;
+    own.name(far, weir::key_of(far), weir::id_of(far), 1); // the set is used again
+    weir::detail::recall(own);
+    CHECK(other.covered().free_bytes() == 300 * KiB);
+    CHECK(own.ordinal() == 1);
+    CHECK(own.close(far)); // an event of device 0 could not be recorded there
+}
+
+TEST_CASE("aside: nothing goes aside over a block there that waits for other streams, whose event is not the later one") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, user;
+    set own{halting()}, other{halting()}, host{halting()};
+    own.name(s, weir::key_of(s), weir::id_of(s), 0);
+    own.covered().add(range{0, 300 * KiB});
+    CHECK(own.close(s));
+    simulated_cuda::gate gate;
+    weir::check(gate.close(user), "gate");
+    weir::growing_array<weir::event> uses;
+    uses.push_back(weir::event(0));
+    uses.back().record(user);
+    CHECK(own.defer(range{1 * MiB, 100 * KiB}, std::move(uses), s));
+    own.aside = &other;
+    own.settled = &host;
+    other.is_aside = true;
+    CHECK(weir::detail::set_aside(own));
+    CHECK(other.covered().take(300 * KiB, 1)); // the stream itself took it
+    CHECK(other.deferred().closed_bytes() == 100 * KiB);
+    own.covered().add(range{2 * MiB, 300 * KiB});
+    CHECK_FALSE(weir::detail::set_aside(own));
+    CHECK(own.covered().free_bytes() == 300 * KiB);
+    CHECK(other.covered().free_bytes() == 0);
+    gate.open();
 }
 
 TEST_CASE("aside: where host memory runs out while a close makes way, the bytes stay and the close goes on") {
