@@ -189,6 +189,24 @@ TEST_CASE("stream_sets: a default stream that comes again for a set that became 
     });
 }
 
+TEST_CASE("stream_sets: where the default stream that came longest ago is not done, the next one's set is used again") {
+    support::every_schedule([] {
+        checked here;
+        support::scoped_stream const live[13];
+        for (support::scoped_stream const& each : live)
+            here.at(each);
+        {
+            auto const legacy = here.sets.enter(cudaStreamLegacy, true, &checked::make);
+            CHECK(legacy->put_recent(range{1 * MiB, 4 * KiB})); // no event tells of it
+        }
+        auto* const own = here.at(cudaStreamPerThread);
+        CHECK(here.count() == 16);
+        support::scoped_stream const fresh;
+        CHECK(here.at(fresh) == own);
+        CHECK(here.count() == 16);
+    });
+}
+
 TEST_CASE("stream_sets: there are never many, whoever comes again, and after whatever") {
     support::every_schedule([] {
         for (std::size_t kept = 12; kept <= 16; ++kept) { // at some of these the default stream's set is the last one made freely
