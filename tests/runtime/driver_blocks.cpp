@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <functional>
+#include <memory>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
@@ -113,6 +114,18 @@ TEST_CASE("driver_blocks: the host's stream is made when the host allocates or f
     CHECK(mine.in_use() == 0);
     mine.blocks.deallocate(weir::on_host, mine.blocks.allocate(weir::on_host, 1 * MiB, 256), 1 * MiB);
     CHECK(simulated_cuda::calls("cudaStreamCreateWithFlags") == before + 2); // the one that failed, and one for all
+}
+
+TEST_CASE("driver_blocks: what the host uses a block for is over, so noting that asks CUDA nothing") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    blocks_and_pool mine;
+    void* const p = mine.blocks.allocate(s, 1 * KiB, 256);
+    std::uint64_t const before = simulated_cuda::calls();
+    mine.blocks.used_on(p, weir::on_host);
+    CHECK(simulated_cuda::calls() == before);
+    mine.blocks.deallocate(s, p, 1 * KiB);
+    CHECK(simulated_cuda::calls() - before == 1 + 2); // as if nothing were known of it
 }
 
 TEST_CASE("driver_blocks: what is known of a block is minded on an ordinary stream, too") {
@@ -245,5 +258,35 @@ TEST_CASE("driver_blocks: what CUDA did not take is not freed a second time, and
     mine.blocks.deallocate(s, last, 1 * MiB);
     CHECK(mine.in_use() == 1 * MiB);
     // its end gives it back: the world reports what is left
+}
+
+TEST_CASE("driver_blocks: its end gives back what CUDA did not take, also where one call fails then") {
+    for (char const* const call : {"cudaDeviceSynchronize", "cudaFreeAsync"}) {
+        CAPTURE(call);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const s;
+        weir::text const name = "mine";
+        weir::memory_pool pool(of_device_0());
+        auto blocks = std::make_unique<driver_blocks>(pool.get(), weir::memory_space::device, name, 0);
+        void* const p = blocks->allocate(s, 1 * MiB, 256);
+        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+        blocks->deallocate(s, p, 1 * MiB);
+        REQUIRE(pool.statistics().in_use_bytes == 1 * MiB);
+        simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
+        blocks.reset();
+        CHECK(simulated_cuda::failed_calls() == 2);
+        CHECK(pool.statistics().in_use_bytes == 0);
+    }
+}
+
+TEST_CASE("driver_blocks: a graph's own block that CUDA does not free at once has no use that a sentence could tell of") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    blocks_and_pool mine;
+    support::capture graph(s);
+    void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+    CHECK(support::standard_error_of([&] { mine.blocks.deallocate(s, p, 1 * MiB); }).empty());
+    CHECK(graph.unbroken());
 }
 #endif
