@@ -65,6 +65,24 @@ std::string address(void const* p) {
     return text;
 }
 
+// Has one block, which costs it no host memory.
+struct one_block : weir::resource<one_block> {
+    static constexpr weir::memory_space space = weir::memory_space::host;
+    static constexpr bool thread_safe = false;
+    static constexpr bool stream_ordered = true;
+    static constexpr std::size_t default_alignment = 16;
+    void* try_allocate(weir::stream_ref, std::size_t bytes, std::size_t = default_alignment) {
+        if (bytes > sizeof place)
+            throw support::pool_failure{};
+        return bytes == sizeof place ? place : nullptr;
+    }
+    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t = default_alignment) noexcept {}
+    bool owns(void const* p) const { return p == place; }
+    weir::memory_report facts() const { return weir::memory_report{"one"}; }
+    weir::text refusal(std::size_t, std::size_t) const { return "one block is all"; }
+    alignas(16) unsigned char place[64] = {};
+};
+
 } // namespace
 
 TEST_CASE("guard: is made from what makes its pool, and from nothing else") {
@@ -422,6 +440,32 @@ TEST_CASE("guard: what the pool refuses or throws leaves no trace") {
     CHECK(small.try_allocate(on_host, 100) == nullptr);
     CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(small.allocate(on_host, 100)); }),
                "counting has no 100");
+}
+
+TEST_CASE("guard: its ledger grows with the addresses that were handed out, not with the calls") {
+    if (!support::host_memory_can_fail)
+        return;
+    weir::layer::guard<one_block> pool;
+    auto const round = [&] {
+        pool.deallocate(on_host, pool.try_allocate(on_host, 64), 64);
+        CHECK(pool.try_allocate(on_host, 1) == nullptr);
+        CHECK_THROWS_AS(static_cast<void>(pool.try_allocate(on_host, 65)), support::pool_failure);
+    };
+    round();
+    support::failing_new const none(0);
+    for (int i = 0; i < 1000; ++i)
+        round();
+}
+
+TEST_CASE("guard: an out_of_memory tells what the pool knows besides") {
+    struct asked : counting_pool<> {
+        using counting_pool<>::counting_pool;
+        void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 12345; }
+    };
+    weir::layer::guard<asked> pool(std::size_t{10});
+    CHECK(pool.examined().device_free_bytes == 12345);
+    CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 100)); }),
+               ", free on the device 12345");
 }
 
 TEST_CASE("guard: without host memory an allocation changes nothing, and a wrong free is still said") {
