@@ -60,6 +60,19 @@ TEST_CASE("graph_life: what is no graph is refused by name, and nothing stays") 
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("graph_life: where CUDA has no memory to watch a graph it throws what says so, and nothing stays") {
+    for (char const* const call : {"cudaUserObjectCreate", "cudaGraphRetainUserObject"}) {
+        CAPTURE(call);
+        simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+        cudaGraph_t graph = nullptr;
+        check(cudaGraphCreate(&graph, 0), "cudaGraphCreate");
+        simulated_cuda::fail_call(call, 1, cudaErrorMemoryAllocation);
+        CHECK_THROWS_AS(graph_life{graph}, std::bad_alloc);
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    }
+}
+
 TEST_CASE("graph_life: whatever host memory is left, a graph is watched or as it was") {
     if (!support::host_memory_can_fail)
         return;
