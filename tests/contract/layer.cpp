@@ -172,9 +172,9 @@ TEST_CASE("layer contract: a tower of layers says which part refused and why") {
                    "layer::limit allows 62914560 bytes at a time; ask for less or raise the layer's limit");
         std::string const both =
             support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 50 * MiB)); });
-        CHECK_SAYS(both, "pool 'first, then driver' cannot hand out 52428800 bytes: first: no free range is large enough "
-                         "and the pool's limit leaves no room for another chunk of 52428800 bytes; raise "
-                         "pool_options::limit or free something; then: CUDA's memory pool found no 52428800 bytes");
+        CHECK_SAYS(both, "pool 'first, then driver' cannot hand out 52428800 bytes: first: it needs a chunk of 52428800 bytes, "
+                         "more than the pool's limit; ask for less or raise pool_options::limit; then: CUDA's memory pool "
+                         "found no 52428800 bytes");
         CHECK(pool.failures() == 2);
         CHECK(pool.current_bytes() == 0);
         void* const p = pool.allocate(s, 20 * MiB);
