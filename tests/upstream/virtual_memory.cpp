@@ -386,6 +386,55 @@ TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMall
     CHECK(upstream.release(chunk, 2 * page));
 }
 
+TEST_CASE("virtual_memory: where its device cannot map memory, chunks are of that device all the same, whichever is current") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).without_virtual_memory(), support::report_all);
+    virtual_memory upstream(0);
+    void* chunk = nullptr;
+    {
+        weir::device_guard const there(1);
+        chunk = upstream.acquire(page);
+    }
+    REQUIRE(chunk != nullptr);
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
+    CHECK(attributes.device == 0);
+    CHECK(upstream.release(chunk, page));
+}
+
+TEST_CASE("virtual_memory: where no addresses can be had, it asks for ever fewer, and says so at last") {
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    virtual_memory upstream;
+    simulated_cuda::fail_call("cuMemAddressReserve", 1, cudaErrorMemoryAllocation, simulated_cuda::lasting::for_ever);
+    simulated_cuda::at_switch_points([] { // so that the test ends also where the questions would not
+        if (simulated_cuda::calls("cuMemAddressReserve") >= 100)
+            simulated_cuda::clear_faults();
+    });
+    void* none = nullptr;
+    CHECK_NOTHROW(none = upstream.acquire(3 * page)); // no power of two: halves of what is asked for first pass it by
+    simulated_cuda::at_switch_points(nullptr);
+    simulated_cuda::clear_faults();
+    CHECK(none == nullptr);
+    CHECK(simulated_cuda::calls("cuMemAddressReserve") < 100);
+    void* const chunk = upstream.acquire(3 * page);
+    CHECK(chunk != nullptr);
+    CHECK(upstream.release(chunk, 3 * page));
+}
+
+TEST_CASE("virtual_memory: what the device has left is asked for several chunks, and not for one") {
+    simulated_cuda::world const world;
+    virtual_memory upstream;
+    void* const first = upstream.acquire(page); // reserves addresses
+    auto const before = simulated_cuda::calls("cudaMemGetInfo");
+    void* const second = upstream.acquire(page);
+    CHECK(upstream.extend(behind(second, page), page, page));
+    CHECK(simulated_cuda::calls("cudaMemGetInfo") == before); // it costs more than a chunk that the device has not
+    void* const pieces = upstream.acquire(2 * page, page);
+    CHECK(simulated_cuda::calls("cudaMemGetInfo") == before + 1);
+    for (void* each : {first, second, static_cast<void*>(behind(second, page)), pieces,
+                       static_cast<void*>(behind(pieces, page))})
+        CHECK(upstream.release(each, page));
+}
+
 TEST_CASE_TEMPLATE("virtual_memory: chunks can be exported as what was named, also when they are back after they were withdrawn",
                    Upstream, virtual_memory, weir::upstream::virtual_memory<1>) { // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     support::every_schedule([] {
@@ -497,6 +546,7 @@ TEST_CASE("virtual_memory: grows up to the end of a reservation, and not into th
     CHECK_FALSE(upstream.extend(behind(first, 64 * page), page, page)); // no addresses
     CHECK(upstream.acquire(63 * page) == nullptr); // a second reservation, right behind the first, and no memory for it
     CHECK_FALSE(upstream.extend(behind(first, 64 * page), page, page));
+    CHECK_FALSE(upstream.move(at[0], page, behind(first, 64 * page))); // nor does a chunk move there
     for (void* each : {at[0], at[1], static_cast<void*>(behind(first, 63 * page))})
         CHECK(upstream.release(each, page));
 }
