@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <support/capture.hpp>
 #include <support/failing_new.hpp>
 #include <thread>
 #include <utility>
@@ -80,6 +81,24 @@ TEST_CASE("after_event: at the limit the host waits, and no stream does") {
     CHECK(calls.waits() + calls.chunks() + calls.device_waits() == 0);
     pool.deallocate(b, p, 2 * MiB);
     CHECK(pool.try_allocate(b, 2 * MiB + 1) == nullptr);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: a wait at the limit does not break the capture of another stream") {
+    world const here;
+    stream a, b, c;
+    on_device pool(pool_options{}.limit(2 * MiB));
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    void* q = nullptr;
+    {
+        support::capture graph(c);
+        CHECK_NOTHROW(q = pool.try_allocate(b, 2 * MiB)); // waits for an event
+        CHECK(graph.unbroken());
+    }
+    CHECK(q == p);
+    if (q)
+        pool.deallocate(b, q, 2 * MiB);
     check_all_returns(pool);
 }
 
@@ -161,6 +180,20 @@ TEST_CASE("after_event: a block that fits is not lost where the question about a
     check_all_returns(pool);
 }
 
+TEST_CASE("after_event: a trim gives back what is over by then, beside a block that is out") {
+    world const here(device::config{}.eager());
+    stream a;
+    on_device pool;
+    void* const live = pool.write(a, 2 * MiB);
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess); // nobody has asked about its event since
+    CHECK(pool->trim() == 2 * MiB);
+    CHECK(pool->reserved_bytes() == 2 * MiB);
+    pool.deallocate(a, live, 2 * MiB);
+    check_all_returns(pool);
+}
+
 TEST_CASE_TEMPLATE("after_event: a second use keeps the block", Pool, staging, on_device) {
     world const here;
     stream a, b;
@@ -238,6 +271,40 @@ TEST_CASE("after_event: only frees with an event are kept for later ones") {
         pool->settle();
         CHECK(device::calls("cudaEventCreateWithFlags") - before == (first ? 8 : 0));
     }
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: of many events, as many are kept as later frees are likely to need") {
+    world const here;
+    stream a;
+    on_device pool;
+    std::vector<void*> blocks;
+    for (int i = 0; i < 1000; ++i)
+        blocks.push_back(pool.allocate(a, 512));
+    for (void* each : blocks)
+        pool.deallocate(a, each, 512);
+    CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    pool->settle();
+    CHECK(device::calls("cudaEventCreateWithFlags") - device::calls("cudaEventDestroy") <= 256);
+    check_all_returns(pool);
+}
+
+TEST_CASE("after_event: events are used again also after a wait that failed") {
+    world const here;
+    stream a;
+    on_device pool;
+    void* const p = pool.write(a, 2 * MiB);
+    pool.deallocate(a, p, 2 * MiB);
+    device::fail_call("cudaEventSynchronize", 1, cudaErrorUnknown);
+    CHECK_THROWS_AS(pool->settle(), weir::cuda_error);
+    pool->settle();
+    std::uint64_t const before = device::calls("cudaEventCreateWithFlags");
+    for (int round = 0; round < 20; ++round) {
+        void* const q = pool.write(a, 2 * MiB);
+        pool.deallocate(a, q, 2 * MiB);
+        CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+    }
+    CHECK(device::calls("cudaEventCreateWithFlags") - before <= 1);
     check_all_returns(pool);
 }
 
@@ -473,6 +540,22 @@ TEST_CASE("after_event: 'settle' waits for the uses of what came back without a 
         CHECK(rule.take(1 << 20, 512, on_host) == block);
         device::clear_reports();
     }
+}
+
+TEST_CASE("after_event: 'settle' waits for a block without an event, and breaks no capture of another stream") {
+    world const here;
+    stream a, b, c;
+    on_device pool;
+    void* const p = pool.allocate(a, 2 * MiB);
+    CHECK(device::launch(b, {}, {{p, 2 * MiB}}) == cudaSuccess);
+    pool->used_on(p, b);
+    device::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
+    pool.deallocate(a, p, 2 * MiB); // only the end of all work tells when it is free
+    CHECK(device::failed_calls() == 1);
+    support::capture graph(c);
+    CHECK_NOTHROW(pool->settle());
+    CHECK(graph.unbroken());
+    check_all_returns(pool);
 }
 
 TEST_CASE("after_event: what comes back without a stream while 'settle' waits is kept where it fails") {
