@@ -157,6 +157,41 @@ TEST_CASE("suspension: a suspended pool without blocks is trimmed to nothing, al
     CHECK(pool.reserved_bytes() == 0);
 }
 
+TEST_CASE("suspension: a suspended pool without blocks is trimmed to nothing, also of frees that no event tells of") {
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool;
+    for (int i = 0; i < 200; ++i) // a stream that frees much keeps its last frees open
+        pool.deallocate(s, pool.allocate(s, 1 * KiB), 1 * KiB);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 20; ++i)
+        blocks.push_back(pool.allocate(s, 1 * KiB));
+    pool.suspend();
+    for (void* each : blocks)
+        pool.deallocate(s, each, 1 * KiB);
+    CHECK(pool.suspended_bytes() != 0);
+    pool.trim(); // what 'resume' would bring is held, too: it settles for that
+    CHECK(pool.suspended_bytes() == 0);
+    pool.resume();
+    CHECK(pool.reserved_bytes() == 0);
+}
+
+TEST_CASE("suspension: a pool that could not copy back holds none of the device's memory while it stays suspended") {
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    weir::host_pool keep;
+    mapped_pool pool;
+    live_block const a = filled(pool, 8 * MiB, 5);
+    pool.suspend(keep);
+    simulated_cuda::fail_call("cudaMemcpyAsync", 1, cudaErrorUnknown);
+    CHECK_THROWS_AS(static_cast<void>(pool.try_resume()), weir::cuda_error);
+    CHECK(pool.suspended());
+    CHECK(pool.reserved_bytes() == 0);
+    CHECK(pool.suspended_bytes() >= 8 * MiB);
+    pool.resume();
+    CHECK(holds(a, 5));
+    give(pool, a);
+}
+
 TEST_CASE("suspension: to come back, a pool asks its failure handler for memory") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(256 * MiB));
     weir::host_pool keep;
