@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <functional>
 #include <memory>
+#include <new>
 #include <random>
 #include <set>
 #include <support/capture.hpp>
@@ -76,6 +77,22 @@ void give_all(Pool& pool, cudaStream_t s, std::vector<block> const& blocks) {
             give(pool, s, each);
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
+
+// An upstream whose chunks start 256 bytes behind a page.
+struct beside_pages {
+    static constexpr std::size_t alignment = 256;
+    static constexpr std::size_t granularity = 2 * MiB;
+    static constexpr weir::memory_space space = weir::memory_space::host;
+
+    void* acquire(std::size_t bytes) {
+        ++*chunks;
+        return static_cast<char*>(::operator new (bytes + alignment, std::align_val_t{granularity})) + alignment;
+    }
+    void release(void* p, std::size_t) noexcept {
+        ::operator delete (static_cast<char*>(p) - alignment, std::align_val_t{granularity});
+    }
+    int* chunks = nullptr; // that were asked for
+};
 
 void touch(cudaStream_t s, block b) {
     check(cudaMemsetAsync(b.p, 1, b.bytes, s), "cudaMemsetAsync");
@@ -764,6 +781,16 @@ TEST_CASE("supply: every call that growth makes may fail: the pool is as it was,
     static_cast<void>(runs);
 }
 
+TEST_CASE("supply: where chunks start at no page, a block that is aligned to one is found in the second chunk") {
+    int chunks = 0;
+    weir::pool<beside_pages, placement::best_fit<>, reuse::immediate, growth::exact> pool{beside_pages{&chunks}};
+    void* const p = pool.try_allocate(weir::on_host, 2 * MiB, 2 * MiB);
+    REQUIRE(p != nullptr);
+    CHECK(reinterpret_cast<std::uintptr_t>(p) % (2 * MiB) == 0);
+    CHECK(chunks == 2); // the first has room as chunks start as a rule, the second wherever it starts
+    pool.deallocate(weir::on_host, p, 2 * MiB, 2 * MiB);
+}
+
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE_TEMPLATE("supply: a pool that ends waits for what still uses its memory, leaked or lost to a graph", Rule,
                    reuse::stream_ordered<>, reuse::after_event) {
@@ -875,6 +902,44 @@ TEST_CASE("supply: under a limit chunks are small beside it, so that all of it c
     CHECK(pool.reserved_bytes() <= 256 * MiB);
     give(pool, s, large);
     give_all(pool, s, blocks);
+}
+
+TEST_CASE("supply: after a trim, memory moves again as if no more had ever been in use") {
+    for (bool peak : {false, true}) {
+        CAPTURE(peak);
+        simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+        support::scoped_stream const s;
+        weir::pool<virtual_memory, placement::best_fit<>, reuse::stream_ordered<>, growth::exact> pool;
+        if (peak) {
+            block const first = take(pool, s, 2 * MiB);
+            block const most = take(pool, s, 256 * MiB);
+            give(pool, s, most);
+            give(pool, s, first);
+            pool.settle();
+            pool.trim();
+            REQUIRE(pool.reserved_bytes() == 0);
+        }
+        std::vector<block> blocks = half_freed(pool, s, 16);
+        pool.settle();
+        blocks.push_back(take(pool, s, 16 * MiB)); // half of what is held lies free
+        CHECK(pool.reserved_bytes() == 32 * MiB);
+        give_all(pool, s, blocks);
+    }
+}
+
+TEST_CASE("supply: what no chunk within the limit can hold is refused without a wait for what is in flight") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, t;
+    weir::pool<weir::upstream::device, placement::best_fit<>, reuse::stream_ordered<>> pool(
+        weir::pool_options{}.limit(3 * MiB)); // a page of 2 MiB, and no second one
+    block const a = take(pool, s, 1 * MiB);
+    touch(s, a);
+    give(pool, s, a);
+    std::size_t const in_flight = simulated_cuda::pending();
+    REQUIRE(in_flight != 0);
+    CHECK(take(pool, t, 5 * MiB / 2).p == nullptr);
+    CHECK(simulated_cuda::pending() == in_flight);
+    drain(s);
 }
 
 TEST_CASE("supply: a request in vain does not map what there is") {
