@@ -39,6 +39,7 @@
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/host.hpp>
+#include <weir/upstream/managed.hpp>
 #include <weir/upstream/span.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
@@ -564,6 +565,27 @@ TEST_CASE("pool: a chunk that the upstream refuses is used by nobody and offered
     ledger.refuse = 1; // and at the end
 }
 
+TEST_CASE("pool: what the upstream refused is offered again beside free chunks, where there is no room without both") {
+    upstream_ledger ledger;
+    recorded_pool<placement::best_fit<>> pool{recorded_upstream<>(ledger)};
+    ledger.refuse = 1;
+    pool.deallocate(on_host, pool.allocate(on_host, 16 * KiB), 16 * KiB);
+    CHECK(pool.trim() == 0); // refused
+    CHECK(ledger.live.size() == 1);
+    void* blocks[3];
+    for (void*& each : blocks)
+        each = pool.allocate(on_host, 16 * KiB);
+    for (void* each : blocks)
+        pool.deallocate(on_host, each, 16 * KiB);
+    CHECK(ledger.live.size() == 4);
+    ledger.room_bytes = 32 * KiB; // as where others took memory meanwhile
+    void* const p = pool.try_allocate(on_host, 32 * KiB);
+    CHECK(p != nullptr);
+    CHECK(ledger.live.size() == 1);
+    if (p)
+        pool.deallocate(on_host, p, 32 * KiB);
+}
+
 TEST_CASE("pool: trim gives back what work still uses only after it has been waited for") {
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -813,6 +835,21 @@ TEST_CASE_TEMPLATE("pool: the default streams are streams like others", Pool, de
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("pool: memory of no one device comes back on a default stream without a question about devices, or an event") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    weir::pool<upstream::managed, mixed, reuse::stream_ordered<>> pool;
+    CHECK(pool.device() == weir::any_device);
+    pool.deallocate(cudaStreamLegacy, pool.allocate(cudaStreamLegacy, 1 * MiB), 1 * MiB);
+    auto const records = simulated_cuda::calls("cudaEventRecord");
+    auto const questions = simulated_cuda::calls("cudaGetDevice");
+    for (int i = 0; i < 100; ++i)
+        pool.deallocate(cudaStreamLegacy, pool.allocate(cudaStreamLegacy, 4 * KiB), 4 * KiB);
+    CHECK(simulated_cuda::calls("cudaEventRecord") - records < 20);
+    CHECK(simulated_cuda::calls("cudaGetDevice") - questions < 20);
+}
+#endif
 
 TEST_CASE_TEMPLATE("pool: on the host, memory is nobody's when it comes and nobody's when it goes", Pool, device_pool,
                    event_pool) {
