@@ -48,6 +48,13 @@ struct rule {
     }
 };
 
+// Of a rule that knows no waits but 'borrow'.
+struct plain_rule {
+    notes* note;
+    weir::range take(std::size_t, std::size_t, weir::stream_ref) { return note->answer("take"); }
+    weir::range borrow(std::size_t, std::size_t, weir::stream_ref) { return note->answer("borrow"); }
+};
+
 struct supply {
     notes* note;
     int grows = 0;
@@ -60,21 +67,23 @@ struct supply {
     bool suspended() { return asks_before_suspension-- <= 0; }
     holdings held() const { return {}; }
     std::size_t most_bytes() const { return limit; }
-    bool grow(rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
+    template <class Rule>
+    bool grow(Rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
         note->answer(again ? "grow-again" : "grow");
         return grows-- > 0;
     }
-    void give_back(rule&, std::size_t) { note->answer("give-back"); }
+    template <class Rule>
+    void give_back(Rule&, std::size_t) { note->answer("give-back"); }
 };
 
-template <bool WaitsFirst>
+template <bool WaitsFirst, class Rule = rule>
 std::string climb(notes note, int grows = 0, std::size_t bytes = 64, int asks_before_suspension = 1000000) {
-    rule r{&note};
+    Rule r{&note};
     supply s{&note, grows};
     s.asks_before_suspension = asks_before_suspension;
     weir::no_lock lock;
     bool const found =
-        static_cast<bool>(weir::ladder<placement, rule, supply, weir::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
+        static_cast<bool>(weir::ladder<placement, Rule, supply, weir::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
     return note.asked + (found ? " found" : " none");
 }
 
@@ -114,6 +123,11 @@ TEST_CASE("ladder: a wait that found something in flight is followed by another,
     CHECK(waits(climb<false>(busy)) == 4);
     busy.in_flight = 1000000;
     CHECK(waits(climb<false>(busy)) == 16);
+}
+
+TEST_CASE("ladder: after the last wait there is one more search, for what others freed meanwhile") {
+    CHECK(climb<false, plain_rule>({}) == "take grow give-back borrow take grow give-back none");
+    CHECK(climb<false, plain_rule>({"", "take grow give-back borrow take"}) == "take grow give-back borrow take found");
 }
 
 TEST_CASE("ladder: what only the end of all work frees is settled, where there is any") {

@@ -73,6 +73,7 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
             saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p) + 400 * MiB, 1});
             saved.finish();
             CHECK(keep.in_use_bytes() >= 300 * MiB);
+            CHECK(keep.facts().live_blocks == 3); // none as large as all of them
             for (int i = 0; i < 2; ++i) {
                 check(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
                 check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -583,6 +584,33 @@ TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUD
     CHECK(simulated_cuda::pending() == 1);
     CHECK(keep.in_use_bytes() == 1 * MiB);
     check(cudaFree(p), "cudaFree");
+}
+
+TEST_CASE("saved_contents: the stream of its copies does not stay where CUDA refuses once to destroy it") {
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    weir::host_pool keep;
+    {
+        weir::saved_contents const saved(keep, 0);
+        simulated_cuda::fail_call("cudaStreamDestroy", 1, cudaErrorUnknown);
+    }
+    CHECK(simulated_cuda::failed_calls() == 1);
+}
+
+TEST_CASE("saved_contents: a pool is suspended and comes back, whichever device is current") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+    support::scoped_stream const s;
+    weir::host_pool keep;
+    mapped_pool pool;
+    block const a = take(pool, s, 4 * MiB, 3);
+    {
+        weir::device_guard const there(1);
+        pool.suspend(keep);
+        pool.resume();
+        CHECK(weir::current_device() == 1);
+    }
+    CHECK(is_whole(a));
+    pool.deallocate(s, a.p, a.bytes);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 TEST_CASE("saved_contents: a save for whose list the host has no memory takes no block") {
