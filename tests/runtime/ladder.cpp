@@ -73,7 +73,9 @@ struct supply {
         return grows-- > 0;
     }
     template <class Rule>
-    void give_back(Rule&, std::size_t) { note->answer("give-back"); }
+    void give_back(Rule&, std::size_t) {
+        note->answer("give-back");
+    }
 };
 
 template <bool WaitsFirst, class Rule = rule>
@@ -82,8 +84,8 @@ std::string climb(notes note, int grows = 0, std::size_t bytes = 64, int asks_be
     supply s{&note, grows};
     s.asks_before_suspension = asks_before_suspension;
     weir::no_lock lock;
-    bool const found =
-        static_cast<bool>(weir::ladder<placement, Rule, supply, weir::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
+    bool const found = static_cast<bool>(
+        weir::ladder<placement, Rule, supply, weir::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
     return note.asked + (found ? " found" : " none");
 }
 

@@ -586,6 +586,25 @@ TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUD
     check(cudaFree(p), "cudaFree");
 }
 
+TEST_CASE("saved_contents: where a wait for the copies fails once, they are waited for again, and no other work is") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const other;
+    weir::pinned_pool keep;
+    void* p = nullptr;
+    check(cudaMalloc(&p, 2 * MiB), "cudaMalloc");
+    check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
+    {
+        weir::saved_contents saved(keep, 0);
+        saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p) + 1 * MiB, 1 * MiB});
+        CHECK(simulated_cuda::pending() == 2);
+        simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+        CHECK(saved.idle());
+        CHECK(simulated_cuda::pending() == 1);
+    }
+    check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+    check(cudaFree(p), "cudaFree");
+}
+
 TEST_CASE("saved_contents: the stream of its copies does not stay where CUDA refuses once to destroy it") {
     simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
     weir::host_pool keep;

@@ -430,8 +430,8 @@ TEST_CASE("virtual_memory: what the device has left is asked for several chunks,
     CHECK(simulated_cuda::calls("cudaMemGetInfo") == before); // it costs more than a chunk that the device has not
     void* const pieces = upstream.acquire(2 * page, page);
     CHECK(simulated_cuda::calls("cudaMemGetInfo") == before + 1);
-    for (void* each : {first, second, static_cast<void*>(behind(second, page)), pieces,
-                       static_cast<void*>(behind(pieces, page))})
+    for (void* each :
+         {first, second, static_cast<void*>(behind(second, page)), pieces, static_cast<void*>(behind(pieces, page))})
         CHECK(upstream.release(each, page));
 }
 
