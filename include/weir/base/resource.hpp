@@ -55,7 +55,7 @@ public:
                                  std::size_t alignment = Derived::default_alignment) {
         void* const block = self().try_allocate(stream, bytes, alignment);
         if (!block && bytes != 0)
-            throw out_of_memory(bytes, examined(), self().refusal(bytes, alignment));
+            refuse(bytes, alignment);
         return block;
     }
 
@@ -100,6 +100,11 @@ protected:
     ~resource() = default;
 
 private:
+    // Out of line: what the sentence is made of would cost each allocation registers.
+    [[noreturn, gnu::noinline]] void refuse(std::size_t bytes, std::size_t alignment) const {
+        throw out_of_memory(bytes, examined(), self().refusal(bytes, alignment));
+    }
+
     Derived& self() noexcept { return static_cast<Derived&>(*this); }
     Derived const& self() const noexcept { return static_cast<Derived const&>(*this); }
 };

@@ -231,11 +231,12 @@ private:
 
     // A block of the pool that a captured stream frees: the graph may use it at each launch.
     bool adopt(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
-        capture now;
+        unsigned long long known = 0;
         try {
-            now = capture_of(stream);
+            capture const now = capture_of(stream);
             if (now.id == 0 || (capture_ != 0 && now.id != capture_))
                 return false;
+            known = now.id;
             watch(now);
         } catch (...) { // only 'release' gives it back, or where the graph is known, and watched from a later call on
         }
@@ -244,8 +245,8 @@ private:
         } catch (...) { // the pool keeps it from others for ever
             return false;
         }
-        elsewhere_ = elsewhere_ || now.id == 0;
-        now.id == 0 ? outside_.note_unknown() : void(capture_ = now.id);
+        elsewhere_ = elsewhere_ || known == 0;
+        known == 0 ? outside_.note_unknown() : void(capture_ = known);
         return true;
     }
     std::size_t held_bytes() const noexcept {
