@@ -10,6 +10,8 @@
 // cost:      about 0.6 s of compile time over an empty CUDA file.
 // not for:   headers that only mention a pool: <weir/recipes.hpp> has the pools, <weir/fwd.hpp> the parts' names.
 
+#include <weir/fwd.hpp> // first: it says what a compiler must have
+
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/pool_options.hpp>
@@ -18,7 +20,6 @@
 #include <weir/container/buffer.hpp>
 #include <weir/container/value.hpp>
 #include <weir/container/vector.hpp>
-#include <weir/fwd.hpp>
 #include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>

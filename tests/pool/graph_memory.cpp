@@ -750,6 +750,58 @@ TEST_CASE("graph_memory: a block of the pool that is freed in a capture comes ba
     }
 }
 
+TEST_CASE("graph_memory: what the legacy stream frees while a capture is in its way is no graph's") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    weir::device_pool pool;
+    memory_of memory(pool);
+    void* const p = pool.allocate(s, 8 * MiB);
+    cudaStream_t blocking = nullptr;
+    check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+    {
+        recording graph(blocking);
+        void* const own = memory.allocate(blocking, 256);
+        memory.deallocate(cudaStreamLegacy, p, 8 * MiB);
+        memory.deallocate(blocking, own, 256);
+        graph.end();
+    }
+    check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+    CHECK(comes_back(memory, s));
+    CHECK(pool.in_use_bytes() == 0);
+    pool.settle();
+    pool.trim();
+    CHECK(pool.reserved_bytes() == 0);
+    drain(s);
+}
+
+TEST_CASE("graph_memory: where CUDA does not say which capture frees a block, only 'release' gives back") {
+    for (char const* const call : {"cudaStreamIsCapturing", "cudaStreamGetCaptureInfo"}) {
+        CAPTURE(call);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const s, other;
+        weir::device_pool pool;
+        memory_of memory(pool);
+        void* p = nullptr;
+        {
+            recording graph(s);
+            p = memory.allocate(s, 8 * MiB);
+            graph.end();
+        }
+        recording another(other);
+        simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
+        memory.deallocate(other, p, 8 * MiB);
+        CHECK(simulated_cuda::failed_calls() == 1);
+        another.end();
+        for (int tries = 0; tries < 20; ++tries)
+            CHECK_FALSE(memory.try_release(s)); // that graph may use it at each launch
+        another.launch(other);
+        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        memory.release(s);
+        CHECK(pool.in_use_bytes() == 0);
+        drain(s);
+    }
+}
+
 TEST_CASE("graph_memory: where a graph could not be watched the call fails, and the next one watches it") {
     for (bool const frees : {false, true}) {
         CAPTURE(frees);

@@ -360,7 +360,7 @@ TEST_CASE("pool: the limit is exact, to the last page") {
                               : "no free range is large enough and the pool's limit leaves no room for another chunk "
                                 "of 8192 bytes; raise pool_options::limit or free something"));
             std::string const aligned = pool.refusal(10, 8192);
-            CHECK(aligned.find(" (its alignment: 8192)") != std::string::npos);
+            CHECK(aligned.find(" (a block aligned to 8192)") != std::string::npos);
             std::string const usual = pool.refusal(10, decltype(pool)::default_alignment);
             CHECK(usual.find("alignment") == std::string::npos);
         }

@@ -65,4 +65,21 @@ TEST_CASE("last_uses: where a note fails, or the wait does, all work on the devi
         check(cudaFree(p), "cudaFree");
     }
 }
+
+TEST_CASE("last_uses: where the device cannot be waited for as a whole, its events are") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a;
+    void* p = nullptr;
+    check(cudaMalloc(&p, bytes), "cudaMalloc");
+    weir::last_uses uses;
+    check(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
+    uses.note(a);
+    uses.note_unknown();
+    for (char const* call : {"cudaMallocManaged", "cudaMalloc"})
+        simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    uses.make_wait(weir::on_host, 0);
+    simulated_cuda::clear_faults();
+    CHECK(simulated_cuda::pending() == 0);
+    check(cudaFree(p), "cudaFree");
+}
 #endif

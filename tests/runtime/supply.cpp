@@ -15,11 +15,14 @@
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
+#include <weir/placement/slab.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
@@ -199,6 +202,28 @@ TEST_CASE("supply: bytes that work still uses stay where they are") {
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE_TEMPLATE("supply: a rule that looks at no work waits before memory is unmapped, whatever the placement", Placement,
+                   placement::best_fit<>, placement::arena, placement::slab<MiB>, placement::bins<>) {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    for (bool const trims : {true, false}) {
+        CAPTURE(trims);
+        {
+            weir::pool<virtual_memory, Placement, reuse::immediate, growth::geometric<>> pool;
+            CHECK(pool.trim() == 0);
+            block const b = take(pool, s, MiB / 2);
+            touch(s, b);
+            give(pool, s, b);
+            if constexpr (std::is_same_v<Placement, placement::arena>)
+                pool.clear();
+            CHECK(simulated_cuda::pending() == 1);
+            if (trims)
+                CHECK(pool.trim() != 0);
+        }
+        CHECK(simulated_cuda::pending() == 0);
+    }
+}
+
 TEST_CASE("supply: a rule that looks at no work waits for it before its bytes lose their memory") {
     using trusting_pool = weir::pool<virtual_memory, placement::best_fit<>, reuse::immediate, growth::by_holes<>>;
     enum way { growth_moves, trim_gives_back, the_end };

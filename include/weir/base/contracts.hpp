@@ -64,13 +64,13 @@ using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordin
 template <class U>
 using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
 template <class U>
-using grows_at_an_end =
-    when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{}, std::size_t{})), void*> &&
+using grows_at_an_end = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{}, std::size_t{})), void*> &&
          std::is_same_v<decltype(std::declval<U&>().extend(static_cast<void*>(nullptr), std::size_t{}, std::size_t{})), bool>>;
 template <class U>
-using moves = when<noexcept(std::declval<U&>().move(static_cast<void*>(nullptr), std::size_t{}, static_cast<void*>(nullptr))) &&
-                   std::is_same_v<decltype(std::declval<U&>().move(static_cast<void*>(nullptr), std::size_t{},
-                                                                   static_cast<void*>(nullptr))), bool>>;
+using moves = when<noexcept(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())) &&
+    std::is_same_v<decltype(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())), bool>>;
+template <class U>
+using unmaps = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
 template <class U>
 using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
                        std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&

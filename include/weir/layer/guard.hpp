@@ -248,11 +248,14 @@ private:
     void tell(text const& complaint) noexcept {
         text said;
         try {
-            if (!complaint.empty())
+            if (!complaint.empty()) {
+                said = "weir: layer::guard: " + complaint;
                 said = "weir: layer::guard: pool '" + this->pool_.facts().name + "': " + complaint;
-        } catch (...) { // no host memory for the sentence either
+            }
+        } catch (...) { // no host memory for the sentence, or the pool does not tell its name
         }
-        handler_(said.empty() ? "weir: layer::guard: a block is freed wrongly, and the host has no memory to say how" : said.c_str());
+        handler_(said.empty() ? "weir: layer::guard: a block is freed wrongly, and the host has no memory to say how"
+                              : said.c_str());
     }
 
     static text numbers(std::size_t bytes, std::size_t alignment) {

@@ -15,8 +15,8 @@
 //            all the time, a pool that knows one event of it (reuse::stream_ordered) may be told at no look that it has
 //            passed; call 'settle' where the program can wait.
 // cost:      three relaxed atomic additions for a block; after a fall a 'trim' or several, which do not wait for the device
-//            where memory is mapped (upstream::virtual_memory) or CUDA's own pool's. Chunks of cudaMalloc and its kin do:
-//            cudaFree waits for all work on the device.
+//            where memory is mapped (upstream::virtual_memory, but for reuse::immediate) or CUDA's own pool's. Chunks of
+//            cudaMalloc and its kin do: cudaFree waits for all work on the device.
 // not for:   a program that stops allocating, or a pool that others use past this layer: call 'trim'.
 
 #include <cstddef>

@@ -129,14 +129,15 @@ public:
                 elsewhere_ = true;
             else if (!is_per_thread(stream))
                 of(stream).give(block);
-        } catch (...) { // it is handed out again after the release
+        } catch (...) { // the legacy stream is never captured itself, only in the way
+            elsewhere_ = elsewhere_ || !is_legacy(stream);
             outside_.note_unknown();
         }
     }
 
     /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use, and what other
-    /// streams did before they freed blocks outside the capture. The graph and its executables are gone, or are not launched
-    /// again. Then another capture may begin. Waits for the pool's device where `stream` is the host, else only if CUDA failed. Throws
+    /// streams did before they freed blocks outside the capture. The graph and its executables are gone, or not launched again.
+    /// Then another capture may begin. Waits for the pool's device where `stream` is the host, else only if CUDA failed. Throws
     /// usage_error while `stream` is captured or a block is still handed out, cuda_error.
     void release(stream_ref stream) {
         require_no_capture(stream);
@@ -188,7 +189,8 @@ public:
     }
     text report() const { return report_text(facts(), name_of(space)); }
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        return refusal_below_text(pool_->facts(), pool_->refusal(bytes, alignment));
+        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment); // 0: no chunk can be as large
+        return refusal_below_text(pool_->facts(), pool_->refusal(needed == 0 ? SIZE_MAX : needed, default_alignment));
     }
 
 private:
@@ -231,6 +233,8 @@ private:
 
     // A block of the pool that a captured stream frees: the graph may use it at each launch.
     bool adopt(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+        if (is_legacy(stream))
+            return false;
         unsigned long long known = 0;
         try {
             capture const now = capture_of(stream);

@@ -88,13 +88,13 @@ public:
     ~pool() {
         usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
-        // What is still out, or was lost to a graph, or a rule that looks at no work calls free, no event tells of.
-        if constexpr (stream_ordered || supply_of::can_suspend)
-            if (!stream_ordered || (!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
+        // What is still out, or was lost to a graph, is in use by work that no event tells of.
+        if constexpr (stream_ordered)
+            if ((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
                 wait_without_memory();
     }
 
-    /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and when there is no room. For
+    /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and without room. For
     /// work enqueued on `stream` from now on. Asks the driver for memory only where the pool must grow. Blocks on the device
     /// only where it grows and a chunk goes back for it (cudaFree waits, unmapping under reuse::immediate only); at the limit;
     /// and where streams that are gone left too much behind (stream_ordered_tuning). Throws usage_error (alignment;
@@ -140,9 +140,9 @@ public:
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
     /// or none is left; returns those bytes. Bytes that enqueued work uses stay, and so do a stream's last frees of which no
     /// event tells (stream_ordered keeps some), also on an idle device: call 'settle' first. Where more is left and no block is
-    /// handed out this settles and gives back once more, which blocks, and else, as 'settle' does. A chunk that CUDA refuses to
-    /// take is kept for the next call. A suspended pool has nothing to give, but 'resume' will leave out every wholly free page
-    /// of 2 MiB, as long as it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
+    /// handed out this settles and gives back once more, which blocks, and else, as 'settle' does; so do cudaFree and unmapping
+    /// under reuse::immediate. A chunk that CUDA refuses to take is kept for the next call. Of a suspended pool 'resume' will
+    /// leave out every wholly free page of 2 MiB while it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         std::size_t given = 0;
         if (trim_at_rest(keep_bytes, given) > keep_bytes && stream_ordered && rule_.used().blocks == 0) {
@@ -164,8 +164,8 @@ public:
 
     /// The same, but what blocks hold is copied to blocks of `keep`, which the host reaches and which outlives this pool or
     /// the next 'resume': pinned_pool copies at the link's speed once it has its memory, host_pool needs no pinned memory. The
-    /// slabs that small blocks are of are copied whole.
-    /// `keep` must call no pool that is being suspended, as a failure_handler around it might. Throws also what `keep.allocate` throws.
+    /// slabs that small blocks are of are copied whole. `keep` must call no pool that is being suspended, as a failure_handler
+    /// around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {
         return begin_suspension(&keep, [&](auto const& save) { supply_.visit_in_use(rule_, least_unsaved_bytes, save); });
@@ -216,8 +216,7 @@ public:
         rule_.counts() = usage{};
     }
 
-    /// A point to come back to: blocks allocated after 'mark' end with 'rewind' (order: see weir::scope). One thread. 'mark'
-    /// throws std::bad_alloc.
+    /// Blocks allocated after 'mark' end with 'rewind' (order: see weir::scope). One thread. 'mark' throws std::bad_alloc.
     template <class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
     auto mark() {
         return rule_.placement().mark(rule_.counts());
@@ -260,9 +259,10 @@ public:
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (suspended())
             return "the pool is suspended; call 'resume' first";
-        return refusal_text(supply_of::chunk_for(bytes, alignment), held().bytes(), limit_bytes(), held().refused_bytes(),
-                            name_of(space), ends_many && contracts::has_mark<Placement>) +
-               (alignment > default_alignment ? " (its alignment: " + number_text(alignment) + ")" : text());
+        std::size_t const needed = supply_of::chunk_for(bytes, alignment);
+        return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), name_of(space),
+                            ends_many && contracts::has_mark<Placement>) +
+               (needed == 0 || alignment <= default_alignment ? "" : " (a block aligned to " + number_text(alignment) + ")");
     }
 
 private:
@@ -322,7 +322,7 @@ private:
         }
     }
 
-    // A default stream is the current device's. The block's uses may be on the pool's device's as well: the free waits for both.
+    // A default stream is the current device's. The block's uses may be on the pool device's as well: the free waits for both.
     [[gnu::noinline]] void give_by_default(range block, stream_ref stream) noexcept {
         try {
             bool const elsewhere = current_device() != device();

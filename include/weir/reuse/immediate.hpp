@@ -8,7 +8,8 @@
 //
 // invariant: what the placement holds is free.
 // order:     none; the stream argument is ignored.
-// cost:      the placement's; where memory is unmapped (trim, a move, the end), a wait for all work on the device.
+// cost:      the placement's; for each chunk that is unmapped (trim, a move, the end) a wait for all work on the device
+//            (runtime/device_wait.hpp).
 // not for:   memory that work on another stream than the next user's may still use: see 'stream_ordered'; several
 //            threads: see layer::synchronized.
 
@@ -63,7 +64,7 @@ struct immediate {
         }
 
         /// Calls visit(Placement&) for bytes that may be handed out: all that are free. Work may still use them, so what takes
-        /// memory away from behind them waits (runtime/supply.hpp).
+        /// memory away from behind them waits first: cudaFree, and an upstream that was told to.
         template <class Visit>
         void visit_usable(stream_ref, Visit const& visit) {
             visit(placement_);

@@ -194,7 +194,12 @@ private:
             if (ordinal_for(on) != any_device && current_device() != ordinal_) { // whose stream of that name is meant as well
                 if (!block.of_graph && is_capturing(on) && !is_legacy(on))
                     return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at)});
-                uses_.add(at, stream);
+                try {
+                    uses_.add(at, stream);
+                } catch (...) { // what that device does with the block nobody notes
+                    open();
+                    throw;
+                }
             }
             uses = uses_.take(at);
             device_guard const device(ordinal_for(on));

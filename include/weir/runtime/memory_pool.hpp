@@ -61,7 +61,7 @@ public:
     explicit memory_pool(cudaMemPoolProps const& properties) {
         capture_mode_guard const relaxed;
         check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
-              "the machine has no such pools; look at 'location' (a NUMA node that exists) and 'handle_types'");
+              "look at 'maximum_bytes', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools here");
     }
     /// Takes over one that exists.
     explicit memory_pool(cudaMemPool_t owned) noexcept : pool_(owned) {}

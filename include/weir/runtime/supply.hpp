@@ -28,14 +28,13 @@
 #include <weir/base/size.hpp>
 #include <weir/base/unused_chunks.hpp>
 #include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
 
 /// `Rule`: the reuse rule, bound to `Placement`; `Lock`: of the list of chunks. `KnowsWork`: whether the rule tells free bytes
-/// from those that enqueued work still uses; else a chunk that is unmapped waits for all work on the device, as cudaFree does.
+/// from those that enqueued work still uses; else an upstream that unmaps waits for all work first, as cudaFree does.
 template <class Upstream, class Placement, class Rule, class Growth, class Lock, bool KnowsWork>
 class supply {
     using holdings_of = holdings<Upstream, Lock>;
@@ -53,7 +52,7 @@ public:
     /// Whether memory can be taken away from behind its addresses, on devices that map memory.
     static constexpr bool can_suspend = grows_in_place && contracts::holds<contracts::withdraws, Upstream>;
 
-    supply(Upstream upstream, std::size_t limit_bytes) : held_(std::move(upstream), limit_bytes) {}
+    supply(Upstream upstream, std::size_t limit_bytes) : held_(prepared(std::move(upstream)), limit_bytes) {}
 
     /// What the pool holds.
     holdings_of const& held() const noexcept { return held_; }
@@ -87,7 +86,7 @@ public:
         return acquire_at_most(rule, step, needed, stream) || (make_room(rule) && acquire(rule, needed, stream));
     }
 
-    /// Offers again what the upstream refused to take back, and forgets how much was ever in use.
+    /// Offers again what was refused, and forgets how much was ever in use.
     void start_anew() noexcept {
         held_.offer_again();
         moves_ = hysteresis(sizes_of::moved_percent());
@@ -157,6 +156,11 @@ public:
     }
 
 private:
+    static Upstream prepared(Upstream upstream) noexcept {
+        if constexpr (!KnowsWork && contracts::holds<contracts::unmaps, Upstream>)
+            upstream.wait_before_unmapping();
+        return upstream;
+    }
     // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
     static constexpr std::size_t usual_alignment() noexcept {
         std::size_t const least = natural_alignment(page) > Upstream::alignment ? natural_alignment(page) : Upstream::alignment;
@@ -311,10 +315,7 @@ private:
 
     // Takes the chunk out of what is free, if it is wholly free and no work uses it; `start`: where the free range is.
     template <class... Start>
-    bool try_remove(Rule& rule, range chunk, Start... start) const {
-        if constexpr (!KnowsWork && can_suspend)
-            if (extends() && !suspended())
-                wait_for_device(ordinal_of_users());
+    static bool try_remove(Rule& rule, range chunk, Start... start) {
         bool done = false;
         // In slabs, more of it may be no block than a set is thought to lack.
         std::size_t const least_bytes = contracts::has_free_ranges<Placement> ? chunk.bytes : 1;

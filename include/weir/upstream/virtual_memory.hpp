@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cuda_runtime_api.h>
 #include <utility>
+#include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/free_addresses.hpp>
 #include <weir/base/growing_array.hpp>
@@ -33,6 +34,7 @@
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_memory.hpp>
+#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/memory_map.hpp>
 
 namespace weir {
@@ -64,6 +66,10 @@ public:
         state_->map.enable_access_from(ordinal);
         return *this;
     }
+
+    /// From now on 'release' and 'move' first wait for all work on the device (where others were let in, on every one), as
+    /// cudaFree does; a wait that fails is a refusal. For reuse rules that look at no work.
+    void wait_before_unmapping() noexcept { state_->waits.store(true, memory_order_relaxed); }
 
     /// A chunk of `bytes` bytes, a multiple of the granularity, or null when the device has no room. Throws cuda_error,
     /// std::bad_alloc; usage_error where 'extends' is false, but other devices were let in or `HandleTypes` are named.
@@ -102,6 +108,7 @@ public:
                 capture_mode_guard const relaxed;
                 return succeeded(cudaFree(chunk));
             }
+            await_work();
             lock_guard<mutex> const lock(state_->lock);
             range const place{reinterpret_cast<std::size_t>(chunk), bytes};
             state_->release_stuck();
@@ -122,6 +129,7 @@ public:
         range const from{reinterpret_cast<std::size_t>(chunk), bytes};
         range const place{reinterpret_cast<std::size_t>(to), bytes};
         try {
+            await_work();
             lock_guard<mutex> const lock(state_->lock);
             state_->release_stuck();
             state_->make_room(1);
@@ -288,12 +296,18 @@ private:
                     gaps.give(place, each);
         }
 
+        atomic<bool> waits{false};
         mutex lock; // guards the rest
         memory_map map;
         free_addresses gaps;
         growing_array<range> reservations;
         growing_array<range> stuck; // mapped, since CUDA refused to unmap them, but nobody's
     };
+
+    void await_work() const {
+        if (state_->waits.load(memory_order_relaxed))
+            wait_for_device(has_peers() ? any_device : ordinal());
+    }
 
     // What cudaMalloc cannot do is said here: else a kernel of another device would fail, and much later.
     void* allocated(std::size_t bytes) {
