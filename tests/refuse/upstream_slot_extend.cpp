@@ -15,6 +15,7 @@ struct my_upstream {
 #ifndef REJECT
     bool extend(void*, std::size_t, std::size_t) { return false; }
 #endif
+    void wait_before_unmapping() noexcept {}
     static constexpr std::size_t alignment = 256;
     static constexpr weir::memory_space space = weir::memory_space::host;
 };

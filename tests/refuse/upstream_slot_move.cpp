@@ -17,6 +17,7 @@ struct my_upstream {
 #else
     bool move(void*, std::size_t, void*) noexcept { return false; }
 #endif
+    void wait_before_unmapping() noexcept {}
     static constexpr std::size_t alignment = 256;
     static constexpr weir::memory_space space = weir::memory_space::host;
 };

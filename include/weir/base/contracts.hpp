@@ -70,7 +70,7 @@ template <class U>
 using moves = when<noexcept(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())) &&
     std::is_same_v<decltype(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())), bool>>;
 template <class U>
-using unmaps = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
+using waits_first = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
 template <class U>
 using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
                        std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
@@ -225,13 +225,11 @@ inline constexpr bool has_used_on = holds<marks_uses, Pool, Stream>;
 /// The upstream slot.
 template <class U>
 constexpr bool require_upstream() {
-    static_assert(holds<acquires, U>,
-                  "weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more");
+    static_assert(holds<acquires, U>, "weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more");
     static_assert(holds<releases, U>,
                   "weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where "
                   "the chunk could not be given back; or void, where it always can");
-    static_assert(holds<says_alignment, U>,
-                  "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
+    static_assert(holds<says_alignment, U>, "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
     static_assert(holds<says_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
     static_assert(!holds<extends, U> || holds<grows_at_an_end, U>,
                   "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, std::size_t "
@@ -239,14 +237,16 @@ constexpr bool require_upstream() {
     static_assert(!holds<extends, U> || holds<moves, U>,
                   "weir: the upstream slot's upstream has 'extends', so it needs 'bool move(void* chunk, std::size_t bytes, "
                   "void* end) noexcept', false where the chunk is where it was");
+    static_assert(!holds<extends, U> || holds<waits_first, U>,
+                  "weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', after "
+                  "which memory is taken away only once no work is under way");
     return true;
 }
 
 /// The placement slot.
 template <class P>
 constexpr bool require_placement() {
-    static_assert(holds<takes, P>,
-                  "weir: the placement slot needs 'range take(std::size_t bytes, std::size_t alignment)'");
+    static_assert(holds<takes, P>, "weir: the placement slot needs 'range take(std::size_t bytes, std::size_t alignment)'");
     static_assert(holds<gives, P>, "weir: the placement slot needs 'void give(range)'");
     static_assert(holds<adds, P>, "weir: the placement slot needs 'void add(range)'");
     static_assert(holds<rounds, P>, "weir: the placement slot needs 'static constexpr std::size_t "

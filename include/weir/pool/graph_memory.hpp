@@ -121,16 +121,17 @@ public:
         }
         used_.gave(block);
         used_.not_below_zero();
+        bool own = false;
         try {
             // Each thread has a per-thread stream of its own, and all of them one name.
             if (!is_capturing(stream))
                 outside_.note(stream);
-            else if (capture_of(stream).id != capture_)
+            else if (own = capture_of(stream).id == capture_; !own)
                 elsewhere_ = true;
             else if (!is_per_thread(stream))
                 of(stream).give(block);
         } catch (...) { // the legacy stream is never captured itself, only in the way
-            elsewhere_ = elsewhere_ || !is_legacy(stream);
+            elsewhere_ = elsewhere_ || (!own && !is_legacy(stream));
             outside_.note_unknown();
         }
     }
@@ -182,7 +183,7 @@ public:
         lock_guard<mutex> const lock(mutex_);
         return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, largest_bytes(), used_.blocks, chunks_.size(), 0};
     }
-    /// Adds what the pool adds to its own report.
+    /// As the pool's.
     template <class P = Pool const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
         return pool_->examine(now);
@@ -281,7 +282,6 @@ private:
         frees_.push_back(stream_free{stream.get(), new Placement()});
         return *frees_.back().free;
     }
-
     // A block for the capture of `stream`, also of `fresh`, which is held from then on, or goes back to the pool. With the
     // lock.
     range take(stream_ref stream, std::size_t bytes, std::size_t alignment, chunk& fresh) {

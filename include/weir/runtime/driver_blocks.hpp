@@ -191,16 +191,8 @@ private:
         try {
             if (stream.is_host())
                 on = host_stream();
-            if (ordinal_for(on) != any_device && current_device() != ordinal_) { // whose stream of that name is meant as well
-                if (!block.of_graph && is_capturing(on) && !is_legacy(on))
-                    return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at)});
-                try {
-                    uses_.add(at, stream);
-                } catch (...) { // what that device does with the block nobody notes
-                    open();
-                    throw;
-                }
-            }
+            if (ordinal_for(on) != any_device && freed_elsewhere(at, block.of_graph, stream))
+                return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at)});
             uses = uses_.take(at);
             device_guard const device(ordinal_for(on));
             // An event from outside would break the capture, and so would a free on the legacy stream.
@@ -233,6 +225,22 @@ private:
                          name_.c_str(), p);
         if (!uses.empty())
             uses_.put_back(at, std::move(uses)); // for the free to come
+    }
+
+    // Whether a capture on the current device, another than the pool's, frees the block, which is of no graph; else what the
+    // default stream there did so far is noted, since it is meant as well.
+    bool freed_elsewhere(std::uintptr_t at, bool of_graph, stream_ref stream) {
+        try {
+            if (current_device() == ordinal_)
+                return false;
+            if (!of_graph && is_capturing(stream) && !is_legacy(stream))
+                return true;
+            uses_.add(at, stream);
+            return false;
+        } catch (...) { // what that device does with the block nobody notes
+            open();
+            throw;
+        }
     }
 
     // The stream that orders what is allocated and freed on the host, made when it is needed first. Throws cuda_error.

@@ -156,8 +156,8 @@ public:
     }
 
 private:
-    static Upstream prepared(Upstream upstream) noexcept {
-        if constexpr (!KnowsWork && contracts::holds<contracts::unmaps, Upstream>)
+    static Upstream prepared(Upstream upstream) {
+        if constexpr (!KnowsWork && contracts::holds<contracts::extends, Upstream>)
             upstream.wait_before_unmapping();
         return upstream;
     }

@@ -5,14 +5,14 @@
 //
 // Addresses are plenty: they are reserved generously, and memory is mapped behind them chunk by chunk. A pool asks for
 // more right behind what it has, so that free ranges join across growth, and moves any chunk, with its memory, to where
-// that is needed, or gives it back, without waiting for the device.
+// that is needed, or gives it back, without waiting for the device unless the pool asks for that.
 //
 // A device that cannot map memory (or a driver that is too old) has chunks from cudaMalloc here, which never grow in
 // place; 'extends' tells. Such chunks can be neither opened to other devices nor exported: who asks for that has none.
 //
 // invariant: a chunk is one mapping; what has no memory behind it is in 'gaps'.
-// order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk.
-// cost:      35 to 50 us a chunk, of 2 MiB or of 128; move and release about as much. None waits for work on the device. The
+// order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk, or calls 'wait_before_unmapping'.
+// cost:      35 to 50 us a chunk, of 2 MiB or of 128; move and release about as much, and a wait where it was asked for. The
 //            driver has room for some 524,000 mappings a process: 1 TiB of the smallest.
 // not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it, GPUDirect RDMA may, and
 //            cudaDeviceEnablePeerAccess does not open it ('enable_access_from' does).
@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <cuda_runtime_api.h>
 #include <utility>
-#include <weir/base/atomic.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/free_addresses.hpp>
 #include <weir/base/growing_array.hpp>
@@ -67,9 +66,9 @@ public:
         return *this;
     }
 
-    /// From now on 'release' and 'move' first wait for all work on the device (where others were let in, on every one), as
-    /// cudaFree does; a wait that fails is a refusal. For reuse rules that look at no work.
-    void wait_before_unmapping() noexcept { state_->waits.store(true, memory_order_relaxed); }
+    /// From now on this object's 'release' and 'move' first wait for all work on the device (where others were let in, on every
+    /// one), as cudaFree does; a wait that fails is a refusal. For reuse rules that look at no work; before the pool gets it.
+    void wait_before_unmapping() noexcept { waits_ = true; }
 
     /// A chunk of `bytes` bytes, a multiple of the granularity, or null when the device has no room. Throws cuda_error,
     /// std::bad_alloc; usage_error where 'extends' is false, but other devices were let in or `HandleTypes` are named.
@@ -101,7 +100,8 @@ public:
                state_->gaps.take_at(place) && state_->fill(place, piece_bytes);
     }
 
-    /// Gives a chunk back, which no work uses. False: CUDA refused it, and it is still the caller's.
+    /// Gives a chunk back, which no work uses (or see 'wait_before_unmapping'). False: CUDA refused it, and it is still the
+    /// caller's.
     bool release(void* chunk, std::size_t bytes) noexcept {
         try {
             if (!extends()) {
@@ -122,7 +122,7 @@ public:
         }
     }
 
-    /// Puts the memory of a chunk, which no work uses, behind other addresses, right behind a chunk's end; the old addresses
+    /// Puts the memory of a chunk, which no work uses (as for 'release'), behind other addresses, right behind a chunk's end; the old addresses
     /// are free then. False where the new ones are not, or CUDA refused: the chunk is as it was (and perhaps also there, until
     /// CUDA takes it away again).
     bool move(void* chunk, std::size_t bytes, void* to) noexcept {
@@ -296,7 +296,6 @@ private:
                     gaps.give(place, each);
         }
 
-        atomic<bool> waits{false};
         mutex lock; // guards the rest
         memory_map map;
         free_addresses gaps;
@@ -305,7 +304,7 @@ private:
     };
 
     void await_work() const {
-        if (state_->waits.load(memory_order_relaxed))
+        if (waits_)
             wait_for_device(has_peers() ? any_device : ordinal());
     }
 
@@ -324,6 +323,7 @@ private:
     }
 
     shared<state> state_;
+    bool waits_ = false;
 };
 
 } // namespace upstream

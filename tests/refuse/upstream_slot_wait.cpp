@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', after which
+// memory is taken away only once no work is under way
+#include <weir/placement/best_fit.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/immediate.hpp>
+
+struct my_upstream {
+    void* acquire(std::size_t) { return nullptr; }
+    void* acquire(std::size_t, std::size_t) { return nullptr; }
+    void release(void*, std::size_t) noexcept {}
+    bool extends() const { return false; }
+    bool extend(void*, std::size_t, std::size_t) { return false; }
+    bool move(void*, std::size_t, void*) noexcept { return false; }
+#ifdef REJECT
+    void wait_before_unmapping() {} // may throw
+#else
+    void wait_before_unmapping() noexcept {}
+#endif
+    static constexpr std::size_t alignment = 256;
+    static constexpr weir::memory_space space = weir::memory_space::host;
+};
+
+void use() {
+    weir::pool<my_upstream, weir::placement::best_fit<>, weir::reuse::immediate, weir::growth::paged<>> pool;
+    pool.settle();
+}
