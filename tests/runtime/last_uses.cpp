@@ -66,7 +66,7 @@ TEST_CASE("last_uses: where a note fails, or the wait does, all work on the devi
     }
 }
 
-TEST_CASE("last_uses: where the device cannot be waited for as a whole, its events are") {
+TEST_CASE("last_uses: where the device cannot be waited for as a whole, its events are, and the next call waits for the rest") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const a;
     void* p = nullptr;
@@ -77,8 +77,12 @@ TEST_CASE("last_uses: where the device cannot be waited for as a whole, its even
     uses.note_unknown();
     for (char const* call : {"cudaMallocManaged", "cudaMalloc"})
         simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
-    uses.make_wait(weir::on_host, 0);
+    CHECK_THROWS_AS(uses.make_wait(weir::on_host, 0), weir::cuda_error);
+    CHECK(simulated_cuda::pending() == 0);
+    CHECK_THROWS_AS(uses.make_wait(weir::on_host, 0), weir::cuda_error);
     simulated_cuda::clear_faults();
+    check(cudaMemsetAsync(p, 4, bytes, a), "cudaMemsetAsync");
+    uses.make_wait(weir::on_host, 0);
     CHECK(simulated_cuda::pending() == 0);
     check(cudaFree(p), "cudaFree");
 }

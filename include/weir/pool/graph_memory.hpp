@@ -38,7 +38,6 @@
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/graph_life.hpp>
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/last_uses.hpp>
@@ -66,13 +65,16 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// Gives everything back, after all work on the pool's device (a graph of another device: say 'release' with its stream
-    /// before): the graph and its executables are gone, or are not launched again. Blocks still handed out are told on stderr.
+    /// As 'release' on the host, of a graph of the pool's own device; blocks still handed out are told on stderr, and where the
+    /// device does not answer the pool keeps what it gave from others for ever.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
         if (!chunks_.empty())
             outside_.note_unknown();
-        give_back(on_host);
+        try {
+            give_back(on_host);
+        } catch (...) {
+        }
     }
 
     /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and when the pool has no
@@ -94,8 +96,7 @@ public:
             if (block || needed == 0)
                 return reinterpret_cast<void*>(block.offset);
             fresh.bytes = chunk_for(needed);
-        }
-        // Without the lock: the pool may ask a handler, which may ask for what graph memory holds.
+        } // a handler of the pool may ask for what graph memory holds
         fresh.p = pool_->try_allocate(on_host, fresh.bytes, default_alignment);
         if (!fresh.p && needed < fresh.bytes)
             fresh.p = pool_->try_allocate(on_host, fresh.bytes = needed, default_alignment);
@@ -139,13 +140,13 @@ public:
     /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use, and what other
     /// streams did before they freed blocks outside the capture. The graph and its executables are gone, or not launched again.
     /// Then another capture may begin. Waits for the pool's device where `stream` is the host, else only if CUDA failed. Throws
-    /// usage_error while `stream` is captured or a block is still handed out, cuda_error.
+    /// usage_error while `stream` is captured or a block is still handed out, cuda_error; nothing goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
         require_no_block();
         if (stream.is_host() && !chunks_.empty())
-            wait_for_device(pool_->device());
+            outside_.note_unknown();
         give_back(stream);
     }
 
@@ -224,7 +225,6 @@ private:
             throw usage_error("weir: graph memory cannot go back while a block is handed out; free it, or end its container");
     }
 
-    // Before anything of the graph's is held.
     void watch(capture const& now) {
         if (watched_ == now.id)
             return;
@@ -288,7 +288,7 @@ private:
         try {
             capture const now = capture_of(stream); // under the lock: soon after, its graph is named
             require(now);
-            watch(now);
+            watch(now); // before anything of the graph's is held
             Placement& free = of(stream);
             if (fresh.p) {
                 chunks_.reserve_more(1);
@@ -316,11 +316,11 @@ private:
         return needed > usual ? needed : usual;
     }
 
-    void give_back(stream_ref stream) noexcept {
-        outside_.make_wait(stream, pool_->device());
+    void give_back(stream_ref stream) {
         for (stream_free const& each : frees_)
             delete each.free;
         frees_.clear();
+        outside_.make_wait(stream, pool_->device()); // before anything goes back
         for (chunk const& each : chunks_)
             pool_->deallocate(stream, each.p, each.bytes, each.alignment);
         chunks_.clear();

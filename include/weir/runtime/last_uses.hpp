@@ -40,37 +40,29 @@ public:
     void note_unknown() noexcept { untold_.store(true, memory_order_relaxed); }
 
     /// Makes `stream` wait for all that was noted, which is forgotten; the host blocks. Where a note failed, or CUDA fails
-    /// here, it blocks until device `ordinal` (any_device: every device) has done all work.
-    void make_wait(stream_ref stream, int ordinal) noexcept {
-        for (int tries = 0; tries < 2; ++tries) { // where it fails twice the device is lost, or full while a graph is captured
-            bool const told = wait_for_untold(ordinal);
-            if (wait_for_noted(stream) && told)
-                return;
+    /// here, it blocks until device `ordinal` (any_device: every device) has done all work. Throws cuda_error where that fails
+    /// twice: the device is lost, or full while a graph is captured; the next call waits for all work.
+    void make_wait(stream_ref stream, int ordinal) {
+        try {
+            capture_mode_guard const relaxed;
+            for (event const& each : uses_.take(all))
+                stream.is_host() ? each.synchronize() : each.make_wait(stream);
+        } catch (...) {
+            note_unknown();
+        }
+        for (int tries = 1; untold_.exchange(false, memory_order_relaxed); ++tries) {
+            try {
+                wait_for_device(ordinal);
+            } catch (...) {
+                note_unknown();
+                if (tries == 2)
+                    throw;
+            }
         }
     }
 
 private:
     static constexpr std::size_t all = 1; // the offset that stands for all blocks; 0 is nobody's
-
-    bool wait_for_untold(int ordinal) noexcept {
-        try {
-            if (untold_.exchange(false, memory_order_relaxed))
-                wait_for_device(ordinal);
-            return true;
-        } catch (...) {
-            return note_unknown(), false;
-        }
-    }
-    bool wait_for_noted(stream_ref stream) noexcept {
-        try {
-            capture_mode_guard const relaxed;
-            for (event const& each : uses_.take(all))
-                stream.is_host() ? each.synchronize() : each.make_wait(stream);
-            return true;
-        } catch (...) {
-            return note_unknown(), false;
-        }
-    }
 
     second_uses uses_;
     atomic<bool> untold_{false};
