@@ -36,6 +36,7 @@
 #include <weir/runtime/imported_pool.hpp>
 #include <weir/runtime/managed_memory.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/synchronize.hpp>
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>

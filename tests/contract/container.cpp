@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <random>
+#include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/host_driver_pools.hpp>
 #include <type_traits>
@@ -164,3 +165,99 @@ TEST_CASE("container: a limit is met with the container as it was") {
         CHECK(live_blocks(pool) == 0);
     });
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("container: a default stream is the device's on which the container went to it, where the memory lies on none") {
+    for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
+        simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+        weir::managed_pool pool;
+        {
+            weir::device_vector<int> xs(pool, each, counting(1000));
+            simulated_cuda::note_allocate(xs.data(), 4000, each);
+            CHECK(simulated_cuda::launch(each, {}, {{xs.data(), 4000}}) == cudaSuccess);
+            simulated_cuda::note_free(xs.data(), 4000, each);
+            REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        } // freed on device 0's
+        {
+            weir::device_vector<int> xs(pool, each, 1000);
+            simulated_cuda::note_allocate(xs.data(), 4000, each);
+            CHECK(simulated_cuda::launch(each, {}, {{xs.data(), 4000}}) == cudaSuccess);
+            simulated_cuda::note_free(xs.data(), 4000, each);
+        }
+        weir::managed_pool plain;
+        weir::device_vector<int> ys(plain, each, 2000);
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        ys.reserve(100000); // copied, and freed, on device 1's
+        ys.set_stream(each); // and now device 0's
+        CHECK(simulated_cuda::launch(each, {}, {{ys.data(), 4000}}) == cudaSuccess);
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        ys.used_on(each);
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    }
+}
+
+TEST_CASE("container: whatever it does, the capture of another stream lives on") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream const a, captured;
+    weir::device_pool zero;
+    weir::pinned_pool pinned;
+    weir::managed_pool managed;
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    support::scoped_stream const b;
+    weir::device_pool one;
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    support::capture graph(captured);
+    {
+        weir::device_vector<int> xs(zero, a, counting(10)), ys(one, b, counting(20)), ms(managed, a, counting(20));
+        weir::pinned_vector<int> ps(pinned, a, counting(10)), qs(pinned, b, ps);
+        xs.append(ys);
+        ys.append(xs);
+        xs.assign(ys);
+        xs.append(ps);
+        qs.append(ps);
+        ps.append(ps);
+        ps.shrink_to_fit();
+        xs.used_on(b);
+        ms.append(ys);
+        ys.assign(ms);
+        xs.set_element_async(0, 5);
+        CHECK(xs.element_sync(0) == 5);
+        CHECK(xs.to_host_sync<std::vector>().size() == xs.size());
+        xs.set_stream(a);
+        ps.set_stream(b);
+        ps.used_on(a);
+        xs.zero_async();
+        xs.shrink_to_fit();
+        xs.reserve(100000);
+        weir::device_value<int> v(zero, a, 7);
+        v.set_async(8);
+        CHECK(v.value_sync() == 8);
+    }
+    CHECK(graph.unbroken());
+}
+
+TEST_CASE("container: a stream that is captured uses no container of a stream that is not, where the pool cannot be told") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a, b;
+    weir::frame_pool pool;
+    weir::device_vector<int> xs(pool, a, 10);
+    support::capture graph(b);
+    CHECK_THROWS_AS(xs.used_on(b), weir::usage_error);
+    CHECK_FALSE(weir::is_capturing(a));
+    CHECK(graph.unbroken());
+}
+
+TEST_CASE("container: a copy from what a graph works with does not make its target the graph's") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a, b;
+    weir::device_pool pool;
+    weir::device_vector<int> ys(pool, b, counting(1000));
+    weir::device_vector<int> xs(pool, a, 1000);
+    xs.clear();
+    support::capture graph(b);
+    CHECK_THROWS_AS(xs.append(ys), weir::usage_error);
+    CHECK(xs.empty());
+    CHECK_FALSE(weir::is_capturing(a));
+    CHECK(graph.unbroken());
+}
+#endif

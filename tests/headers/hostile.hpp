@@ -8,7 +8,7 @@
 // The C++ library itself does not survive 'min' and 'max' everywhere; they are defined where WEIR_HOSTILE_TO_ALL
 // says that its headers have been read already.
 
-#define I _Complex_I
+#define I (__extension__ 1.0iF)
 #define B0 0000000
 #define small char
 #define near

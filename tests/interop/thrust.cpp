@@ -210,7 +210,7 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
         for (int i = 0; i < 20; ++i) // so that it lasts
             more.assign(source);
         weir::check(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
-        weir::interop::thrust::detail::wait_for_default_stream(stream);
+        weir::interop::thrust::detail::wait_for_default_stream(stream, 0);
         pool.deallocate(stream, first, sevens.size());
         void* const second = pool.allocate(stream, sevens.size());
         CHECK(second == first);
@@ -232,7 +232,7 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
         support::scoped_stream stream;
         for (cudaStream_t const captured : {blocking, static_cast<cudaStream_t>(stream)}) {
             weir::check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-            std::thread([&] { weir::interop::thrust::detail::wait_for_default_stream(stream); }).join();
+            std::thread([&] { weir::interop::thrust::detail::wait_for_default_stream(stream, 0); }).join();
             cudaGraph_t graph = nullptr;
             CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
             weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
@@ -240,11 +240,35 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
         weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
 #ifdef WEIR_SIMULATED_CUDA
         simulated_cuda::fail_call(1, cudaErrorIllegalAddress, simulated_cuda::lasting::for_ever);
-        weir::interop::thrust::detail::wait_for_default_stream(stream); // the device is lost: nothing to wait for
+        weir::interop::thrust::detail::wait_for_default_stream(stream, 0); // the device is lost: nothing to wait for
         simulated_cuda::clear_faults();
 #endif
     });
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("thrust: what ends while another device is current is freed behind both devices' default streams") {
+    struct source : weir::interop::thrust::detail::source {
+        using weir::interop::thrust::detail::source::source;
+        using weir::interop::thrust::detail::source::allocate_by_default;
+        using weir::interop::thrust::detail::source::deallocate_by_default;
+    };
+    for (int const user : {0, 1}) {
+        CAPTURE(user);
+        simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+        pool_type pool;
+        support::scoped_stream const stream;
+        source from(pool, stream);
+        void* const p = from.allocate_by_default(1000, 1, 1);
+        weir::order_after(weir::placed_stream{cudaStream_t{}, 1}, weir::placed_stream{stream});
+        REQUIRE(cudaSetDevice(user) == cudaSuccess);
+        CHECK(cudaMemsetAsync(p, 1, 1000, cudaStream_t{}) == cudaSuccess);
+        REQUIRE(cudaSetDevice(1) == cudaSuccess);
+        from.deallocate_by_default(p, 1000, 1, 1); // which this pool overwrites
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    }
+}
+#endif
 
 #if THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_CUDA
 TEST_CASE("thrust: a vector that ends while the default stream uses it keeps its memory so long") {

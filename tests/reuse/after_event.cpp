@@ -102,6 +102,33 @@ TEST_CASE("after_event: a wait at the limit does not break the capture of anothe
     check_all_returns(pool);
 }
 
+TEST_CASE("after_event: what no event tells of is found at the limit") {
+    for (bool const fault : {false, true}) {
+        CAPTURE(fault);
+        world const here(device::config{}.late());
+        stream b, c;
+        on_device pool(pool_options{}.limit(4 * MiB));
+        void* const p = pool.write(cudaStreamLegacy, 3 * MiB);
+        if (fault) {
+            device::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
+            pool.deallocate(cudaStreamLegacy, p, 3 * MiB);
+            device::clear_faults();
+        } else {
+            cudaStream_t blocking = nullptr;
+            weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+            {
+                support::capture graph(blocking); // in the legacy stream's way
+                pool.deallocate(cudaStreamLegacy, p, 3 * MiB);
+            }
+            weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        }
+        void* const q = pool.write(c, 3 * MiB);
+        CHECK(q == p);
+        pool.deallocate(c, q, 3 * MiB);
+        check_all_returns(pool);
+    }
+}
+
 TEST_CASE("after_event: growth comes before a wait") {
     world const here;
     stream a;

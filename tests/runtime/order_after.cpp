@@ -108,3 +108,43 @@ TEST_CASE("order_after: the legacy stream is refused while a captured stream wai
         check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
+
+TEST_CASE("order_after: what is captured is waited for by its own graph alone, and a refusal breaks no capture") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b, c;
+        {
+            support::capture graph(a);
+            CHECK_THROWS_AS(weir::order_after(cudaStreamLegacy, a), weir::usage_error);
+            CHECK(graph.unbroken());
+        }
+        support::capture one(a), other(b);
+        CHECK_THROWS_AS(weir::order_after(a, b), weir::usage_error);
+        weir::order_after(c, b); // c is of b's graph from now on
+        CHECK(weir::is_capturing(c));
+        weir::order_after(b, c);
+        CHECK(one.unbroken());
+        CHECK(other.unbroken());
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("order_after: a default stream is its device's, whichever is current") {
+    for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
+        simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+        weir::placed_stream const first{each, 0}, second{each, 1};
+        CHECK(first != second);
+        CHECK(weir::placed_stream{each, 0} == first);
+        support::scoped_stream const s;
+        CHECK(weir::placed_stream{s, 0} == weir::placed_stream{s, 1}); // one stream, whatever device is named
+        simulated_cuda::gate gate;
+        REQUIRE(gate.close(each) == cudaSuccess); // device 0's
+        weir::order_after(second, first);
+        check(cudaSetDevice(1), "cudaSetDevice");
+        CHECK(cudaStreamQuery(each) == cudaErrorNotReady);
+        gate.open();
+        check(cudaStreamSynchronize(each), "cudaStreamSynchronize");
+        check(cudaSetDevice(0), "cudaSetDevice");
+        CHECK(cudaStreamQuery(each) == cudaSuccess);
+    }
+}
+#endif

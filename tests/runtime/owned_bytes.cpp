@@ -339,6 +339,18 @@ TEST_CASE("owned_bytes: a growing block is freed behind the copy out of it") {
     });
 }
 
+TEST_CASE("owned_bytes: a cleared block is used, and freed behind its uses, as a full one is") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        support::recording_pool<> pool;
+        device_bytes x(pool, a, 1 << 16, 1);
+        weir::order_after(b, a);
+        weir::check(cudaMemsetAsync(x.data(), 3, x.size(), b), "cudaMemsetAsync");
+        x.clear();
+        x.used_on(b);
+    });
+}
+
 TEST_CASE("owned_bytes: set_stream orders the streams, and the free follows") {
     support::every_schedule([] {
         support::scoped_stream a, b;

@@ -9,6 +9,7 @@
 #include <vector>
 #include <weir/runtime/pending_frees.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/synchronize.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
 #endif

@@ -16,6 +16,7 @@
 #include <vector>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/synchronize.hpp>
 
 using support::sentence_of;
 using weir::check;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 #include <weir/runtime/stream_answers.hpp>
+#include <weir/runtime/synchronize.hpp>
 
 using weir::event;
 using weir::growing_array;

@@ -63,11 +63,11 @@ struct stream_ordered_tuning {
 
 namespace contracts {
 
-template <class I, class Stream>
+template <class Identity, class Stream>
 using identifies =
-    when<is_constant_bool<decltype(I::asks)> &&
-         std::is_convertible_v<decltype(I::id(std::declval<Stream>())), unsigned long long> &&
-         std::is_void_v<decltype(I::require_no_capture(std::declval<Stream>()))>>;
+    when<is_constant_bool<decltype(Identity::asks)> &&
+         std::is_convertible_v<decltype(Identity::id(std::declval<Stream>())), unsigned long long> &&
+         std::is_void_v<decltype(Identity::require_no_capture(std::declval<Stream>()))>>;
 template <class H>
 using hands_over = when<is_constant_bool<decltype(H::waits_before_growing)>>;
 template <auto>

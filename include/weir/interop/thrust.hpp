@@ -40,6 +40,7 @@
 #include <weir/runtime/order_after.hpp>
 #include <weir/runtime/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/synchronize.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -54,15 +55,15 @@ inline constexpr bool runs_on_host = false;
 inline constexpr bool runs_on_host = true;
 #endif
 
-// Puts what is enqueued on `stream` from now on after the default stream's work so far. Where CUDA cannot, it blocks until
-// all work of the device is done.
-inline void wait_for_default_stream(stream_ref stream) noexcept {
+// Puts what is enqueued on `stream` from now on after the work so far of the default stream of device `ordinal` (any_device:
+// the current one). Where CUDA cannot, it blocks until all work of the device (of every device) is done.
+inline void wait_for_default_stream(stream_ref stream, int ordinal) noexcept {
     try {
-        order_after(stream, cudaStream_t{});
+        order_after(placed_stream{stream}, placed_stream{cudaStream_t{}, ordinal});
     } catch (...) {
         try {
-            wait_for_device(current_device()); // which breaks no capture, as a wait for the stream would
-        } catch (...) {                        // the device is lost: nothing runs any more
+            wait_for_device(ordinal); // which breaks no capture, as a wait for the stream would
+        } catch (...) { // the device is lost: nothing runs any more
         }
     }
 }
@@ -102,8 +103,13 @@ protected:
         return p;
     }
     void deallocate_by_default(void* p, std::size_t count, std::size_t size, std::size_t alignment) const noexcept {
-        if (p)
-            wait_for_default_stream(stream_);
+        if (p) { // nobody says whose default stream it was: the current device's, or the memory's
+            wait_for_default_stream(stream_, any_device);
+            int const there = pool_.device();
+            int here = any_device;
+            if (there != any_device && (!succeeded(cudaGetDevice(&here)) || here != there))
+                wait_for_default_stream(stream_, there);
+        }
         deallocate(p, count, size, alignment);
     }
 

@@ -9,7 +9,8 @@
 // invariant: a block goes back where it came from.
 // order:     both pools' own.
 // cost:      a look-up of the owner a free; nothing on an allocation that the first grants.
-// not for:   mixing spaces that the user of the memory must tell apart: it says the narrower of the two.
+// not for:   mixing spaces that the user of the memory must tell apart: it says the narrower of the two; two layers over one
+//            pool, which both own what it handed out.
 
 #include <cstddef>
 #include <cstdint>

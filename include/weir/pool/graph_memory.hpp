@@ -69,10 +69,8 @@ public:
     /// device does not answer the pool keeps what it gave from others for ever.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
-        if (!chunks_.empty())
-            outside_.note_unknown();
         try {
-            give_back(on_host);
+            give_back(on_host, true);
         } catch (...) {
         }
     }
@@ -137,29 +135,29 @@ public:
         }
     }
 
-    /// Gives everything back to the pool, ordered on `stream`: what it did so far comes before any other use, and what other
-    /// streams did before they freed blocks outside the capture. The graph and its executables are gone, or not launched again.
-    /// Then another capture may begin. Waits for the pool's device where `stream` is the host, else only if CUDA failed. Throws
-    /// usage_error while `stream` is captured or a block is still handed out, cuda_error; nothing goes back then.
+    /// Gives everything back to the pool, ordered on `stream`: behind what it did so far (the last launch; if there was none,
+    /// what used the pool's blocks before the capture), and what other streams did before they freed blocks outside the capture.
+    /// The graph and its executables are gone, or not launched again. Then another capture may begin. Waits for the pool's
+    /// device where `stream` is the host, else only if CUDA failed. Throws usage_error while `stream` is captured or a block is
+    /// still handed out, cuda_error; nothing goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
         require_no_block();
-        if (stream.is_host() && !chunks_.empty())
-            outside_.note_unknown();
-        give_back(stream);
+        give_back(stream, stream.is_host());
     }
 
     /// The same if nothing that could use the memory is left of the graph: neither it nor a copy nor an executable, and no
     /// launch under way (runtime/graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
-    /// it may say so for some time after the last launch. Waits as release does. Throws as release.
+    /// it may say so for some time after the last launch. Waits for the device where the capture freed blocks of the pool, else
+    /// only if CUDA failed. Throws as release.
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
         if (!chunks_.empty() && (elsewhere_ || watched_ != capture_ || !life_.is_over()))
             return false;
         require_no_block();
-        give_back(stream);
+        give_back(stream, held_bytes() != got_bytes_); // no launch had to come behind what used the pool's blocks before
         return true;
     }
 
@@ -316,7 +314,9 @@ private:
         return needed > usual ? needed : usual;
     }
 
-    void give_back(stream_ref stream) {
+    void give_back(stream_ref stream, bool after_all_work) {
+        if (after_all_work && !chunks_.empty())
+            outside_.note_unknown();
         for (stream_free const& each : frees_)
             delete each.free;
         frees_.clear();

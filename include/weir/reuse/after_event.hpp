@@ -71,9 +71,9 @@ struct after_event {
             return block;
         }
 
-        /// As take, after waiting on the host for everything pending. Throws cuda_error, usage_error, std::bad_alloc.
+        /// As take, after waiting on the host for all that was freed. Throws cuda_error, usage_error, std::bad_alloc.
         range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-            wait();
+            settle();
             return take(bytes, alignment, stream);
         }
 
@@ -223,7 +223,6 @@ struct after_event {
         // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,
         // so that others go on; 'waiters_' keeps the events where they are meanwhile.
         void wait() {
-            capture_mode_guard const relaxed;
             growing_array<shared<pending_free>> now;
             {
                 lock_guard<mutex> const lock(mutex_);

@@ -12,7 +12,7 @@
 // order:    what was enqueued on the device before the call is over after it.
 // cost:     two driver calls, and the wait: 17 to 40 us on a machine of one H200 (a byte of the device's: 80 to 95, and 5
 //           while another small block of cudaMalloc's lives), 110 on one of two (a managed byte: 1,000).
-// not for:  one stream or event: see stream.hpp and event.hpp. CUDA's own memory pools: they do not notice that cudaFree
+// not for:  one stream or event: see synchronize.hpp and event.hpp. CUDA's own memory pools: they do not notice that cudaFree
 //           waited, and trim nothing (a probe of the conformance suite).
 
 #include <cuda_runtime_api.h>

@@ -59,7 +59,7 @@ public:
         for (refused_blocks* each : {&refused_, &lost_})
             for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
                 try {
-                    offer(*each);
+                    offer(*each, true);
                 } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
                 }
             }
@@ -272,14 +272,25 @@ private:
     }
 
     void keep(refused_block block, cudaStream_t freed_on) noexcept {
-        if (!graph_may_use(freed_on))
-            return refused_.keep(std::move(block));
-        lost_.keep(std::move(block));
+        if (graph_may_use(freed_on))
+            return lost_.keep(std::move(block));
+        if (is_of_another_device(freed_on))
+            open(); // a copy by peers needs no access
+        refused_.keep(std::move(block));
+    }
+    bool is_of_another_device(cudaStream_t on) const noexcept {
+        if (ordinal_ == any_device || is_default_stream(on))
+            return false;
+        try {
+            return device_of(on) != ordinal_;
+        } catch (...) { // CUDA does not answer
+            return true;
+        }
     }
 
-    void offer(refused_blocks& blocks) {
+    void offer(refused_blocks& blocks, bool last = false) {
         int const users = open_.load(memory_order_relaxed) ? any_device : ordinal_;
-        blocks.offer(users, host_stream(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); });
+        blocks.offer(users, host_stream(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); }, last);
     }
 
     cudaMemPool_t pool_;

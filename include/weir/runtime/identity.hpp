@@ -17,8 +17,8 @@
 // current device, so both policies ask for their id.
 //
 // invariant: two streams that ever existed never compare equal under 'checked'.
-// cost:      checked: two CUDA queries an allocation, one a free, and one more a free on a machine of several devices where
-//            all of them may use the memory; promised: none where a block is at hand.
+// cost:      checked: two CUDA queries an allocation, one a free, and one more a free on a machine of several devices, whose
+//            streams bear the same handles; promised: none where a block is at hand.
 // not for:   streams of other processes.
 
 #include <cstdint>
@@ -38,16 +38,12 @@ inline bool is_default_stream(stream_ref stream) noexcept {
 
 /// Whether `stream` is the calling thread's own default stream.
 inline bool is_per_thread(stream_ref stream) noexcept {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-    if (!stream.is_host() && stream.get() == nullptr)
-        return true;
-#endif
     return stream.get() == cudaStreamPerThread;
 }
 
 /// Whether `stream` is the legacy default stream, which cannot be captured.
 inline bool is_legacy(stream_ref stream) noexcept {
-    return is_default_stream(stream) && !stream.is_host() && !is_per_thread(stream);
+    return stream.get() == cudaStreamLegacy;
 }
 
 /// A nonzero number under which to look up what is known of `stream`: its handle, or for a default stream its id

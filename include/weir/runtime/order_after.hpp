@@ -23,24 +23,62 @@
 namespace weir {
 inline namespace v0 {
 
-/// Makes work enqueued on `later` from now on run after the work enqueued on `earlier` so far. Both are
-/// streams, of one device or of two, not the host. Any thread. Does not block. Throws usage_error where `later` is captured
-/// and `earlier` is not, or where `earlier` is the legacy stream while a stream is captured that waits for it: either would
-/// break the capture; and cuda_error. Nothing is ordered then.
-inline void order_after(stream_ref later, stream_ref earlier) {
-    if (later == earlier)
-        return;
-    bool const in_graph = is_capturing(earlier);
-    if (in_graph && is_legacy(earlier))
-        throw usage_error("weir: nothing can be put after the legacy default stream while a stream is captured that waits for it; "
-                          "use another stream, or do it before the capture begins");
-    if (!in_graph && is_capturing(later))
+/// A stream, and whose default stream it is where it is one: a device's, or the current device's (any_device).
+struct placed_stream {
+    stream_ref stream;
+    int device = any_device;
+
+    /// Whether it is being captured into a graph. Throws cuda_error.
+    bool is_captured() const {
+        device_guard const there(device);
+        return is_capturing(stream);
+    }
+    friend bool operator==(placed_stream const& a, placed_stream const& b) noexcept {
+        return a.stream == b.stream && (a.device == b.device || !is_default_stream(a.stream));
+    }
+    friend bool operator!=(placed_stream const& a, placed_stream const& b) noexcept { return !(a == b); }
+};
+
+namespace detail {
+
+// What is captured is waited for in its graph alone. `graph`: the capture of what `later` is to wait for; 0: there is none.
+inline void require_same_graph(placed_stream const& later, unsigned long long graph) {
+    device_guard const there(later.device);
+    bool const captured = is_capturing(later.stream);
+    if (captured && graph == 0)
         throw usage_error("weir: a stream that is being captured cannot wait for work outside its graph; bring the container "
                           "to the stream, or make the copy, before the capture begins");
-    // A captured stream may not be asked for its device; a capture that changes devices is its author's to order.
-    event passed(in_graph ? any_device : device_of(earlier));
-    passed.record(earlier);
-    passed.make_wait(later);
+    if (graph != 0 && (is_legacy(later.stream) || (captured && capture_of(later.stream).id != graph)))
+        throw usage_error("weir: work that is being captured into a graph cannot be waited for by another graph, nor by the "
+                          "legacy default stream; use a stream of the same capture");
+}
+
+} // namespace detail
+
+/// Makes work enqueued on `later` from now on run after the work enqueued on `earlier` so far. Both are streams, of one device
+/// or of two, not the host. Any thread. Does not block. Throws usage_error where that would break a capture: `later` is captured
+/// and `earlier` is not, or into another graph; or one is captured and the other is the legacy stream, which stands in its way;
+/// and cuda_error. Nothing is ordered then.
+inline void order_after(placed_stream const& later, placed_stream const& earlier) {
+    if (later == earlier)
+        return;
+    event passed;
+    {
+        device_guard const there(earlier.device);
+        bool const in_graph = is_capturing(earlier.stream);
+        if (in_graph && is_legacy(earlier.stream))
+            throw usage_error("weir: nothing can be put after the legacy default stream while a stream is captured that waits for "
+                              "it; use another stream, or do it before the capture begins");
+        detail::require_same_graph(later, in_graph ? capture_of(earlier.stream).id : 0);
+        // A captured stream may not be asked for its device; a capture that changes devices is its author's to order.
+        passed = event(in_graph ? any_device : device_of(earlier.stream));
+        passed.record(earlier.stream);
+    }
+    device_guard const there(later.device);
+    passed.make_wait(later.stream);
+}
+inline void order_after(stream_ref later, stream_ref earlier) {
+    order_after(placed_stream{later}, placed_stream{earlier});
 }
 
 } // namespace v0

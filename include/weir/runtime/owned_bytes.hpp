@@ -34,8 +34,10 @@
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/order_after.hpp>
+#include <weir/runtime/ordered_copy.hpp>
 #include <weir/runtime/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/synchronize.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -52,17 +54,7 @@ public:
     /// bytes hold no block. Throws what the pool's 'allocate' throws, and usage_error where `stream` is the
     /// host.
     owned_bytes(pool_ref<Space> pool, stream_ref stream, std::size_t bytes, std::size_t alignment)
-        : pool_(pool), stream_(stream),
-          alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()) {
-        if (stream.is_host())
-            throw usage_error(
-                "weir: a container is freed on a stream, and 'on_host' is none; name the stream whose "
-                "work uses the container last, or cudaStreamLegacy");
-        if (bytes != 0) {
-            data_ = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
-            size_ = capacity_ = bytes;
-        }
-    }
+        : owned_bytes(pool, placed(pool, stream), bytes, alignment) {}
     /// Takes the block; `other` is empty then, and stays on its pool and stream.
     owned_bytes(owned_bytes&& other) noexcept
         : pool_(other.pool_), stream_(other.stream_), alignment_(other.alignment_),
@@ -76,14 +68,16 @@ public:
     }
     ~owned_bytes() {
         if (data_)
-            pool_.deallocate(stream_, data_, capacity_, alignment_);
+            give_back();
     }
 
     std::byte* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return size_; }
     std::size_t capacity() const noexcept { return capacity_; }
     pool_ref<Space> pool() const noexcept { return pool_; }
-    stream_ref stream() const noexcept { return stream_; }
+    stream_ref stream() const noexcept { return stream_.stream; }
+    /// The same, and whose default stream it is where it is one.
+    placed_stream placed() const noexcept { return stream_; }
 
     void swap(owned_bytes& other) noexcept {
         std::swap(pool_, other.pool_);
@@ -101,21 +95,26 @@ public:
             throw usage_error(
                 "weir: a container cannot move from a stream to 'on_host', which nothing makes wait; "
                 "name another stream");
+        placed_stream const later = placed(pool_, stream);
         if (data_)
-            order_after(stream, stream_);
-        stream_ = stream;
+            order_after(later, stream_);
+        stream_ = later;
     }
 
     /// The block's life goes on until the work enqueued on `stream` so far is done: through the pool where
     /// the pool can be told, else by making the container's own stream wait. Throws what the pool's 'used_on' throws or
-    /// usage_error (a captured stream), cuda_error.
+    /// usage_error (a captured stream, but for two of one capture where the pool cannot be told), cuda_error.
     void used_on(stream_ref stream) {
-        if (!data_ || stream == stream_ || stream.is_host())
+        if (!data_ || stream.is_host())
+            return;
+        placed_stream const user{stream, is_default_stream(stream) ? current_device() : any_device};
+        if (user == stream_)
             return;
         if (pool_.has_used_on())
-            pool_.used_on(data_, stream);
-        else
-            order_after(stream_, stream);
+            return pool_.used_on(data_, stream);
+        if (!stream_.is_captured())
+            require_no_capture(stream);
+        order_after(stream_, user);
     }
 
     /// Makes the capacity at least `bytes`, exactly that if it grows.
@@ -148,12 +147,12 @@ public:
     template <memory_space Other>
     void assign(owned_bytes<Other> const& source) {
         require_reach<Other>();
-        splice(0, source.data(), source.size(), source.stream(), source.device());
+        splice(0, source.data(), source.size(), source.placed(), source.device());
     }
     template <memory_space Other>
     void append(owned_bytes<Other> const& source) {
         require_reach<Other>();
-        splice(size_, source.data(), source.size(), source.stream(), source.device());
+        splice(size_, source.data(), source.size(), source.placed(), source.device());
     }
 
     /// Overwrites `bytes` bytes from `offset` on, within the size.
@@ -184,9 +183,9 @@ public:
     /// As 'read', and waits for the stream. Throws cuda_error, and usage_error while the stream is captured.
     void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
         refuse_capture("cannot be waited for; read after the graph has run");
-        device_guard const here(device()); // whose default stream it may be
+        device_guard const here(stream_.device); // whose default stream it may be
         read(offset, target, bytes);
-        synchronize(stream_);
+        synchronize(stream_.stream);
     }
 
     /// Overwrites the contents with zero bytes.
@@ -196,22 +195,54 @@ public:
         if constexpr (by_host) {
             std::memset(data_, 0, size_);
         } else {
-            device_guard const here(device());
-            check(cudaMemsetAsync(data_, 0, size_, stream_.get()), "cudaMemsetAsync");
+            device_guard const here(stream_.device);
+            check(cudaMemsetAsync(data_, 0, size_, stream_.stream.get()), "cudaMemsetAsync");
         }
     }
 
     /// Where the memory lies: the ordinal of a device, or any_device for memory that no device has to itself.
-    int device() const { return pool_.space() == memory_space::device ? pool_.device() : any_device; }
+    int device() const { return device_of(pool_); }
 
 private:
+    owned_bytes(pool_ref<Space> pool, placed_stream const& stream, std::size_t bytes, std::size_t alignment)
+        : pool_(pool), stream_(stream),
+          alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()) {
+        if (bytes == 0)
+            return;
+        device_guard const here(device_for_pool());
+        data_ = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
+        size_ = capacity_ = bytes;
+    }
+
+    // A default stream is the memory's device's; where it lies on none, the one that is current as the container goes to it.
+    static placed_stream placed(pool_ref<Space> pool, stream_ref stream) {
+        if (stream.is_host())
+            throw usage_error(
+                "weir: a container is freed on a stream, and 'on_host' is none; name the stream whose work uses the container "
+                "last, or cudaStreamLegacy");
+        int const here = device_of(pool);
+        return {stream, here == any_device && is_default_stream(stream) ? current_device() : here};
+    }
+    static int device_of(pool_ref<Space> pool) { return pool.space() == memory_space::device ? pool.device() : any_device; }
+    // A pool that knows no device takes a default stream for the current one's.
+    int device_for_pool() const { return device() == any_device ? stream_.device : any_device; }
+
+    void give_back() noexcept {
+        try {
+            device_guard const here(device_for_pool());
+            return pool_.deallocate(stream_.stream, data_, capacity_, alignment_);
+        } catch (...) { // CUDA does not answer
+        }
+        pool_.deallocate(stream_.stream, data_, capacity_, alignment_);
+    }
+
     // The host does not wait for a stream before it writes: it needs memory that is idle, not memory that
     // will be.
     stream_ref life_begins_on() const noexcept {
         if constexpr (by_host)
             return stream_ref(on_host);
         else
-            return stream_;
+            return stream_.stream;
     }
 
     template <memory_space Other>
@@ -223,7 +254,7 @@ private:
     }
 
     void refuse_capture(char const* why) const {
-        if (is_capturing(stream_))
+        if (stream_.is_captured())
             throw usage_error(
                 text("weir: the container's stream is being captured into a graph, which ") + why);
     }
@@ -234,49 +265,16 @@ private:
         if constexpr (by_host) {
             std::memmove(to, from, bytes);
         } else {
-            device_guard const here(device()); // CUDA refuses a current device that mapped or a driver's memory is not open to
-            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+            device_guard const here(stream_.device); // CUDA refuses a current device that mapped or a driver's memory is not open to
+            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync");
         }
     }
 
-    // From memory of device `there`, which need not be open to this device; but a captured copy between devices wants it open.
-    void copy_from(int there, void* to, void const* from, std::size_t bytes) const {
-        int const here = device();
-        if (here == any_device || there == any_device || there == here || is_capturing(stream_))
-            return copy(to, from, bytes);
-        device_guard const ours(here);
-        check(cudaMemcpyPeerAsync(to, here, from, there, bytes, stream_.get()), "cudaMemcpyPeerAsync");
-    }
-
-    // Whether memory that every device reaches is filled from a device's, which may be open to no other: that one's stream
-    // copies.
-    bool is_filled_by(int there, stream_ref owner) const {
-        return device() == any_device && there != any_device && !is_default_stream(owner) && !is_capturing(owner) &&
-               !is_capturing(stream_);
-    }
-
-    void copy_in_order(void* to, void const* from, std::size_t bytes, stream_ref owner, int there) const {
-        if constexpr (by_host) {
+    void copy_in_order(void* to, void const* from, std::size_t bytes, placed_stream const& by, int there) const {
+        if constexpr (by_host)
             copy(to, from, bytes);
-        } else {
-            bool const by_owner = is_filled_by(there, owner);
-            stream_ref const on = by_owner ? owner : stream_;
-            stream_ref const other = by_owner ? stream_ : owner;
-            order_after(on, other);
-            if (by_owner) {
-                device_guard const its(there);
-                check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.get()), "cudaMemcpyAsync");
-            } else {
-                copy_from(there, to, from, bytes);
-            }
-            try {
-                order_after(other, on);
-            } catch (...) {
-                // The copy may be running, and the other stream does not know: the host waits in its stead.
-                if (!succeeded(cudaStreamSynchronize(on.get())))
-                    throw;
-            }
-        }
+        else
+            weir::copy_in_order(to, device(), stream_, from, there, by, bytes);
     }
 
     void reallocate(std::size_t capacity) {
@@ -296,16 +294,17 @@ private:
         return owned_bytes(pool_, stream_, needed, alignment_);
     }
 
-    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there`.
-    void splice(std::size_t kept, void const* source, std::size_t bytes, stream_ref owner, int there = any_device) {
+    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there` with
+    // which `by` works.
+    void splice(std::size_t kept, void const* source, std::size_t bytes, placed_stream const& by, int there = any_device) {
         if (add_overflows(kept, bytes))
             throw usage_error(
                 "weir: the bytes to append do not fit the address space beside those that are there");
         std::size_t const needed = kept + bytes;
         bool const there_already = bytes == 0 || (source == data_ && kept == 0 && bytes <= size_);
-        if (there_already || (needed <= capacity_ && (kept == size_ || overwrites(source, owner)))) {
+        if (there_already || (needed <= capacity_ && (kept == size_ || overwrites(source, by)))) {
             if (!there_already)
-                copy_in_order(data_ + kept, source, bytes, owner, there);
+                copy_in_order(data_ + kept, source, bytes, by, there);
             size_ = needed;
             return;
         }
@@ -313,14 +312,14 @@ private:
         std::size_t const least = kept != 0 ? half_more : capacity_;
         owned_bytes other = with_capacity(least, needed);
         other.copy(other.data_, data_, kept);
-        other.copy_in_order(other.data_ + kept, source, bytes, owner, there);
+        other.copy_in_order(other.data_ + kept, source, bytes, by, there);
         other.size_ = needed;
         swap(other);
     }
 
     // Whether the contents are overwritten where they are: where nothing after the copy can fail, and the source is elsewhere.
-    bool overwrites(void const* source, stream_ref owner) const noexcept {
-        return by_host || (owner == stream_ && !holds(source));
+    bool overwrites(void const* source, placed_stream const& by) const noexcept {
+        return by_host || (by == stream_ && !holds(source));
     }
 
     bool holds(void const* p) const noexcept {
@@ -328,7 +327,7 @@ private:
     }
 
     pool_ref<Space> pool_;
-    stream_ref stream_;
+    placed_stream stream_;
     std::size_t alignment_;
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;     // bytes in use

@@ -21,8 +21,10 @@
 #include <weir/base/atomic.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/mutex.hpp>
+#include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/event.hpp>
 
@@ -106,14 +108,15 @@ public:
     /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does. Throws cuda_error; then every
     /// block that CUDA has not taken is still here, but for those that the host has no memory to note again.
     template <class Unknown>
-    void offer(int ordinal, cudaStream_t stream, Unknown&& unknown) {
+    void offer(int ordinal, cudaStream_t stream, Unknown&& unknown, bool last = false) {
         lock_guard<mutex> const alone(offers_);
+        capture_mode_guard const relaxed; // of captures on other devices
         {
             lock_guard<mutex> const lock(mutex_);
             offered_.swap(blocks_);
         }
         try {
-            wait_for_all(ordinal);
+            last ? wait_for_device(ordinal) : wait_for_all(ordinal); // nobody trims behind the last, which breaks no capture
             for (refused_block const& each : offered_)
                 for (event const& passed : each.uses)
                     passed.synchronize(); // on a stream of another device

@@ -8,7 +8,9 @@
 // owns nothing. One value is no stream: 'on_host' says that the host itself is the user. Memory allocated on
 // the host is used by nothing in flight; a free on the host promises that every use is over.
 //
-// invariant: copies compare equal; a handle is a name only while its stream lives (see identity).
+// invariant: copies compare equal; a handle is a name only while its stream lives (see identity). A null handle is turned at
+//            once into the name of the default stream that it means in the file that wrote it: the linker keeps one copy
+//            of a function, whether or not that file was compiled with per-thread default streams.
 // cost:      one pointer.
 // not for:   owning, creating or destroying streams.
 
@@ -50,7 +52,7 @@ inline constexpr bool names_a_stream =
 class stream_ref {
 public:
     /// A stream's handle; 0, cudaStreamLegacy and cudaStreamPerThread are streams like others.
-    stream_ref(cudaStream_t stream) noexcept : stream_(stream) {}
+    [[gnu::always_inline]] stream_ref(cudaStream_t stream) noexcept : stream_(by_name(stream)) {}
 
     /// The host: see the head of this page.
     stream_ref(on_host_t) noexcept : stream_(nullptr), is_host_(true) {}
@@ -58,12 +60,12 @@ public:
     /// Anything that is or has a cudaStream_t.
     template <class Stream, class = std::enable_if_t<detail::names_a_stream<Stream> && !std::is_integral_v<Stream> &&
                                                      !std::is_same_v<Stream, std::nullptr_t>>>
-    stream_ref(Stream const& stream) : stream_(handle_of(stream)) {}
+    [[gnu::always_inline]] stream_ref(Stream const& stream) : stream_(by_name(handle_of(stream))) {}
 
     stream_ref(std::nullptr_t) = delete; // ambiguous to a reader: write cudaStream_t{} or cudaStreamLegacy
     stream_ref(int) = delete;
 
-    /// CUDA's handle; null where is_host().
+    /// CUDA's handle, cudaStreamLegacy or cudaStreamPerThread for 0; null where is_host().
     cudaStream_t get() const noexcept { return stream_; }
     /// Whether this names the host, not a stream.
     bool is_host() const noexcept { return is_host_; }
@@ -74,6 +76,13 @@ public:
     friend bool operator!=(stream_ref a, stream_ref b) noexcept { return !(a == b); }
 
 private:
+    [[gnu::always_inline]] static cudaStream_t by_name(cudaStream_t stream) noexcept {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+        return stream ? stream : cudaStreamPerThread;
+#else
+        return stream ? stream : cudaStreamLegacy;
+#endif
+    }
     template <class Stream>
     static cudaStream_t handle_of(Stream const& stream) {
         if constexpr (std::is_convertible_v<Stream const&, cudaStream_t>)
@@ -89,13 +98,6 @@ private:
     cudaStream_t stream_;
     bool is_host_ = false;
 };
-
-/// Blocks the calling thread until all work on `stream` is done; on the host there is nothing to wait for.
-/// Throws cuda_error.
-inline void synchronize(stream_ref stream) {
-    if (!stream.is_host())
-        check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
-}
 
 /// The ordinal of the device that `stream` belongs to; the current device for the host. Breaks the capture of a stream
 /// that is being captured: ask 'is_capturing' first. Throws cuda_error.
