@@ -13,6 +13,7 @@
 #include <string>
 #include <support/counting_pool.hpp>
 #include <support/failing_new.hpp>
+#include <support/one_block.hpp>
 #include <support/recorded_upstream.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
@@ -584,4 +585,18 @@ TEST_CASE("guard: threads share its ledger, and its largest blocks are told mean
     CHECK(wrong.load() == 0);
     CHECK(here.pool.inner().live_blocks() == 0);
     CHECK(here.pool.inner().frees == 4 * 300 * 2);
+}
+
+TEST_CASE("guard: an address that is handed out again before the free has returned is the next owner's") {
+    static int told = 0;
+    told = 0;
+    weir::layer::guard<support::one_block> pool;
+    pool.on_violation([](char const*) { ++told; });
+    void* const p = pool.try_allocate(weir::on_host, 100);
+    void* next = nullptr;
+    pool.inner().at_free = [&] { next = pool.try_allocate(weir::on_host, 50); };
+    pool.deallocate(weir::on_host, p, 100);
+    CHECK(next == p);
+    pool.deallocate(weir::on_host, next, 50);
+    CHECK(told == 0);
 }

@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <support/counting_pool.hpp>
+#include <support/one_block.hpp>
 #include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
@@ -233,4 +234,14 @@ TEST_CASE("limit: a wrong free while an allocation is under way makes no room wi
     CHECK(pool.try_allocate(on_host, 60) == nullptr);
     CHECK(pool.current_bytes() == 0);
     CHECK(pool.try_allocate(on_host, 101) == nullptr);
+}
+
+TEST_CASE("limit: a block counts until the pool has it back") {
+    weir::layer::limit<support::one_block> pool(100);
+    void* const p = pool.try_allocate(weir::on_host, 100);
+    std::size_t meanwhile = 0;
+    pool.inner().at_free = [&] { meanwhile = pool.current_bytes(); };
+    pool.deallocate(weir::on_host, p, 100);
+    CHECK(meanwhile == 100);
+    CHECK(pool.current_bytes() == 0);
 }

@@ -8,6 +8,7 @@
 #include <random>
 #include <support/counting_pool.hpp>
 #include <support/failing_new.hpp>
+#include <support/one_block.hpp>
 #include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
@@ -258,4 +259,16 @@ TEST_CASE("statistics: is exact once threads are done, and a peak is never below
     CHECK(pool.peak_blocks() <= 16);
     CHECK(pool.peak_bytes() >= 400);
     CHECK(pool.peak_bytes() <= 4 * (100 + 101 + 102 + 103));
+}
+
+TEST_CASE("statistics: an address that is handed out again before the free has returned is the next owner's in the list") {
+    weir::layer::statistics<support::one_block> pool;
+    void* const p = pool.try_allocate(weir::on_host, 2 * MiB);
+    void* next = nullptr;
+    pool.inner().at_free = [&] { next = pool.try_allocate(weir::on_host, 3 * MiB); };
+    pool.deallocate(weir::on_host, p, 2 * MiB);
+    CHECK(next == p);
+    CHECK(pool.examined().largest_live.size() == 1);
+    pool.deallocate(weir::on_host, next, 3 * MiB);
+    CHECK(pool.examined().largest_live.empty());
 }

@@ -512,6 +512,83 @@ TEST_CASE("driver_pool: a device that was let in is waited for before a refused 
     CHECK(pool.in_use_bytes() == 0);
 }
 
+TEST_CASE("driver_pool: a graph that a device which was let in runs keeps its block until the end, which waits for it") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    auto pool = std::make_unique<driver_pool>();
+    pool->enable_access_from(1);
+    void* const p = pool->allocate_sync(1 * MiB);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    {
+        support::scoped_stream const there;
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t ready = nullptr;
+        check(cudaStreamBeginCapture(there, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
+        pool->deallocate(there, p, 1 * MiB);
+        check(cudaStreamEndCapture(there, &graph), "cudaStreamEndCapture");
+        check(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+        check(cudaGraphLaunch(ready, there), "cudaGraphLaunch");
+        check(cudaSetDevice(0), "cudaSetDevice");
+        REQUIRE(simulated_cuda::pending() != 0);
+        pool.reset();
+        CHECK(simulated_cuda::pending() == 0);
+        check(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    }
+}
+
+TEST_CASE("driver_pool: a refused block goes back behind a copy by peers on another device's stream") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    driver_pool pool;
+    void* const p = pool.allocate_sync(1 * MiB);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    void* far = nullptr;
+    check(cudaMalloc(&far, 1 * MiB), "cudaMalloc");
+    {
+        support::scoped_stream const there;
+        check(cudaMemcpyPeerAsync(far, 1, p, 0, 1 * MiB, there), "cudaMemcpyPeerAsync"); // which needs no access
+        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+        pool.deallocate(there, p, 1 * MiB);
+        check(cudaSetDevice(0), "cudaSetDevice");
+        pool.settle();
+        CHECK(simulated_cuda::pending() == 0);
+        CHECK(pool.in_use_bytes() == 0);
+    }
+    check(cudaFree(far), "cudaFree");
+}
+
+TEST_CASE("driver_pool: what it does with refused blocks leaves captures whole: at its end, and on other devices in 'settle'") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream const s, other;
+    for (bool const captured : {false, true}) {
+        CAPTURE(captured);
+        auto pool = std::make_unique<driver_pool>();
+        void* const p = pool->allocate(s, 1 * MiB);
+        if (captured) {
+            support::capture graph(s);
+            pool->deallocate(s, p, 1 * MiB);
+        } else {
+            simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+            pool->deallocate(s, p, 1 * MiB);
+        }
+        CHECK(pool->in_use_bytes() == 1 * MiB);
+        support::capture graph(other);
+        pool.reset();
+        CHECK(graph.unbroken());
+    }
+    driver_pool pool;
+    void* const p = pool.allocate(s, 1 * MiB);
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+    pool.deallocate(s, p, 1 * MiB);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    support::scoped_stream const there;
+    check(cudaSetDevice(0), "cudaSetDevice");
+    support::capture graph(there);
+    pool.settle();
+    CHECK(graph.unbroken());
+    CHECK(pool.in_use_bytes() == 0);
+}
+
 TEST_CASE("driver_pool: what another device's default stream frees while it is captured stays until the end") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     driver_pool pool;

@@ -341,6 +341,29 @@ TEST_CASE("graph_memory: a graph that only frees a block of the pool keeps it wh
     });
 }
 
+TEST_CASE("graph_memory: a graph that was never launched gives a block of the pool back behind the work before the capture") {
+    support::every_schedule([] {
+        support::scoped_stream const s, last;
+        weir::device_pool pool(weir::pool_options{}.limit(8 * MiB));
+        weir::graph_memory memory(pool);
+        void* const p = pool.allocate(s, 8 * MiB);
+        fill(p, 1, 8 * MiB, s);
+        {
+            recording graph(s);
+            fill(p, 2, 8 * MiB, s);
+            memory.deallocate(s, p, 8 * MiB);
+            graph.end();
+        }
+        CHECK(comes_back(memory, last));
+        void* const q = pool.allocate(last, 8 * MiB);
+        CHECK(q == p);
+        fill(q, 3, 8 * MiB, last);
+        pool.deallocate(last, q, 8 * MiB);
+        drain(last);
+        drain(s);
+    });
+}
+
 TEST_CASE("graph_memory: it belongs to the capture that frees a block of the pool, also where it allocated nothing") {
     support::every_schedule([] {
         support::scoped_stream const s, other;

@@ -261,7 +261,7 @@ TEST_CASE("driver_blocks: what CUDA did not take is not freed a second time, and
 }
 
 TEST_CASE("driver_blocks: its end gives back what CUDA did not take, also where one call fails then") {
-    for (char const* const call : {"cudaDeviceSynchronize", "cudaFreeAsync"}) {
+    for (char const* const call : {"cudaFree", "cudaFreeAsync"}) {
         CAPTURE(call);
         simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
         support::scoped_stream const s;

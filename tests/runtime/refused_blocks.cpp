@@ -84,6 +84,19 @@ TEST_CASE("refused_blocks: an address that CUDA hands out again is forgotten, an
     });
 }
 
+TEST_CASE("refused_blocks: where CUDA hands nothing out, nothing is forgotten, and a block that was is not counted twice") {
+    refused_blocks blocks;
+    char first = 0, second = 0;
+    blocks.keep(refused_block{&first, 10, {}});
+    blocks.keep(refused_block{&second, 20, {}});
+    blocks.forget(&second);
+    blocks.forget_new([]() -> void* { return nullptr; });
+    CHECK_FALSE(blocks.empty());
+    CHECK(blocks.bytes() == 10);
+    CHECK(blocks.has(&first));
+    CHECK_FALSE(blocks.has(&second));
+}
+
 TEST_CASE("refused_blocks: a block that the host has no memory to note is not counted") {
     if (!support::host_memory_can_fail)
         return;
