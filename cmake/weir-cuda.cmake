@@ -7,7 +7,8 @@
 # target and says why in weir_no_cuda.
 #
 # WEIR_CUDA_INCLUDE_DIR  the folder of cuda_runtime_api.h, where there is no toolkit to find
-# WEIR_CUDA_RUNTIME      static, shared or none; by default what CMAKE_CUDA_RUNTIME_LIBRARY says, else static
+# WEIR_CUDA_RUNTIME      static, shared or none; by default what CMAKE_CUDA_RUNTIME_LIBRARY says in one of these words, else
+#                        static
 #
 # The libraries are named by path: an imported target of find_package would be unknown in the folder of a
 # project that adds weir as a subfolder.
@@ -36,7 +37,7 @@ endif()
 
 if(NOT DEFINED WEIR_CUDA_RUNTIME)
     string(TOLOWER "${CMAKE_CUDA_RUNTIME_LIBRARY}" WEIR_CUDA_RUNTIME)
-    if(NOT WEIR_CUDA_RUNTIME)
+    if(NOT WEIR_CUDA_RUNTIME MATCHES "^(static|shared|none)$") # or a generator expression, which nobody knows yet
         set(WEIR_CUDA_RUNTIME static)
     endif()
 endif()

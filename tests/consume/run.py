@@ -5,7 +5,7 @@
 usage: run.py
 
 add_subdirectory, FetchContent (from a local folder), find_package after an install, and a bare -I with no build
-system; each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only
+system (and a project in CUDA alone, which is only configured); each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only
 CUDA's headers on the machine the project still configures and compiles. A consumer gets none of weir's tests,
 warnings or downloads, and of what weir cannot be or do a sentence.
 """
@@ -90,16 +90,47 @@ def installed():
 
 
 def bare():
-    """g++ -I, one command."""
+    """g++ -I, one command; and files with and without per-thread default streams in one program, linked in either order."""
     cuda = cuda_include().parent
     libraries = next((p for p in (cuda / "lib64", cuda / "lib") if (p / "libcudart_static.a").exists()), None)
     PLACE.mkdir(parents=True, exist_ok=True)
     if libraries is None:
         raise Refused(f"no libcudart_static.a under {cuda}")
-    step("g++", ["g++", "-std=c++17", "-O0", f"-I{INCLUDE}", f"-I{cuda_include()}", HERE / "main.cpp", HERE / "other.cpp", "-o",
-                 PLACE / "bare", f"-L{libraries}", "-lcudart_static", "-lpthread", "-ldl", "-lrt"])
-    if "consumed" not in step("run", [PLACE / "bare"]):
+    compiler = ["g++", "-std=c++17", "-O0", f"-I{INCLUDE}", f"-I{cuda_include()}"]
+    runtime = [f"-L{libraries}", "-lcudart_static", "-lpthread", "-ldl", "-lrt"]
+    step("g++", [*compiler, HERE / "main.cpp", HERE / "other.cpp", "-o", PLACE / "bare", *runtime])
+    said = step("run", [PLACE / "bare"])
+    if "consumed" not in said or "null: legacy here, legacy there" not in said:
         raise Refused("the program did not end as it should")
+    main, other = PLACE / "main.o", PLACE / "other.o"
+    step("g++", [*compiler, "-c", HERE / "main.cpp", "-o", main])
+    step("g++", [*compiler, "-DCUDA_API_PER_THREAD_DEFAULT_STREAM", "-c", HERE / "other.cpp", "-o", other])
+    for first, second in ((main, other), (other, main)):
+        step("g++", ["g++", first, second, "-o", PLACE / "mixed", *runtime])
+        if "null: legacy here, per thread there" not in step("run", [PLACE / "mixed"]):
+            raise Refused(f"a null stream is mistaken where {first.name} is linked first")
+
+
+def cuda_alone():
+    """A project in CUDA alone takes weir in as a folder; where CMake finds no CUDA compiler there is nothing to try."""
+    project = PLACE / "cuda_alone"
+    shutil.rmtree(project, ignore_errors=True)
+    project.mkdir(parents=True)
+    (project / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.22)
+project(alone LANGUAGES NONE)
+include(CheckLanguage)
+set(CMAKE_CUDA_ARCHITECTURES 90)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY "$<IF:$<CONFIG:Debug>,Shared,Static>")
+    add_subdirectory({ROOT} weir)
+    add_executable(alone alone.cu)
+    target_link_libraries(alone PRIVATE weir::weir)
+endif()
+""")
+    (project / "alone.cu").write_text("#include <weir/weir.hpp>\nint main() {}\n")
+    step("configure", ["cmake", "-G", "Ninja", "-S", project, "-B", project / "build"])
 
 
 def headers_only():
@@ -120,6 +151,7 @@ def main():
         "FetchContent": lambda: with_cmake("fetch_content"),
         "find_package": installed,
         "bare -I": bare,
+        "CUDA alone": cuda_alone,
         "headers only": headers_only,
         "no headers": no_headers,
     }

@@ -105,8 +105,9 @@ public:
 
     /// Blocks until all work on device `ordinal` (any_device: on every device) is done, and frees the blocks on `stream`;
     /// what CUDA refuses again stays, but for what it does not know: `unknown(begin)` hears of that, and must not throw.
-    /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does. Throws cuda_error; then every
-    /// block that CUDA has not taken is still here, but for those that the host has no memory to note again.
+    /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does, but where it is the `last` offer,
+    /// behind which nobody trims. Throws cuda_error; then every block that CUDA has not taken is still here, but for those that
+    /// the host has no memory to note again.
     template <class Unknown>
     void offer(int ordinal, cudaStream_t stream, Unknown&& unknown, bool last = false) {
         lock_guard<mutex> const alone(offers_);
@@ -116,7 +117,7 @@ public:
             offered_.swap(blocks_);
         }
         try {
-            last ? wait_for_device(ordinal) : wait_for_all(ordinal); // nobody trims behind the last, which breaks no capture
+            last ? wait_for_device(ordinal) : wait_for_all(ordinal);
             for (refused_block const& each : offered_)
                 for (event const& passed : each.uses)
                     passed.synchronize(); // on a stream of another device
