@@ -96,13 +96,13 @@ esac
 # The last line says what happened; a table for a program to read stays pure.
 weir_out=1
 for weir_each; do
-    [ "$weir_each" = --csv ] && weir_out=2
+    case $weir_each in --csv | --csv=*) weir_out=2 ;; esac
 done
 cd "$weir_from" || exit 1
 "$weir_program" "$@"
 weir_code=$?
 if [ $weir_code = 0 ]; then
-    echo "$weir_name: done, on $weir_where" >&$weir_out
+    echo "$weir_name: done, on $weir_where" >&$weir_out || weir_code=1
 else
     echo "$weir_name: failed with exit code $weir_code, on $weir_where" >&$weir_out
 fi

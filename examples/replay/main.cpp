@@ -26,9 +26,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <fcntl.h>
 #include <new>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 namespace replay {
@@ -206,10 +208,21 @@ int compare(arguments arguments) {
     return all_well && wrong.empty() ? success : failed;
 }
 
+// A closed stdout or stderr (>&-) would be the number of the next file that is opened, and the output would go there.
+void take_closed_streams() {
+    int number = 0;
+    do
+        number = ::open("/dev/null", O_RDONLY); // where writing fails, as it should
+    while (number >= 0 && number <= 2);
+    if (number > 2)
+        ::close(number);
+}
+
 } // namespace
 } // namespace replay
 
 int main(int argc, char** argv) {
+    replay::take_closed_streams();
     try {
         replay::arguments const arguments = replay::parsed(argc, argv);
         return arguments.list ? replay::list_pools() : replay::compare(arguments);

@@ -59,7 +59,7 @@ bool write_to(std::FILE* file, std::string const& text) {
 page_file::page_file(std::string const& name, std::vector<std::string> const& traces) : place_(name) {
     std::error_code none;
     if (fs::path const target = fs::canonical(place_, none); !none)
-        place_ = target; // a link stays one
+        place_ = target; // a link to a page stays one
     is_moved_to_ = !fs::exists(place_, none) || fs::is_regular_file(place_, none);
     if (ends_like_a_trace(name) || is_one_of(place_, traces))
         throw bad_input("--html is followed by the page's name, and '" + name +

@@ -87,9 +87,9 @@ def trace_for_page(place):
     return "" if done.code == 2 and "looks like a trace" in done.output else f"exit {done.code}:\n{tail(done.output)}"
 
 
-def full(place, argument):
+def full(place, argument, where="> /dev/full"):
     """What cannot be printed is told, and is no success."""
-    done = run(["sh", "-c", 'sh "$0" replay "$1" > /dev/full', ROOT / "examples/run.sh", argument], cwd=place, timeout=600)
+    done = run(["sh", "-c", f'sh "$0" replay "$1" {where}', ROOT / "examples/run.sh", argument], cwd=place, timeout=600)
     told = "standard output could not be written" in done.output
     return "" if done.code == 1 and told else f"exit {done.code}:\n{tail(done.output)}"
 
@@ -113,6 +113,7 @@ def main():
             results.append(("examples: replay --html TRACE", trace_for_page(place)))
             if os.path.exists("/dev/full"):
                 results += [(f"examples: replay {each} with no room", full(place, each)) for each in ("--list", "--help")]
+            results.append(("examples: replay --list to nobody", full(place, "--list", ">&-")))
     print(f"examples: {', '.join(names)}")
     close_with(results)
 
