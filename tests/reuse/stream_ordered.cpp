@@ -1540,6 +1540,35 @@ TEST_CASE("stream_ordered: a stream of another device with the handle of one tha
     check_all_returns(pool);
 }
 
+TEST_CASE("stream_ordered: a copy by peers needs no access, and is waited for on its stream, whatever handle that one bears") {
+    world const here(device::config{}.late().with_devices(2));
+    watched<weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, weir::reuse::stream_ordered<>, weir::growth::exact>>
+        pool(weir::pool_options{}.limit(2 * MiB));
+    stream a, b;
+    void* some[12];
+    for (void*& each : some)
+        each = pool.allocate(b, 128 * KiB);
+    for (void* each : some) // so that its set is no young one's
+        pool.deallocate(b, each, 128 * KiB);
+    weir::check(cudaStreamSynchronize(b), "cudaStreamSynchronize");
+    cudaStream_t const gone = b;
+    b.destroy();
+    void* const p = pool.allocate(a, 128 * KiB);
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    stream far;
+    REQUIRE(cudaStream_t(far) == gone);
+    void* there = nullptr;
+    weir::check(cudaMalloc(&there, 128 * KiB), "cudaMalloc");
+    weir::check(cudaMemcpyPeerAsync(there, 1, p, 0, 128 * KiB, far), "cudaMemcpyPeerAsync");
+    pool.deallocate(far, p, 128 * KiB);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    void* const q = pool.write(a, 2 * MiB); // all of it
+    CHECK(q != nullptr);
+    pool.deallocate(a, q, 2 * MiB);
+    check_all_returns(pool);
+    weir::check(cudaFree(there), "cudaFree");
+}
+
 TEST_CASE("stream_ordered: a block of whose use on another device nothing is known comes back when that one is done") {
     for (bool const fault : {false, true}) {
         CAPTURE(fault);

@@ -8,7 +8,8 @@
 // throws. The pool has done its own part by then: it has waited for freed memory and given its free chunks back, so a
 // handler has to free what is live, or what others hold. It is told the size, and does well to free that much at once.
 // It is not asked where no memory helps, for its user's cache would go in vain: for more than the pool's limit or half the
-// address space, and while the pool is suspended, also where it would call 'resume'.
+// address space, and while the pool is suspended, also where it would call 'resume'. It knows the limit in bytes, not what
+// the pool rounds to: a block that fits the limit but no chunk below it is asked for in vain.
 //
 // invariant: a handler that said no is not asked again for this allocation, and none is asked more than
 //            handler::most_attempts times.

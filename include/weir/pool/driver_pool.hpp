@@ -97,7 +97,8 @@ public:
     /// CUDA refuses there a block from outside, which the graph may use at each launch: it counts as lost_bytes and is
     /// given back when the pool ends. What CUDA refuses for other reasons 'settle' offers it again; but a graph's block
     /// that is freed before a launch or twice after one stays as it is. A block that is freed already or that CUDA did not
-    /// hand out is told on stderr and left alone, one in a captured stream when the pool ends. Another pool's CUDA takes.
+    /// hand out is told on stderr and left alone; one in a captured stream is noted like a block from outside until the pool
+    /// ends, and must not have become another pool's by then. Another pool's CUDA takes.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         blocks_.deallocate(stream, p, bytes, alignment);
     }

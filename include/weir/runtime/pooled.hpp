@@ -10,10 +10,11 @@
 // invariant: the pool and the stream are always there, also in a moved-from container, which is empty.
 // order:     a container's memory goes back to its pool at the present end of its stream: work enqueued there
 //            before the container's end may use it, whatever is enqueued later may not. So the stream outlives it.
+//            A default stream is that of the memory's device, or, where the memory lies on none (managed, pinned), of the one
+//            that was current as the container went to it; elsewhere it is another stream, which 'used_on' tells of.
 // cost:      that of owned_bytes.
 // not for:   use from several threads at a time; cudaStreamPerThread names the calling thread's stream, so a
-//            container on it stays with its thread, and the legacy default stream is the current device's, so one on that is
-//            used while its device is current.
+//            container on it stays with its thread. A stream of another device than the memory's, unless that lets it in.
 
 #include <cstddef>
 #include <weir/base/memory_space.hpp>
@@ -46,7 +47,8 @@ public:
     /// Says that work on another stream uses the memory: the free will wait for what is enqueued on `stream`
     /// so far, so call it after the launch. It orders the end of the container's life and nothing else. A
     /// pool that can be told is told; with another, this container's own stream waits. Does not block. Throws
-    /// usage_error for a stream that is being captured, cuda_error, std::bad_alloc.
+    /// usage_error for a stream that is being captured (but in a graph_memory for another one of its capture), cuda_error,
+    /// std::bad_alloc.
     void used_on(stream_ref stream) { bytes_.used_on(stream); }
 
     /// The memory itself, for a container that is filled from this one.
