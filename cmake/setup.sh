@@ -87,7 +87,7 @@ weir_cuda() {
     # The compiler says itself where its toolkit is: what is on PATH may be a link or a wrapper.
     weir_top=
     for weir_nvcc in "${CUDA_HOME:-/nowhere}/bin/nvcc" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
-        [ -n "$weir_top" ] || weir_top=$("${weir_nvcc:-/nowhere}" --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p' | head -n 1)
+        [ -n "$weir_top" ] || weir_top=$("${weir_nvcc:-/nowhere}" --dryrun -x cu -c /dev/null 2>&1 </dev/null | sed -n 's/^#\$ TOP=//p' | head -n 1)
     done
     if [ -n "$weir_top" ]; then
         CUDA_HOME=$(cd "$weir_top" && pwd -P)

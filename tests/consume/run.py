@@ -5,7 +5,7 @@
 usage: run.py
 
 add_subdirectory, FetchContent (from a local folder), find_package after an install, and a bare -I with no build
-system (and a project in CUDA alone, which is only configured); each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only
+system (and, configured only, a project in CUDA alone, and one whose language is a sibling's); each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only
 CUDA's headers on the machine the project still configures and compiles. A consumer gets none of weir's tests,
 warnings or downloads, and of what weir cannot be or do a sentence.
 """
@@ -45,6 +45,8 @@ def with_cmake(way, *settings):
     commands = (build / "compile_commands.json").read_text()
     if "-Wconversion" in commands or "doctest" in said or commands.count('"command"') != 2:
         raise Refused("the consumer got weir's own warnings, tests or sources:\n" + commands)
+    if way != "find_package" and f"-isystem {INCLUDE}" not in commands:
+        raise Refused("the consumer's own warnings are for weir's headers too:\n" + commands)
     step("build", ["cmake", "--build", build, "-j", "1"])
     if "consumed" not in step("run", [build / "consumer"]):
         raise Refused("the program did not end as it should")
@@ -133,6 +135,17 @@ endif()
     step("configure", ["cmake", "-G", "Ninja", "-S", project, "-B", project / "build"])
 
 
+def sibling():
+    """A project that turns its language on in another folder than the one that weir is added in."""
+    project = PLACE / "sibling"
+    shutil.rmtree(project, ignore_errors=True)
+    (project / "own").mkdir(parents=True)
+    (project / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.22)\nproject(all LANGUAGES NONE)\nadd_subdirectory(own)\n"
+                                            f"add_subdirectory({ROOT} weir)\n")
+    (project / "own/CMakeLists.txt").write_text("project(own LANGUAGES CXX)\n")
+    step("configure", ["cmake", "-G", "Ninja", "-S", project, "-B", project / "build", "-DCMAKE_CXX_COMPILER=g++"])
+
+
 def headers_only():
     """No toolkit to be found, but cuda_runtime_api.h: configures, and a translation unit compiles."""
     build = PLACE / "headers_only"
@@ -152,6 +165,7 @@ def main():
         "find_package": installed,
         "bare -I": bare,
         "CUDA alone": cuda_alone,
+        "a sibling's language": sibling,
         "headers only": headers_only,
         "no headers": no_headers,
     }

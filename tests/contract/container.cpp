@@ -196,6 +196,52 @@ TEST_CASE("container: a default stream is the device's on which the container we
     }
 }
 
+TEST_CASE_TEMPLATE("container: grows and is made on its default stream, whichever device is current", Pool, weir::device_pool,
+                   weir::driver_pool, weir::managed_pool) {
+    for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
+        simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+        {
+            Pool pool;
+            weir::device_vector<int> xs(pool, each, counting(100, 3));
+            REQUIRE(cudaSetDevice(1) == cudaSuccess);
+            xs.resize(5000);
+            xs.append(counting(10000, 4));
+            xs.shrink_to_fit();
+            CHECK(xs.element_sync(0) == 3);
+            weir::device_vector<int> const ys(pool, each, 100);
+            weir::device_pool there;
+            weir::device_vector<int> zs(there, each, counting(50, 7));
+            xs.assign(zs);
+            CHECK(xs.element_sync(49) == 56);
+        }
+        REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    }
+}
+
+TEST_CASE("container: one call that fails as it ends does not take it to another device's default stream") {
+    for (char const* const call : {"cudaGetDevice", "cudaSetDevice"})
+        for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
+            CAPTURE(call);
+            simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+            weir::managed_pool pool;
+            {
+                weir::device_vector<char> xs(pool, each, 1000);
+                xs.zero_async();
+                REQUIRE(cudaSetDevice(1) == cudaSuccess);
+                simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
+            }
+            simulated_cuda::clear_faults();
+            {
+                weir::device_vector<char> ys(pool, each, 1000); // on device 1's
+                ys.zero_async();
+            }
+            REQUIRE(cudaSetDevice(0) == cudaSuccess);
+            simulated_cuda::fail_call(call, 1, cudaErrorUnknown); // as one is made: the current device's, whichever that is
+            weir::device_vector<char> const empty(pool, each);
+            simulated_cuda::clear_faults();
+        }
+}
+
 TEST_CASE("container: whatever it does, the capture of another stream lives on") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream const a, captured;

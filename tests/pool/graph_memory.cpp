@@ -341,6 +341,29 @@ TEST_CASE("graph_memory: a graph that only frees a block of the pool keeps it wh
     });
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("graph_memory: what was a graph's alone goes back without a wait for the device, and nothing needs nothing of CUDA") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, busy;
+    weir::device_pool pool;
+    weir::graph_memory memory(pool);
+    {
+        recording graph(s);
+        memory.deallocate(s, memory.allocate(s, 1 * MiB), 1 * MiB);
+        graph.end();
+    }
+    simulated_cuda::gate gate;
+    REQUIRE(gate.close(busy) == cudaSuccess);
+    CHECK(comes_back(memory, s));
+    CHECK(simulated_cuda::pending() != 0); // of the other stream
+    gate.open();
+    simulated_cuda::fail_call(1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    CHECK_NOTHROW(memory.release(weir::on_host));
+    simulated_cuda::clear_faults();
+    drain(busy);
+}
+#endif
+
 TEST_CASE("graph_memory: a graph that was never launched gives a block of the pool back behind the work before the capture") {
     support::every_schedule([] {
         support::scoped_stream const s, last;

@@ -102,6 +102,27 @@ TEST_CASE("after_event: a wait at the limit does not break the capture of anothe
     check_all_returns(pool);
 }
 
+TEST_CASE("after_event: events are waited for before a device is: where one will do, no capture breaks on a full one") {
+    world const here(device::config{}.late().with_devices(2));
+    stream a, b, c, d;
+    on_device pool(pool_options{}.limit(8 * MiB));
+    void* const p = pool.write(d, 4 * MiB);
+    void* const q = pool.write(a, 4 * MiB);
+    device::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
+    pool.deallocate(d, p, 4 * MiB); // of which no event tells
+    device::clear_faults();
+    pool.deallocate(a, q, 4 * MiB);
+    {
+        support::capture graph(c);
+        device::fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation, device::lasting::for_ever);
+        CHECK(pool.try_allocate(b, 4 * MiB) == q);
+        device::clear_faults();
+        CHECK(graph.unbroken());
+        pool.deallocate(b, q, 4 * MiB);
+    }
+    check_all_returns(pool);
+}
+
 TEST_CASE("after_event: what no event tells of is found at the limit") {
     for (bool const fault : {false, true}) {
         CAPTURE(fault);

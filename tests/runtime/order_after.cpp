@@ -128,6 +128,18 @@ TEST_CASE("order_after: what is captured is waited for by its own graph alone, a
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("order_after: a fork of a capture on another device than the memory's is a fork like others") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    support::scoped_stream const s, t;
+    support::capture graph(s);
+    weir::order_after(weir::placed_stream{t, 0}, weir::placed_stream{s, 0});
+    CHECK(weir::is_capturing(t));
+    weir::order_after(weir::placed_stream{s, 0}, weir::placed_stream{t, 0});
+    CHECK(graph.unbroken());
+    check(cudaSetDevice(0), "cudaSetDevice");
+}
+
 TEST_CASE("order_after: a default stream is its device's, whichever is current") {
     for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
         simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);

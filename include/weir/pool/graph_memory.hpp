@@ -149,8 +149,8 @@ public:
 
     /// The same if nothing that could use the memory is left of the graph: neither it nor a copy nor an executable, and no
     /// launch under way (runtime/graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
-    /// it may say so for some time after the last launch. Waits for the device where the capture freed blocks of the pool, else
-    /// only if CUDA failed. Throws as release.
+    /// it may say so for some time after the last launch. Waits for the pool's device where the capture, of that device, freed
+    /// blocks of the pool, else only if CUDA failed. Throws as release.
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);

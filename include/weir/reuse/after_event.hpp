@@ -73,7 +73,13 @@ struct after_event {
 
         /// As take, after waiting on the host for all that was freed. Throws cuda_error, usage_error, std::bad_alloc.
         range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-            settle();
+            {
+                capture_mode_guard const relaxed;
+                wait();
+            }
+            if (range const block = take(bytes, alignment, stream))
+                return block;
+            settle(); // also what no event tells of, for which a device is waited for
             return take(bytes, alignment, stream);
         }
 

@@ -43,13 +43,14 @@ public:
     /// here, it blocks until device `ordinal` (any_device: every device) has done all work. Throws cuda_error where that fails
     /// twice: the device is lost, or full while a graph is captured; the next call waits for all work.
     void make_wait(stream_ref stream, int ordinal) {
-        try {
-            capture_mode_guard const relaxed;
-            for (event const& each : uses_.take(all))
-                stream.is_host() ? each.synchronize() : each.make_wait(stream);
-        } catch (...) {
-            note_unknown();
-        }
+        if (uses_.any())
+            try {
+                capture_mode_guard const relaxed;
+                for (event const& each : uses_.take(all))
+                    stream.is_host() ? each.synchronize() : each.make_wait(stream);
+            } catch (...) {
+                note_unknown();
+            }
         for (int tries = 1; untold_.exchange(false, memory_order_relaxed); ++tries) {
             try {
                 wait_for_device(ordinal);

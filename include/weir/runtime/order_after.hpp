@@ -23,10 +23,12 @@
 namespace weir {
 inline namespace v0 {
 
-/// A stream, and whose default stream it is where it is one: a device's, or the current device's (any_device).
+/// A stream, and whose default stream it is where it is one: a device's, or the current device's (any_device, as of others).
 struct placed_stream {
     stream_ref stream;
-    int device = any_device;
+    int device;
+
+    placed_stream(stream_ref name, int of = any_device) noexcept : stream(name), device(is_default_stream(name) ? of : any_device) {}
 
     /// Whether it is being captured into a graph. Throws cuda_error.
     bool is_captured() const {
@@ -34,7 +36,7 @@ struct placed_stream {
         return is_capturing(stream);
     }
     friend bool operator==(placed_stream const& a, placed_stream const& b) noexcept {
-        return a.stream == b.stream && (a.device == b.device || !is_default_stream(a.stream));
+        return a.stream == b.stream && a.device == b.device;
     }
     friend bool operator!=(placed_stream const& a, placed_stream const& b) noexcept { return !(a == b); }
 };

@@ -32,18 +32,19 @@ inline void copy_in_order(void* to, int here, placed_stream const& target, void 
                           placed_stream const& source, std::size_t bytes) {
     if (bytes == 0)
         return;
-    bool const in_graph = target.is_captured();
-    if (source != target && !in_graph && source.is_captured())
+    bool const by_peers = here != any_device && there != any_device && there != here;
+    bool const in_graph = (by_peers || source != target) && target.is_captured();
+    if (source != target && !in_graph && !is_legacy(source.stream) && source.is_captured())
         throw usage_error("weir: the source's stream is being captured into a graph, which would write the target at each launch; "
                           "put the target's stream after it first ('order_after'), or copy after the capture");
-    bool const by_source = here == any_device && there != any_device && !in_graph && !is_default_stream(source.stream);
+    bool const by_source = here == any_device && there != any_device && !in_graph;
     placed_stream const& on = by_source ? source : target;
     placed_stream const& other = by_source ? target : source;
     order_after(on, other);
     {
-        device_guard const its(by_source ? there : target.device); // CUDA refuses a current device that memory is not open to
-        // A captured copy between devices wants it open.
-        if (here != any_device && there != any_device && there != here && !in_graph)
+        // CUDA refuses a current device that memory is not open to.
+        device_guard const its(by_source ? there : here == any_device ? target.device : here);
+        if (by_peers && !in_graph) // a captured copy between devices wants the memory open
             check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync");
         else
             check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync");

@@ -112,7 +112,7 @@ public:
             return;
         if (pool_.has_used_on())
             return pool_.used_on(data_, stream);
-        if (!stream_.is_captured())
+        if (!is_legacy(stream) && !stream_.is_captured())
             require_no_capture(stream);
         order_after(stream_, user);
     }
@@ -183,7 +183,7 @@ public:
     /// As 'read', and waits for the stream. Throws cuda_error, and usage_error while the stream is captured.
     void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
         refuse_capture("cannot be waited for; read after the graph has run");
-        device_guard const here(stream_.device); // whose default stream it may be
+        device_guard const here(home()); // whose default stream it may be
         read(offset, target, bytes);
         synchronize(stream_.stream);
     }
@@ -195,7 +195,7 @@ public:
         if constexpr (by_host) {
             std::memset(data_, 0, size_);
         } else {
-            device_guard const here(stream_.device);
+            device_guard const here(home());
             check(cudaMemsetAsync(data_, 0, size_, stream_.stream.get()), "cudaMemsetAsync");
         }
     }
@@ -209,7 +209,7 @@ private:
           alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()) {
         if (bytes == 0)
             return;
-        device_guard const here(device_for_pool());
+        device_guard const here(stream_.device);
         data_ = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
         size_ = capacity_ = bytes;
     }
@@ -220,19 +220,23 @@ private:
             throw usage_error(
                 "weir: a container is freed on a stream, and 'on_host' is none; name the stream whose work uses the container "
                 "last, or cudaStreamLegacy");
-        int const here = device_of(pool);
-        return {stream, here == any_device && is_default_stream(stream) ? current_device() : here};
+        int here = device_of(pool);
+        if (here == any_device && is_default_stream(stream))
+            static_cast<void>(succeeded(cudaGetDevice(&here)));
+        return {stream, here};
     }
     static int device_of(pool_ref<Space> pool) { return pool.space() == memory_space::device ? pool.device() : any_device; }
-    // A pool that knows no device takes a default stream for the current one's.
-    int device_for_pool() const { return device() == any_device ? stream_.device : any_device; }
+    // The device to make current for calls: CUDA refuses one that mapped or a driver's memory is not open to.
+    int home() const { return device() == any_device ? stream_.device : device(); }
 
+    // A pool that knows no device takes a default stream for the current one's; others take it for both devices'.
     void give_back() noexcept {
-        try {
-            device_guard const here(device_for_pool());
-            return pool_.deallocate(stream_.stream, data_, capacity_, alignment_);
-        } catch (...) { // CUDA does not answer
-        }
+        for (int tries = 0; tries < 2; ++tries)
+            try {
+                device_guard const here(device() == any_device ? stream_.device : any_device);
+                return pool_.deallocate(stream_.stream, data_, capacity_, alignment_);
+            } catch (...) { // CUDA failed
+            }
         pool_.deallocate(stream_.stream, data_, capacity_, alignment_);
     }
 
@@ -265,7 +269,7 @@ private:
         if constexpr (by_host) {
             std::memmove(to, from, bytes);
         } else {
-            device_guard const here(stream_.device); // CUDA refuses a current device that mapped or a driver's memory is not open to
+            device_guard const here(home());
             check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync");
         }
     }
