@@ -235,6 +235,13 @@ TEST_CASE("container: one call that fails as it ends does not take it to another
                 weir::device_vector<char> ys(pool, each, 1000); // on device 1's
                 ys.zero_async();
             }
+            {
+                weir::device_vector<char> ys(pool, each, 1000);
+                REQUIRE(cudaSetDevice(0) == cudaSuccess);
+                simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+            } // where CUDA does not answer at all, it goes back all the same
+            simulated_cuda::clear_faults();
+            CHECK(pool.facts().live_blocks == 0);
             REQUIRE(cudaSetDevice(0) == cudaSuccess);
             simulated_cuda::fail_call(call, 1, cudaErrorUnknown); // as one is made: the current device's, whichever that is
             weir::device_vector<char> const empty(pool, each);
