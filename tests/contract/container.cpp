@@ -235,6 +235,19 @@ TEST_CASE("container: one call that fails as it ends does not take it to another
                 weir::device_vector<char> ys(pool, each, 1000); // on device 1's
                 ys.zero_async();
             }
+            REQUIRE(cudaSetDevice(0) == cudaSuccess);
+            {
+                simulated_cuda::fail_call(call, 1, cudaErrorUnknown); // as one is made
+                weir::device_vector<char> xs(pool, each);
+                simulated_cuda::clear_faults();
+                xs.resize(1000);
+                xs.zero_async();
+                REQUIRE(cudaSetDevice(1) == cudaSuccess);
+            }
+            {
+                weir::device_vector<char> ys(pool, each, 1000); // on device 1's
+                ys.zero_async();
+            }
             {
                 weir::device_vector<char> ys(pool, each, 1000);
                 REQUIRE(cudaSetDevice(0) == cudaSuccess);
@@ -243,9 +256,6 @@ TEST_CASE("container: one call that fails as it ends does not take it to another
             simulated_cuda::clear_faults();
             CHECK(pool.facts().live_blocks == 0);
             REQUIRE(cudaSetDevice(0) == cudaSuccess);
-            simulated_cuda::fail_call(call, 1, cudaErrorUnknown); // as one is made: the current device's, whichever that is
-            weir::device_vector<char> const empty(pool, each);
-            simulated_cuda::clear_faults();
         }
 }
 

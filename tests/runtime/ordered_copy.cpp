@@ -99,6 +99,19 @@ TEST_CASE("ordered_copy: memory that lies on no device is filled by the stream o
     CHECK(to.last() == 7);
 }
 
+TEST_CASE("ordered_copy: a default stream is its device's, also where the memory is another's") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    block const to(1), from(1);
+    fill(from, 7, {cudaStreamLegacy, 1});
+    weir::order_after(placed_stream{cudaStreamLegacy, 0}, placed_stream{cudaStreamLegacy, 1});
+    copy(to, {cudaStreamLegacy, 0}, from, {cudaStreamLegacy, 0});
+    weir::synchronize(cudaStreamLegacy);
+    CHECK(to.last() == 7);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    CHECK(cudaStreamQuery(cudaStreamLegacy) == cudaSuccess);
+    check(cudaSetDevice(0), "cudaSetDevice");
+}
+
 TEST_CASE("ordered_copy: where the source's stream cannot be made to wait, the host does, and breaks no capture") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const a, b, captured;

@@ -42,8 +42,8 @@ inline void copy_in_order(void* to, int here, placed_stream const& target, void 
     placed_stream const& other = by_source ? target : source;
     order_after(on, other);
     {
-        // CUDA refuses a current device that memory is not open to.
-        device_guard const its(by_source ? there : here == any_device ? target.device : here);
+        // CUDA refuses a current device that memory is not open to; but a default stream is its device's.
+        device_guard const its(is_default_stream(on.stream) ? on.device : by_source ? there : here);
         if (by_peers && !in_graph) // a captured copy between devices wants the memory open
             check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync");
         else

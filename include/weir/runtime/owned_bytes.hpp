@@ -221,8 +221,8 @@ private:
                 "weir: a container is freed on a stream, and 'on_host' is none; name the stream whose work uses the container "
                 "last, or cudaStreamLegacy");
         int here = device_of(pool);
-        if (here == any_device && is_default_stream(stream))
-            static_cast<void>(succeeded(cudaGetDevice(&here)));
+        if (here == any_device && is_default_stream(stream) && !succeeded(cudaGetDevice(&here)))
+            here = current_device(); // once more
         return {stream, here};
     }
     static int device_of(pool_ref<Space> pool) { return pool.space() == memory_space::device ? pool.device() : any_device; }
