@@ -38,7 +38,7 @@ struct rule {
     static constexpr bool waits_before_growing = false;
     template <class>
     struct over {
-        over(int, int);
+        over(int);
         range take(std::size_t, std::size_t, on_host_t);
         void give(range, on_host_t) noexcept;
         void add(range, on_host_t);

@@ -215,7 +215,7 @@ std::size_t free_bytes(directory& sets) {
 TEST_CASE("interleavings: stream_sets: threads that see a stream first make it one set") {
     explore_on_device([] {
         stream const a, b;
-        directory sets(0, 0, make);
+        directory sets(0, make);
         set* found[3] = {};
         std::size_t most = 0;
         threads([&] { found[0] = enter(sets, a); }, [&] { found[1] = enter(sets, a), found[2] = enter(sets, b); },
@@ -237,7 +237,7 @@ TEST_CASE("interleavings: stream_sets: threads that see a stream first make it o
 TEST_CASE("interleavings: stream_sets: a handle comes back at once, in the same thread or another") {
     explore_on_device([] {
         stream a, b;
-        directory sets(0, 0, make);
+        directory sets(0, make);
         {
             auto const own = sets.enter(a, true, make);
             own->covered().add(range{1 * MiB, 1 * MiB});
@@ -260,7 +260,7 @@ TEST_CASE("interleavings: stream_sets: a handle comes back at once, in the same 
 void old_set_is_wanted(bool by_two, bool by_other) {
     stream const full[14];
     stream a, b;
-    directory sets(0, 0, make);
+    directory sets(0, make);
     fill(sets, full, 14);
     enter(sets, a); // the host's and this one make 16
     a.again();
@@ -298,7 +298,7 @@ TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away
         [] {
             stream const full[14];
             stream b;
-            directory sets(0, 0, make);
+            directory sets(0, make);
             fill(sets, full, 14);
             enter(sets, cudaStreamLegacy); // a new stream may have it
             std::uint64_t const key = weir::key_of(cudaStreamLegacy);
@@ -323,7 +323,7 @@ TEST_CASE("interleavings: stream_sets: whoever looks at every set misses no byte
     for (bool const reached : {false, true})
         explore_on_device([reached] {
             stream const a, b;
-            directory sets(0, 0, make);
+            directory sets(0, make);
             set* const own = enter(sets, a);
             own->covered().add(range{1 * MiB, 1 * MiB});
             own->offer();
@@ -367,7 +367,7 @@ struct aside_of_a {
             require(weir::locked<set>(*each)->reached(), else_what);
     }
     stream const a, b;
-    directory sets{0, 0, make};
+    directory sets{0, make};
     exchange_of_sets exchange{sets, make};
     set* const own = enter(sets, a);
     set* const other = enter(sets, b);
@@ -376,7 +376,7 @@ struct aside_of_a {
 TEST_CASE("interleavings: stream_exchange: who searches finds what another thread gathers meanwhile") {
     explore_on_device([] {
         stream const a, b;
-        directory sets(0, 0, make);
+        directory sets(0, make);
         exchange_of_sets exchange(sets, make);
         enter(sets, a);
         set* const mine = enter(sets, b);

@@ -695,21 +695,33 @@ TEST_CASE("pool: one that ends waits for the work that uses its memory") {
 
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("pool: one that ends with live blocks waits for the devices that may use them") {
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).late(), support::report_all);
-    support::scoped_stream const s;
-    check(cudaSetDevice(1), "cudaSetDevice");
-    support::scoped_stream const far;
-    check(cudaSetDevice(0), "cudaSetDevice");
-    {
-        weir::pool<upstream::virtual_memory<>, mixed, reuse::stream_ordered<>> pool(
-            upstream::virtual_memory<>(0).enable_access_from(1), pool_options{}.on_leak(weir::leak_action::ignore));
-        void* const p = pool.allocate(s, 1 * MiB);
-        simulated_cuda::note_allocate(p, 1 * MiB, s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        check(simulated_cuda::launch(far, {}, {{p, 1 * MiB}}), "launch");
-        CHECK(simulated_cuda::pending() != 0);
+    for (bool const opened : {true, false}) {
+        CAPTURE(opened);
+        simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).late(), support::report_all);
+        support::scoped_stream const s;
+        check(cudaSetDevice(1), "cudaSetDevice");
+        support::scoped_stream const far;
+        void* there = nullptr;
+        check(cudaMalloc(&there, 1 * MiB), "cudaMalloc");
+        check(cudaSetDevice(0), "cudaSetDevice");
+        {
+            upstream::virtual_memory<> memory(0);
+            if (opened)
+                memory.enable_access_from(1);
+            weir::pool<upstream::virtual_memory<>, mixed, reuse::stream_ordered<>> pool(
+                memory, pool_options{}.on_leak(weir::leak_action::ignore));
+            void* const p = pool.allocate(s, 1 * MiB);
+            simulated_cuda::note_allocate(p, 1 * MiB, s);
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            if (opened)
+                check(simulated_cuda::launch(far, {}, {{p, 1 * MiB}}), "launch");
+            else // which needs no access
+                check(cudaMemcpyPeerAsync(p, 0, there, 1, 1 * MiB, far), "cudaMemcpyPeerAsync");
+            CHECK(simulated_cuda::pending() != 0);
+        }
+        CHECK(simulated_cuda::pending() == 0);
+        check(cudaFree(there), "cudaFree");
     }
-    CHECK(simulated_cuda::pending() == 0);
 }
 
 TEST_CASE_TEMPLATE("pool: one that ends waits for the graph that uses what its capture freed", Reuse, reuse::stream_ordered<>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the reuse slot's 'over' needs a constructor 'over(int ordinal, int users)'
+// expect: weir: the reuse slot's 'over' needs a constructor 'over(int ordinal)'
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
@@ -13,9 +13,9 @@ struct my_rule {
     class over {
     public:
 #ifdef REJECT
-        explicit over(int) {}
+        over() {}
 #else
-        over(int, int) {}
+        explicit over(int) {}
 #endif
         weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
         void give(weir::range, weir::stream_ref) noexcept {}

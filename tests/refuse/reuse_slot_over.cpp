@@ -17,7 +17,7 @@ struct my_rule {
     template <class Placement>
     class over {
     public:
-        over(int, int) {}
+        over(int) {}
         weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
         void give(weir::range, weir::stream_ref) noexcept {}
         void add(weir::range, weir::stream_ref) {}

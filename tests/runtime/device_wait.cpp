@@ -66,6 +66,26 @@ TEST_CASE("device_wait: waits for streams that were destroyed, on the device tha
     CHECK(cudaSetDevice(0) == cudaSuccess);
 }
 
+TEST_CASE("device_wait: for any device, it waits for those in use and makes CUDA ready on no other") {
+    device::world const here(device::config{}.late().with_devices(3), support::report_all);
+    support::scoped_stream const near;
+    CHECK(cudaSetDevice(2) == cudaSuccess);
+    support::scoped_stream const far;
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+    CHECK(device::launch(near, {}, {}) == cudaSuccess);
+    CHECK(device::launch(far, {}, {}) == cudaSuccess);
+    CHECK(device::pending() == 2);
+    wait_for_device(weir::any_device);
+    CHECK(device::pending() == 0);
+    CHECK(device::calls("cudaFree") == 2);
+    CHECK(weir::detail::is_ready(0));
+    CHECK_FALSE(weir::detail::is_ready(1));
+    CHECK(weir::detail::is_ready(2));
+    CHECK(weir::detail::is_ready(3)); // of which CUDA tells nothing
+    wait_for_device(1);
+    CHECK(weir::detail::is_ready(1));
+}
+
 TEST_CASE("device_wait: where there is no managed memory, or no byte left on the device, it waits all the same") {
     for (bool const full : {false, true}) {
         CAPTURE(full);

@@ -89,7 +89,7 @@ struct stage_of {
 
     simulated_cuda::world const world{simulated_cuda::config{}.eager(), support::report_all};
     busy_stream a, b;
-    directory sets{0, 0, make};
+    directory sets{0, make};
     weir::stream_exchange<set, weir::identity::checked, Tuning, set* (*)()> exchange{sets, make};
 };
 using stage = stage_of<weir::placement::best_fit<512>>;

@@ -43,8 +43,7 @@ using set_of = weir::stream_set<weir::placement::best_fit<512>, Identity, tuning
 template <class Identity>
 struct directory {
     using set = set_of<Identity>;
-    explicit directory(int ordinal = 0) : directory(ordinal, ordinal) {}
-    directory(int ordinal, int users) : sets(ordinal, users, make) {}
+    explicit directory(int ordinal = 0) : sets(ordinal, make) {}
     static set* make() { return new set(weir::placement::best_fit<512>()); }
     // The set of a stream, entered and left.
     set* at(weir::stream_ref stream, bool verify = true) { return sets.enter(stream, verify, make).get(); }
@@ -487,7 +486,7 @@ TEST_CASE("stream_sets: settling waits for the events alone where they tell of a
 TEST_CASE("stream_sets: settling waits for the device of a stream that left bytes open, and for no other") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream const a;
-    checked here(0, weir::any_device); // whose memory any device may use
+    checked here(0);
     {
         auto const own = here.sets.enter(a, true, &checked::make);
         own->covered().add(range{1 * MiB, 1 * MiB});

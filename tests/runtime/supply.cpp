@@ -224,6 +224,26 @@ TEST_CASE_TEMPLATE("supply: a rule that looks at no work waits before memory is 
     }
 }
 
+TEST_CASE("supply: a rule that looks at no work waits for a copy by peers on another device's stream") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream const s;
+    weir::pool<virtual_memory, placement::best_fit<>, reuse::immediate> pool;
+    block const b = take(pool, s, 2 * MiB);
+    touch(s, b);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    support::scoped_stream const far;
+    void* there = nullptr;
+    check(cudaMalloc(&there, 2 * MiB), "cudaMalloc");
+    check(cudaMemcpyPeerAsync(there, 1, b.p, 0, 2 * MiB, far), "cudaMemcpyPeerAsync");
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    give(pool, far, b);
+    CHECK(simulated_cuda::pending() == 1);
+    CHECK(pool.trim() != 0);
+    CHECK(simulated_cuda::pending() == 0);
+    check(cudaFree(there), "cudaFree");
+}
+
 TEST_CASE("supply: a rule that looks at no work waits for it before its bytes lose their memory") {
     using trusting_pool = weir::pool<virtual_memory, placement::best_fit<>, reuse::immediate, growth::by_holes<>>;
     enum way { growth_moves, trim_gives_back, the_end };

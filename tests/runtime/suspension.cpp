@@ -107,6 +107,27 @@ TEST_CASE("suspension: what is not the pool's is not saved, and the pool stays a
     });
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("suspension: a copy by peers on another device's stream is over before the memory goes, though it is open to none") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    mapped_pool pool;
+    live_block const b = filled(pool, 2 * MiB, 7);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    support::scoped_stream const far;
+    void* there = nullptr;
+    check(cudaMalloc(&there, b.bytes), "cudaMalloc");
+    check(cudaMemcpyPeerAsync(there, 1, b.address, 0, b.bytes, far), "cudaMemcpyPeerAsync");
+    check(cudaSetDevice(0), "cudaSetDevice");
+    CHECK(simulated_cuda::pending() == 1);
+    CHECK(pool.suspend() != 0);
+    CHECK(simulated_cuda::pending() == 0);
+    CHECK(holds(live_block{there, b.bytes}, 7));
+    pool.resume();
+    give(pool, b);
+    check(cudaFree(there), "cudaFree");
+}
+#endif
+
 TEST_CASE("suspension: a pool for one thread is suspended under a lock") {
     support::every_schedule([] {
         weir::host_pool keep;

@@ -74,9 +74,10 @@ cudaError_t begin_call(locked& scope, call_site& site) {
     if (site.counted && !world.faults.empty())
         if (cudaError_t const error = struck(world, site))
             return error;
-    if (site.sticky_matters)
-        return lost(world, scope.thread.device);
-    return cudaSuccess;
+    if (!site.sticky_matters)
+        return cudaSuccess;
+    world.devices[static_cast<std::size_t>(scope.thread.device)].ready = true;
+    return lost(world, scope.thread.device);
 }
 
 cudaError_t end_call(locked& scope, call_site& site, cudaError_t error) {

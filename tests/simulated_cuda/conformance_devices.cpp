@@ -104,6 +104,27 @@ PROBE("a driver function that is none is said to be so") {
     CHECK(function == nullptr);
 }
 
+PROBE("a device has no context before it is made current for the first time") {
+    auto* const state_of = driver_function<decltype(cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState");
+    int devices = 0;
+    CUDA_OK(cudaGetDeviceCount(&devices));
+    CUDA_OK(cudaSetDevice(0));
+    for (int each = 0; each < devices; ++each) {
+        unsigned flags = 0;
+        int before = -1;
+        int after = -1;
+        CHECK(state_of(each, &flags, &before) == CUDA_SUCCESS);
+        CHECK((before == 1 || each != 0)); // probes may have used the others
+        CUDA_OK(cudaSetDevice(each));
+        CHECK(state_of(each, &flags, &after) == CUDA_SUCCESS);
+        CHECK(after == 1);
+    }
+    CUDA_OK(cudaSetDevice(0));
+    unsigned flags = 0;
+    int active = 0;
+    CHECK(state_of(devices, &flags, &active) == CUDA_ERROR_INVALID_DEVICE);
+}
+
 PROBE("memory is mapped at reserved addresses, and used") {
     virtual_functions driver;
     CUdeviceptr at = 0;

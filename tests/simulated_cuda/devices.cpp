@@ -177,6 +177,7 @@ extern "C" cudaError_t cudaSetDevice(int device) {
         if (!exists(world, device))
             return cudaErrorInvalidDevice;
         this_thread(world).device = device;
+        world.devices[static_cast<std::size_t>(device)].ready = true;
         return cudaSuccess;
     });
 }
@@ -184,7 +185,10 @@ extern "C" cudaError_t cudaSetDevice(int device) {
 extern "C" cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
     static call_site site{"cudaInitDevice"};
     return api(site, [&](world_state& world) {
-        return exists(world, device) ? cudaSuccess : cudaErrorInvalidDevice;
+        if (!exists(world, device))
+            return cudaErrorInvalidDevice;
+        world.devices[static_cast<std::size_t>(device)].ready = true;
+        return cudaSuccess;
     });
 }
 
@@ -293,6 +297,7 @@ extern "C" cudaError_t cudaDeviceReset() {
         if (!wait_for_device(world, device, site.name))
             return cudaErrorLaunchTimeout;
         state.sticky = cudaSuccess;
+        state.ready = false;
         for (auto it = world.allocations.begin(); it != world.allocations.end();) {
             std::uintptr_t const at = it->first;
             bool const goes = it->second.device == device;

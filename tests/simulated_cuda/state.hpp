@@ -133,6 +133,7 @@ struct device_state {
     pool_record* current_pool = nullptr;
     cudaError_t sticky = cudaSuccess;
     unsigned flags = 0;
+    bool ready = false; ///< has the context that the first call made with the device current makes
 };
 
 /// Where a driver's pool has its memory.

@@ -408,6 +408,17 @@ CUresult pool_allocate(CUdeviceptr* block, std::size_t bytes, CUmemoryPool pool,
 CUresult free_ordered(CUdeviceptr block, CUstream stream) {
     return unrecorded(cudaFreeAsync(reinterpret_cast<void*>(block), stream));
 }
+CUresult context_state(CUdevice device, unsigned* flags, int* active) {
+    locked scope;
+    if (flags == nullptr || active == nullptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device < 0 || static_cast<std::size_t>(device) >= scope.world.devices.size())
+        return CUDA_ERROR_INVALID_DEVICE;
+    device_state const& state = scope.world.devices[static_cast<std::size_t>(device)];
+    *flags = state.flags;
+    *active = state.ready;
+    return CUDA_SUCCESS;
+}
 
 cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                         cudaDriverEntryPointQueryResult* result) {
@@ -418,7 +429,8 @@ cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                            {"cuEventQuery", any(event_query)},
                            {"cuStreamWaitEvent", any(stream_wait)},
                            {"cuMemAllocFromPoolAsync", any(pool_allocate)},
-                           {"cuMemFreeAsync", any(free_ordered)}};
+                           {"cuMemFreeAsync", any(free_ordered)},
+                           {"cuDevicePrimaryCtxGetState", any(context_state)}};
     for (entry const& one : quiet) {
         if (symbol != nullptr && out != nullptr && std::strcmp(one.name, symbol) == 0) {
             *out = one.function;

@@ -74,8 +74,7 @@ using waits_first = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
 template <class U>
 using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
                        std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
-                       noexcept(std::declval<U&>().abandon(static_cast<void*>(nullptr), std::size_t{})) &&
-                       std::is_same_v<decltype(std::declval<U const&>().has_peers()), bool>>;
+                       noexcept(std::declval<U&>().abandon(static_cast<void*>(nullptr), std::size_t{}))>;
 
 // Placement.
 template <class P>
@@ -146,7 +145,7 @@ using reuse_gives = when<noexcept(std::declval<R&>().give(range{}, std::declval<
 template <class R, class Stream>
 using reuse_adds = decltype(std::declval<R&>().add(range{}, std::declval<Stream>()));
 template <class R>
-using knows_devices = decltype(R(0, 0));
+using knows_devices = decltype(R(0));
 template <class R>
 using settles = decltype(std::declval<R&>().settle());
 template <class R, class Stream>
@@ -283,7 +282,7 @@ constexpr bool require_reuse() {
                   "weir: the reuse slot's 'over' needs 'void give(range, stream_ref) noexcept'");
     static_assert(holds<reuse_adds, R, Stream>, "weir: the reuse slot's 'over' needs 'void add(range, stream_ref)'");
     static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
-    static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int ordinal, int users)'");
+    static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int ordinal)'");
     static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
     if constexpr (holds<gathers, R, Stream>)
         static_assert(holds<reclaims, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");

@@ -65,8 +65,8 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// As 'release' on the host, of a graph of the pool's own device; blocks still handed out are told on stderr, and where the
-    /// device does not answer the pool keeps what it gave from others for ever.
+    /// As 'release' on the host; blocks still handed out are told on stderr, and where a device does not answer the pool keeps
+    /// what it gave from others for ever.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
         try {
@@ -137,8 +137,8 @@ public:
 
     /// Gives everything back to the pool, ordered on `stream`: behind what it did so far (the last launch; if there was none,
     /// what used the pool's blocks before the capture), and what other streams did before they freed blocks outside the capture.
-    /// The graph and its executables are gone, or not launched again. Then another capture may begin. Waits for the pool's
-    /// device where `stream` is the host, else only if CUDA failed. Throws usage_error while `stream` is captured or a block is
+    /// The graph and its executables are gone, or not launched again. Then another capture may begin. Waits for all
+    /// devices in use where `stream` is the host, else only if CUDA failed. Throws usage_error while `stream` is captured or a block is
     /// still handed out, cuda_error; nothing goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
@@ -149,8 +149,8 @@ public:
 
     /// The same if nothing that could use the memory is left of the graph: neither it nor a copy nor an executable, and no
     /// launch under way (runtime/graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
-    /// it may say so for some time after the last launch. Waits for the pool's device where the capture, of that device, freed
-    /// blocks of the pool, else only if CUDA failed. Throws as release.
+    /// it may say so for some time after the last launch. Waits for all devices in use where the capture freed blocks of the
+    /// pool, else only if CUDA failed. Throws as release.
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
@@ -320,7 +320,7 @@ private:
         for (stream_free const& each : frees_)
             delete each.free;
         frees_.clear();
-        outside_.make_wait(stream, pool_->device()); // before anything goes back
+        outside_.make_wait(stream); // before anything goes back
         for (chunk const& each : chunks_)
             pool_->deallocate(stream, each.p, each.bytes, each.alignment);
         chunks_.clear();

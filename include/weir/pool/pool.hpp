@@ -79,12 +79,12 @@ public:
     /// The same over a given upstream.
     explicit pool(Upstream upstream, pool_options options = {})
         : options_(std::move(options)), supply_(std::move(upstream), options_.limit_bytes()),
-          rule_(ordinal_of(held().upstream()), supply_.ordinal_of_users()) {}
+          rule_(ordinal_of(held().upstream())) {}
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
     /// Gives all memory back to the upstream, after the work that uses it, for which it waits as 'settle' does. Blocks still
-    /// handed out are told on stderr (pool_options::on_leak) and are gone; the pool then waits for all work on the device.
+    /// handed out are told on stderr (pool_options::on_leak) and are gone; the pool then waits for all work on every device.
     ~pool() {
         usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
@@ -154,8 +154,8 @@ public:
 
     /// Gives all memory back to the device and keeps the address of every block, so that pointers and captured graphs stay
     /// valid; what blocks hold is lost. Until 'resume' the pool hands nothing out (blocks may be freed), and no work may use
-    /// its memory. Returns the bytes given back; a chunk that CUDA refuses to take stays. Blocks until the device has done all
-    /// work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; blocks are then as
+    /// its memory. Returns the bytes given back; a chunk that CUDA refuses to take stays. Blocks until every device that the
+    /// process uses has done all work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; blocks are then as
     /// they were, and chunks that were wholly free have gone back.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend() {
@@ -317,7 +317,7 @@ private:
 
     void wait_without_memory() noexcept {
         try {
-            wait_for_device(supply_.ordinal_of_users());
+            wait_for_device(any_device);
         } catch (...) { // the device is lost: nothing runs any more
         }
     }

@@ -50,8 +50,8 @@ struct after_event {
                       "'reuse::immediate' over it");
 
     public:
-        /// The device of the streams does not matter. `users`: the one whose work may use the bytes; any_device: any.
-        explicit over(int, int users = any_device) noexcept : users_(users) {}
+        /// The device of the streams does not matter.
+        explicit over(int) noexcept {}
         over(over const&) = delete;
         over& operator=(over const&) = delete;
 
@@ -113,7 +113,7 @@ struct after_event {
                 if (captured && !is_legacy(stream)) { // the legacy stream is never captured itself, only in the way
                     used_.lost_bytes += block.bytes;
                 } else if (!known) {
-                    stranded_.push_back(stranded{block, std::move(uses)}); // only 'settle' can tell when it is free
+                    stranded_.push_back(block); // only 'settle' can tell when it is free
                 } else if (!last) {
                     placement_.give(block);
                 } else {
@@ -130,11 +130,11 @@ struct after_event {
 
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
         void strand(range block) noexcept {
-            stranded last{block, second_.take(block.offset)};
+            static_cast<void>(second_.take(block.offset));
             lock_guard<mutex> const lock(mutex_);
             used_.gave(block);
             used_.not_below_zero();
-            keep(std::move(last));
+            keep(block);
         }
 
         void add(range chunk, stream_ref, bool joins = false) {
@@ -159,7 +159,7 @@ struct after_event {
 
         /// Blocks until no work uses what was freed before; then anyone may have it. Throws cuda_error, std::bad_alloc.
         void settle() {
-            growing_array<stranded> found;
+            growing_array<range> found;
             {
                 lock_guard<mutex> const lock(mutex_);
                 found.swap(stranded_);
@@ -167,10 +167,7 @@ struct after_event {
             try {
                 capture_mode_guard const relaxed;
                 if (!found.empty())
-                    wait_for_device(users_);
-                for (stranded const& each : found)
-                    for (event const& use : each.uses)
-                        use.synchronize();
+                    wait_for_device(any_device);
                 wait();
             } catch (...) {
                 lock_guard<mutex> const lock(mutex_);
@@ -180,7 +177,7 @@ struct after_event {
             lock_guard<mutex> const lock(mutex_);
             try {
                 for (; !found.empty(); found.pop_back())
-                    placement_.give(found.back().block);
+                    placement_.give(found.back());
             } catch (...) {
                 strand(found);
                 throw;
@@ -199,11 +196,6 @@ struct after_event {
         }
 
     private:
-        struct stranded {
-            range block;
-            growing_array<event> uses;
-        };
-
         // With the lock held: gives the placement what is free by now, but for one block of exactly `bytes` bytes at a multiple
         // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc; with such a block the next one says what
         // failed.
@@ -253,17 +245,16 @@ struct after_event {
         }
 
         // With the lock held.
-        void strand(growing_array<stranded>& blocks) noexcept {
+        void strand(growing_array<range>& blocks) noexcept {
             stranded_.swap(blocks); // which needs no memory; what came meanwhile may
-            for (stranded& each : blocks)
-                keep(std::move(each));
+            for (range const& each : blocks)
+                keep(each);
         }
-        void keep(stranded block) noexcept {
-            std::size_t const bytes = block.block.bytes;
+        void keep(range block) noexcept {
             try {
-                stranded_.push_back(std::move(block));
+                stranded_.push_back(block);
             } catch (...) {
-                used_.lost_bytes += bytes;
+                used_.lost_bytes += block.bytes;
             }
         }
 
@@ -322,12 +313,11 @@ struct after_event {
         static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
-        int users_;
         mutable mutex mutex_;
         Placement placement_;
         pending_frees pending_;
         std::size_t look_at_ = fewest_pending; // pending blocks; doubles while they are not reached
-        growing_array<stranded> stranded_; // of whose last use nothing is known but `uses`
+        growing_array<range> stranded_; // of whose last use nothing is known
         growing_array<shared<pending_free>> spare_;
         unsigned waiters_ = 0; // threads that wait for events in pending_, or that were there
         second_uses second_;

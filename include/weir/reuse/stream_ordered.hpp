@@ -61,9 +61,9 @@ struct stream_ordered {
         using directory = stream_sets<set, Identity>;
 
     public:
-        /// `ordinal`: the device of streams that allocate, `users`: of work on the bytes; any_device: any.
-        explicit over(int ordinal, int users = any_device)
-            : sets_(ordinal, users, set_maker{root_}), asks_at_free_(Identity::asks && may_have_several_devices()) {}
+        /// `ordinal`: the device of streams that allocate; any_device: any.
+        explicit over(int ordinal)
+            : sets_(ordinal, set_maker{root_}), asks_at_free_(Identity::asks && may_have_several_devices()) {}
 
         /// Rungs 1 and 2. An empty range: no. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
         range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {

@@ -19,29 +19,39 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/driver_calls.hpp>
 
 namespace weir {
 inline namespace v0 {
 
-/// Blocks until all work on the device is done; any_device: on every device of the machine, which makes CUDA ready on
-/// each. Any thread. Throws cuda_error.
-inline void wait_for_device(int ordinal) {
-    int const count = device_count();
-    if (ordinal == any_device) {
-        for (int each = 0; each < count; ++each)
-            wait_for_device(each);
-        return;
+/// Calls visit() while device `ordinal` is current; any_device: each on which there may be work, since CUDA is ready there.
+/// Throws cuda_error, and what the visit throws.
+template <class Visit>
+void visit_devices(int ordinal, Visit const& visit) {
+    if (ordinal != any_device) {
+        device_guard const guard(ordinal);
+        return visit();
     }
-    device_guard const guard(ordinal);
+    int const count = device_count();
+    for (int each = 0; each < count; ++each)
+        if (detail::is_ready(each))
+            visit_devices(each, visit);
+}
+
+/// Blocks until all work on the device is done; any_device: on every one that the process uses. Any thread. Throws cuda_error.
+inline void wait_for_device(int ordinal) {
+    bool const alone = device_count() == 1;
     capture_mode_guard const relaxed;
-    void* p = nullptr;
-    bool const managed = count == 1 && succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal));
-    if (!managed && out_of_room(cudaMalloc(&p, 1), "cudaMalloc"))
-        return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    cudaError_t const error = cudaFree(p);
-    if (!succeeded(error))
-        static_cast<void>(succeeded(cudaFree(p))); // once more, so that nothing leaks
-    check(error, "cudaFree");
+    visit_devices(ordinal, [&] {
+        void* p = nullptr;
+        bool const managed = alone && succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal));
+        if (!managed && out_of_room(cudaMalloc(&p, 1), "cudaMalloc"))
+            return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        cudaError_t const error = cudaFree(p);
+        if (!succeeded(error))
+            static_cast<void>(succeeded(cudaFree(p))); // once more, so that nothing leaks
+        check(error, "cudaFree");
+    });
 }
 
 } // namespace v0

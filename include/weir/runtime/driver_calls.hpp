@@ -40,6 +40,7 @@ struct driver_functions {
     int (*wait)(cudaStream_t, cudaEvent_t, unsigned) = nullptr;
     int (*allocate)(unsigned long long*, std::size_t, cudaMemPool_t, cudaStream_t) = nullptr;
     int (*free)(unsigned long long, cudaStream_t) = nullptr;
+    int (*primary_state)(int, unsigned*, int*) = nullptr;
 
     driver_functions() noexcept {
         find("cuStreamGetId", id);
@@ -50,6 +51,7 @@ struct driver_functions {
         find("cuStreamWaitEvent", wait);
         find("cuMemAllocFromPoolAsync", allocate);
         find("cuMemFreeAsync", free);
+        find("cuDevicePrimaryCtxGetState", primary_state);
     }
 
     // Leaves `function` as it is, and no error behind, where the driver has none of that name.
@@ -159,6 +161,15 @@ inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
     unsigned long long const address = reinterpret_cast<std::uintptr_t>(block);
     return call_driver([&] { return cudaFreeAsync(block, stream); },
                        for_stream(stream, driver().free), address, stream);
+}
+
+// Whether CUDA is ready on device `ordinal`, for which the runtime has no function; also where the driver does not say.
+inline bool is_ready(int ordinal) noexcept {
+    unsigned flags = 0;
+    int active = 1;
+    if (driver().primary_state && ask_driver(driver().primary_state, ordinal, &flags, &active) != cudaSuccess)
+        return true;
+    return active != 0;
 }
 
 } // namespace detail

@@ -40,9 +40,9 @@ public:
     void note_unknown() noexcept { untold_.store(true, memory_order_relaxed); }
 
     /// Makes `stream` wait for all that was noted, which is forgotten; the host blocks. Where a note failed, or CUDA fails
-    /// here, it blocks until device `ordinal` (any_device: every device) has done all work. Throws cuda_error where that fails
+    /// here, it blocks until every device that the process uses has done all work. Throws cuda_error where that fails
     /// twice: the device is lost, or full while a graph is captured; the next call waits for all work.
-    void make_wait(stream_ref stream, int ordinal) {
+    void make_wait(stream_ref stream) {
         if (uses_.any())
             try {
                 capture_mode_guard const relaxed;
@@ -53,7 +53,7 @@ public:
             }
         for (int tries = 1; untold_.exchange(false, memory_order_relaxed); ++tries) {
             try {
-                wait_for_device(ordinal);
+                wait_for_device(any_device);
             } catch (...) {
                 note_unknown();
                 if (tries == 2)

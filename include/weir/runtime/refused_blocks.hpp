@@ -23,7 +23,6 @@
 #include <weir/base/mutex.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/event.hpp>
@@ -181,11 +180,7 @@ private:
 
     // By the wait that CUDA's pools notice, or a trim behind it would find nothing: 'wait_for_device' is none.
     static void wait_for_all(int ordinal) {
-        int const count = ordinal == any_device ? device_count() : 1;
-        for (int each = 0; each < count; ++each) {
-            device_guard const guard(ordinal == any_device ? each : ordinal);
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        }
+        visit_devices(ordinal, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
     }
 
     mutex offers_; // one at a time

@@ -47,9 +47,9 @@ class stream_sets {
 public:
     using locked = weir::locked<Set>;
 
-    /// `ordinal`: the device of every stream; any_device: any. `users`: the one whose work may use the bytes; any_device: any.
+    /// `ordinal`: the device of every stream; any_device: any.
     template <class MakeSet>
-    stream_sets(int ordinal, int users, MakeSet const& make) : ordinal_(ordinal), users_(users) {
+    stream_sets(int ordinal, MakeSet const& make) : ordinal_(ordinal) {
         publish(make());
     }
     stream_sets(stream_sets const&) = delete;
@@ -111,7 +111,7 @@ public:
     }
 
     /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile. Waits for events; where
-    /// none tells of some bytes, for all work on the device. `moving`: as 'wait'. Throws cuda_error, std::bad_alloc.
+    /// none tells of some bytes, for all work on the stream's device. `moving`: as 'wait'. Throws cuda_error, std::bad_alloc.
     template <class Lock>
     void settle(Lock& moving) {
         struct moment {
@@ -121,7 +121,7 @@ public:
         };
         capture_mode_guard const relaxed;
         growing_array<moment> moments;
-        growing_array<int> places; // where bytes are open; any_device: nobody knows where
+        growing_array<int> places; // of streams of which no event tells; any_device: nobody knows where
         use_lists uses;
         {
             lock_guard<Lock> const none(moving);
@@ -131,12 +131,11 @@ public:
                     continue;
                 moments.push_back(moment{each, own->arrivals(), own->covers().passed()});
                 own->deferred().list_uses(uses);
-                int const place = own->ordinal() == any_device ? users_ : own->ordinal();
                 bool fresh = own->is_untold();
                 for (int other : places)
-                    fresh &= other != place;
+                    fresh &= other != own->ordinal();
                 if (fresh)
-                    places.push_back(place);
+                    places.push_back(own->ordinal());
             }
         }
         for (int place : places)
@@ -335,7 +334,6 @@ private:
     }
 
     int ordinal_;
-    int users_;
     mutex mutex_;         // serialises 'create' and 'add_aside'
     lookup_table<Set> table_;
     atomic<Set*> first_{nullptr};

@@ -27,7 +27,6 @@
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/unused_chunks.hpp>
-#include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -146,14 +145,6 @@ public:
     /// Whether nothing is to be handed out, and nothing got, until the memory is back. Any thread.
     bool suspended() const noexcept { return can_suspend && suspended_.load(memory_order_acquire); }
     void suspended(bool now) noexcept { suspended_.store(now, memory_order_release); }
-
-    /// The device whose work may use the memory; any_device: others' may as well.
-    int ordinal_of_users() const noexcept {
-        if constexpr (can_suspend)
-            if (extends() && !held_.upstream().has_peers()) // cudaMalloc's is open to whoever enables peer access
-                return held_.upstream().ordinal();
-        return any_device;
-    }
 
 private:
     static Upstream prepared(Upstream upstream) {

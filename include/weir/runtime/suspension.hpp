@@ -7,7 +7,7 @@
 // behind its addresses. The end puts fresh memory there, and what was kept into it.
 //
 // invariant: a call that fails leaves the blocks as they were: with their memory, or suspended.
-// order:     'begin' waits for all work on the device. No work may use the memory until the end.
+// order:     'begin' waits for all work on every device. No work may use the memory until the end.
 // cost:      two driver calls a chunk each way, and the copies (runtime/saved_contents.hpp).
 // not for:   allocations meanwhile: the pool refuses them.
 
@@ -46,7 +46,7 @@ public:
         std::size_t const before = supply_.held().bytes();
         supply_.suspended(true);
         try {
-            wait_for_device(supply_.ordinal_of_users());
+            wait_for_device(any_device); // a copy by peers reads it on another's stream
             rule_.settle(); // locks every set: what is taken later sees that the pool is suspended
             trim();
             shared<saved_contents> fresh;

@@ -66,8 +66,8 @@ public:
         return *this;
     }
 
-    /// From now on this object's 'release' and 'move' first wait for all work on the device (where others were let in, on every
-    /// one), as cudaFree does; a wait that fails is a refusal. For reuse rules that look at no work; before the pool gets it.
+    /// From now on this object's 'release' and 'move' first wait for all work on every device of the process, as cudaFree does
+    /// on one; a wait that fails is a refusal. For reuse rules that look at no work; before the pool gets it.
     void wait_before_unmapping() noexcept { waits_ = true; }
 
     /// A chunk of `bytes` bytes, a multiple of the granularity, or null when the device has no room. Throws cuda_error,
@@ -305,7 +305,7 @@ private:
 
     void await_work() const {
         if (waits_)
-            wait_for_device(has_peers() ? any_device : ordinal());
+            wait_for_device(any_device); // also of a copy by peers
     }
 
     // What cudaMalloc cannot do is said here: else a kernel of another device would fail, and much later.
