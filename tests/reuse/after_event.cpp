@@ -597,6 +597,8 @@ TEST_CASE("after_event: 'settle' waits for a block without an event, and breaks 
     device::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
     pool.deallocate(a, p, 2 * MiB); // only the end of all work tells when it is free
     CHECK(device::failed_calls() == 1);
+    void* const q = pool.write(a, 1 * MiB);
+    pool.deallocate(a, q, 1 * MiB); // an event tells
     support::capture graph(c);
     CHECK_NOTHROW(pool->settle());
     CHECK(graph.unbroken());

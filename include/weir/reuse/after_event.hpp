@@ -73,10 +73,7 @@ struct after_event {
 
         /// As take, after waiting on the host for all that was freed. Throws cuda_error, usage_error, std::bad_alloc.
         range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-            {
-                capture_mode_guard const relaxed;
-                wait();
-            }
+            wait();
             if (range const block = take(bytes, alignment, stream))
                 return block;
             settle(); // also what no event tells of, for which a device is waited for
@@ -165,7 +162,6 @@ struct after_event {
                 found.swap(stranded_);
             }
             try {
-                capture_mode_guard const relaxed;
                 if (!found.empty())
                     wait_for_device(any_device);
                 wait();
@@ -228,6 +224,7 @@ struct after_event {
                 ++waiters_;
             }
             try {
+                capture_mode_guard const relaxed;
                 for (shared<pending_free> const& each : now) {
                     if (each->passed)
                         each->passed.synchronize();
