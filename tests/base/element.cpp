@@ -11,6 +11,11 @@ namespace {
 struct pixel {
     unsigned char r, g, b;
 };
+struct elsewhere { // does not say where it is
+    int value;
+    elsewhere* operator&() { return nullptr; }
+    elsewhere const* operator&() const { return nullptr; }
+};
 
 template <class T>
 std::string refusal(std::size_t count) {
@@ -29,6 +34,11 @@ TEST_CASE("element: bytes_of multiplies") {
     CHECK(weir::element<char>::bytes_of(7) == 7);
     CHECK(weir::element<pixel>::bytes_of(5) == 15);
     CHECK(weir::element<std::array<double, 4>>::bytes_of(3) == 96);
+}
+
+TEST_CASE("element: address_of asks no operator of the element's") {
+    elsewhere const here[2] = {{1}, {2}};
+    CHECK(weir::element<elsewhere>::address_of(here[1]) == here + 1);
 }
 
 TEST_CASE("element: bytes_of refuses what does not fit, and takes the most that does") {

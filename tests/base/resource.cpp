@@ -148,6 +148,17 @@ TEST_CASE("resource: a pool that can tell more is asked for it after a refusal, 
     CHECK(bounded().examined().largest_live.empty());
 }
 
+TEST_CASE("resource: a pool holds what it says itself, and else what its limit allows") {
+    struct says_so : bounded {
+        bool can_hold(std::size_t bytes, std::size_t alignment) const { return bytes <= 50 && alignment <= 64; }
+    };
+    CHECK(weir::can_hold(bounded(), 100, 4096));
+    CHECK_FALSE(weir::can_hold(bounded(), 101, 1));
+    CHECK(weir::can_hold(says_so(), 50, 64));
+    CHECK_FALSE(weir::can_hold(says_so(), 51, 64));
+    CHECK_FALSE(weir::can_hold(says_so(), 50, 128));
+}
+
 TEST_CASE("resource: other errors pass through as they are") {
     bounded pool;
     CHECK_THROWS_AS(static_cast<void>(pool.allocate(7, 1, 3)), weir::usage_error);

@@ -296,6 +296,63 @@ TEST_CASE("failure_handler: nobody is asked for what no memory makes room for, a
     CHECK(asked == 2 * most_attempts);
 }
 
+TEST_CASE("failure_handler: nobody is asked for a size or an alignment that no block can have, whatever lies between") {
+    using nodes = weir::pool<weir::upstream::host, weir::placement::slab<64>, weir::reuse::immediate, weir::growth::fixed<4096>>;
+    int asked = 0;
+    auto const no = [&](failed_allocation const&) { return ++asked, false; };
+    auto const asked_for = [&](auto& pool, std::size_t bytes, std::size_t alignment) {
+        asked = 0;
+        CHECK(pool.try_allocate(on_host, bytes, alignment) == nullptr);
+        return asked;
+    };
+    auto const fill = [](auto& pool) {
+        for (int i = 0; i < 64; ++i)
+            REQUIRE(pool.try_allocate(on_host, 64, 64) != nullptr);
+    };
+    weir::pool_options const quiet = weir::pool_options{}.limit(4096).on_leak(weir::leak_action::ignore);
+
+    failure_handler<nodes, any_handler> bare(no, quiet);
+    fill(bare);
+    CHECK(asked == 0);
+    CHECK(asked_for(bare, 64, 64) == 1);
+    CHECK(asked_for(bare, 65, 16) == 0);
+    CHECK(asked_for(bare, 64, 128) == 0);
+
+    failure_handler<weir::layer::synchronized<nodes>, any_handler> locked(no, quiet);
+    fill(locked);
+    CHECK(asked_for(locked, 64, 64) == 1);
+    CHECK(asked_for(locked, 65, 16) == 0);
+
+    failure_handler<weir::layer::limit<weir::layer::statistics<nodes>>, any_handler> limited(no, std::size_t{4096}, quiet);
+    fill(limited);
+    CHECK(asked_for(limited, 64, 64) == 1);
+    CHECK(asked_for(limited, 65, 16) == 0);
+
+    nodes small(quiet);
+    counting_pool<> large(std::size_t{100});
+    using two = weir::layer::fallback<nodes&, counting_pool<>&>;
+    failure_handler<two, any_handler> either(no, small, large);
+    fill(small);
+    void* const all = large.allocate(on_host, 100);
+    CHECK(asked_for(either, 64, 64) == 1);
+    CHECK(asked_for(either, 100, 64) == 1); // the second could
+    CHECK(asked_for(either, 101, 64) == 0);
+    large.deallocate(on_host, all, 100);
+}
+
+TEST_CASE("failure_handler: nobody is asked for more than a pool of whole pages ever holds") {
+    support::scoped_stream const s;
+    int asked = 0;
+    failure_handler<weir::compact_device_pool, any_handler> pool([&](failed_allocation const&) { return ++asked, false; },
+                                                                 weir::pool_options{}.limit(7 * MiB)); // three pages
+    CHECK(pool.try_allocate(s, 6 * MiB + 1) == nullptr);
+    CHECK(asked == 0);
+    void* const p = pool.allocate(s, 2 * MiB);
+    CHECK(pool.try_allocate(s, 6 * MiB) == nullptr);
+    CHECK(asked == 1);
+    pool.deallocate(s, p, 2 * MiB);
+}
+
 TEST_CASE("failure_handler: nobody is asked while the pool is suspended") {
     support::every_schedule([] {
         support::scoped_stream const s;

@@ -299,6 +299,12 @@ TEST_CASE("driver_pool: keeps to its maximum") {
         options.maximum_bytes = 64 * MiB;
         driver_pool pool(options);
         CHECK(pool.limit_bytes() == 64 * MiB);
+        CHECK(pool.can_hold(64 * MiB, 256));
+        CHECK_FALSE(pool.can_hold(64 * MiB + 1, 256));
+        CHECK(pool.can_hold(60 * MiB, 4096));
+        CHECK_FALSE(pool.can_hold(64 * MiB, 4096)); // CUDA aligns to 256 bytes; the rest is padding
+        CHECK_FALSE(pool.can_hold(SIZE_MAX, 4096));
+        CHECK_FALSE(driver_pool().can_hold(1, ~(~std::size_t{0} >> 1))); // more than any block is aligned to
         std::vector<void*> blocks;
         for (int i = 0; i < 4; ++i)
             blocks.push_back(pool.allocate(s, 16 * MiB));

@@ -66,7 +66,7 @@ struct supply {
     int asks_before_suspension = 1000000; // of the ladder
     bool suspended() { return asks_before_suspension-- <= 0; }
     holdings held() const { return {}; }
-    std::size_t most_bytes() const { return limit; }
+    bool can_hold(std::size_t rounded) { return rounded != 0 && rounded <= limit && !suspended(); }
     template <class Rule>
     bool grow(Rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
         note->answer(again ? "grow-again" : "grow");

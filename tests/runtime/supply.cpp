@@ -836,6 +836,19 @@ TEST_CASE("supply: where chunks start at no page, a block that is aligned to one
     pool.deallocate(weir::on_host, p, 2 * MiB, 2 * MiB);
 }
 
+TEST_CASE_TEMPLATE("supply: a chunk in which no block has room goes back with the others", Rule, reuse::immediate,
+                   reuse::stream_ordered<>) {
+    int chunks = 0;
+    weir::pool<beside_pages, placement::slab<2 * MiB>, Rule, growth::exact> pool{beside_pages{&chunks}};
+    void* const p = pool.try_allocate(weir::on_host, 2 * MiB, 2 * MiB);
+    REQUIRE(p != nullptr);
+    CHECK(chunks == 2); // one as large as the block, which starts behind a page, and one that has room around it
+    CHECK(pool.reserved_bytes() == 4 * MiB); // for which the first went back
+    pool.deallocate(weir::on_host, p, 2 * MiB, 2 * MiB);
+    CHECK(pool.trim() == 4 * MiB);
+    CHECK(pool.reserved_bytes() == 0);
+}
+
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE_TEMPLATE("supply: a pool that ends waits for what still uses its memory, leaked or lost to a graph", Rule,
                    reuse::stream_ordered<>, reuse::after_event) {

@@ -45,6 +45,9 @@ struct element {
         return count * sizeof(T);
     }
 
+    /// Where `value` is, also if its type has an operator& of its own.
+    static T const* address_of(T const& value) noexcept { return __builtin_addressof(value); }
+
 private:
     [[noreturn]] static void refuse(std::size_t count) {
         throw usage_error("weir: " + number_text(count) + " elements of " + count_text(sizeof(T), " byte") +

@@ -49,6 +49,7 @@ public:
     // Forwarded: each is what the wrapped pool documents.
     memory_report facts() const { return pool_.facts(); }
     text refusal(std::size_t bytes, std::size_t alignment) const { return pool_.refusal(bytes, alignment); }
+    bool can_hold(std::size_t bytes, std::size_t alignment) const { return weir::can_hold(pool_, bytes, alignment); }
     template <class P = pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) {
         return pool_.device();

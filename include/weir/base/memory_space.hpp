@@ -10,6 +10,8 @@
 // cost:      none; everything here is a constant expression.
 // not for:   which device: a pool says so with 'device()'.
 
+#include <cstddef>
+
 namespace weir {
 inline namespace v0 {
 
@@ -28,6 +30,16 @@ constexpr bool device_accessible(memory_space space) noexcept {
 /// Whether host code may read and write the memory.
 constexpr bool host_accessible(memory_space space) noexcept {
     return space != memory_space::device;
+}
+
+/// The alignment of a block that asks for none, in bytes, as far as a `Placement`'s blocks have it: 256 where kernels read
+/// device memory, as cudaMalloc's, else what any type needs.
+template <class Placement>
+constexpr std::size_t default_alignment_of(memory_space space) noexcept {
+    std::size_t alignment = space == memory_space::device || space == memory_space::managed ? 256 : alignof(std::max_align_t);
+    while (alignment > 1 && Placement::rounded(1, alignment) == 0)
+        alignment /= 2;
+    return alignment;
 }
 
 /// The space as a word for reports: 'device', 'pinned', 'managed' or 'host'.

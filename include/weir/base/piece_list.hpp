@@ -78,7 +78,7 @@ public:
         std::size_t covered = 0;
         for (range const& piece : pieces_)
             covered += wanted.contains(piece) ? piece.bytes : 0;
-        if (covered != wanted.bytes || covered == 0)
+        if (covered != wanted.bytes)
             return false;
         for (std::size_t at = pieces_.size(); at-- > 0;)
             if (wanted.contains(pieces_[at]))

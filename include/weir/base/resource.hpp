@@ -40,6 +40,23 @@ void examine(Pool const& pool, memory_report& now) noexcept {
         pool.examine(now);
 }
 
+/// Whether `Pool` has that member: see 'can_hold'.
+template <class Pool, class = void>
+struct says_what_it_holds : std::false_type {};
+template <class Pool>
+struct says_what_it_holds<Pool, std::void_t<decltype(std::declval<Pool const&>().can_hold(std::size_t{}, std::size_t{}))>>
+    : std::true_type {};
+
+/// Whether `pool` could hand out such a block if no other were out: its member 'bool can_hold(std::size_t bytes, std::size_t
+/// alignment) const', or, where it has none, its limit. Throws as that member or 'facts'.
+template <class Pool>
+bool can_hold(Pool const& pool, std::size_t bytes, std::size_t alignment) {
+    if constexpr (says_what_it_holds<Pool>::value)
+        return pool.can_hold(bytes, alignment);
+    else
+        return bytes <= pool.facts().limit_bytes;
+}
+
 /// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
 /// deallocate(stream, p, bytes, alignment), default_alignment, facts() and refusal(bytes, alignment); report() for
 /// 'full_report', and 'examine' where it can tell more.

@@ -73,7 +73,7 @@ public:
     void set_async(T const& value) {
         require_element();
         T const here = value; // on the stack: what was referred to may be pinned, and read later
-        bytes_.write_now(0, &here, sizeof(T));
+        bytes_.write_now(0, element<T>::address_of(here), sizeof(T));
     }
 
     /// Overwrites the element with zero bytes, on the stream. Throws cuda_error, and usage_error where the value was moved
@@ -119,7 +119,7 @@ public:
     /// `value`, written at once.
     pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream, T const& value)
         : pinned_value(pool, stream) {
-        bytes_.write(0, &value, sizeof(T));
+        bytes_.write(0, element<T>::address_of(value), sizeof(T));
     }
 
     /// A copy of another value, of any pool, made at once: first finish the work that writes the source

@@ -213,7 +213,7 @@ public:
     void set_element_async(std::size_t index, T const& value) {
         this->require_index(index);
         T const here = value; // on the stack: what was referred to may be pinned, and read later
-        this->bytes_.write_now(index * sizeof(T), &here, sizeof(T));
+        this->bytes_.write_now(index * sizeof(T), element<T>::address_of(here), sizeof(T));
     }
 
     /// The element at `index`, after waiting for the stream. Errors as above.
@@ -268,7 +268,7 @@ public:
     }
 
     /// `value` follows the elements; it may be one of them.
-    void push_back(T const& value) { this->append(&value, 1); }
+    void push_back(T const& value) { this->append(element<T>::address_of(value), 1); }
 
     /// Overwrites the elements with zero bytes, at once.
     void zero() { this->bytes_.zero(); }

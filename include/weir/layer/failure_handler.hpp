@@ -7,9 +7,9 @@
 // pool is tried again, and so on until the handler says no; only then is the answer null, and the outermost 'allocate'
 // throws. The pool has done its own part by then: it has waited for freed memory and given its free chunks back, so a
 // handler has to free what is live, or what others hold. It is told the size, and does well to free that much at once.
-// It is not asked where no memory helps, for its user's cache would go in vain: for more than the pool's limit or half the
-// address space, and while the pool is suspended, also where it would call 'resume'. It knows the limit in bytes, not what
-// the pool rounds to: a block that fits the limit but no chunk below it is asked for in vain.
+// It is not asked where no memory helps, for its user's cache would go in vain: for a size or an alignment that no block can
+// have, for more than the pool's limit or half the address space, and while the pool is suspended, also where it would call
+// 'resume'. A block that fits the limit is asked for, also where only a larger chunk has room for it (slabs, alignment).
 //
 // invariant: a handler that said no is not asked again for this allocation, and none is asked more than
 //            handler::most_attempts times.
@@ -17,7 +17,7 @@
 //            ever. A handler runs in the thread that allocates, with no lock of the pool held; threads that fail at the
 //            same time are in it at the same time. Under layer::synchronized it would run with that lock held: put this
 //            layer outside.
-// cost:      one comparison where the pool has room; where it has none, its 'facts' before the handler is asked.
+// cost:      one comparison where the pool has room; where it has none, its 'can_hold' before the handler is asked.
 // not for:   allocating in a handler: take memory from 'inner()' there, since through the layer it would ask the
 //            handler again, as deep as it fails.
 
@@ -183,11 +183,11 @@ public:
     }
 
     /// As the wrapped pool's; null only once the handler has no more to give, or where nothing that it gives would help.
-    /// What the handler or the pool's 'facts' throws leaves this call, which has changed nothing by then.
+    /// What the handler or the pool's 'can_hold' throws leaves this call, which has changed nothing by then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = base::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
-        if (block || bytes == 0 || !can_help(bytes))
+        if (block || bytes == 0 || !can_help(bytes, alignment))
             return block;
         return handler::ask(handler_, failed_allocation{stream, bytes, alignment, 0},
                             [&] { return this->pool_.try_allocate(stream, bytes, alignment); });
@@ -211,19 +211,13 @@ public:
     /// The wrapped pool's reason, and that the handler was asked, where it was.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         text const reason = this->pool_.refusal(bytes, alignment);
-        return can_help(bytes) ? reason + "; the failure handler was asked, and there is no room still" : reason;
+        return can_help(bytes, alignment) ? reason + "; the failure handler was asked, and there is no room still" : reason;
     }
 
 private:
-    template <class P>
-    using tells_suspended = decltype(static_cast<bool>(std::declval<P const&>().suspended()));
-
-    // Whether a handler can make room for so much.
-    bool can_help(std::size_t bytes) const {
-        if constexpr (contracts::holds<tells_suspended, typename base::pool_type>)
-            if (this->pool_.suspended())
-                return false;
-        return bytes <= PTRDIFF_MAX && bytes <= this->pool_.facts().limit_bytes;
+    // Whether a handler can make room for such a block.
+    bool can_help(std::size_t bytes, std::size_t alignment) const {
+        return bytes <= PTRDIFF_MAX && this->can_hold(bytes, alignment);
     }
 
     Handler handler_;

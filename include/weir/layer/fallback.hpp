@@ -151,6 +151,10 @@ public:
     text refusal(std::size_t bytes, std::size_t alignment) const {
         return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
     }
+    /// Whether either pool could have room for such a block if no other were out. Throws as their 'facts'.
+    bool can_hold(std::size_t bytes, std::size_t alignment) const {
+        return weir::can_hold(first_, bytes, alignment) || weir::can_hold(second_, bytes, alignment);
+    }
     /// The first pool's, where it tells one.
     template <class P = first_pool const>
     auto device() const -> decltype(std::declval<P&>().device()) {

@@ -78,6 +78,11 @@ public:
         return now;
     }
 
+    /// Whether this layer's limit and the wrapped pool could have room for such a block if no other were out.
+    bool can_hold(std::size_t bytes, std::size_t alignment) const {
+        return bytes <= limit_bytes_ && base::can_hold(bytes, alignment);
+    }
+
     /// The wrapped pool's, which does not know this layer's limit, and then that; where the pool has one.
     template <class P = typename base::pool_type const>
     auto report() const -> decltype(text(std::declval<P&>().report())) {

@@ -69,6 +69,10 @@ public:
         lock_guard<mutex> const lock(mutex_);
         return this->pool_.refusal(bytes, alignment);
     }
+    bool can_hold(std::size_t bytes, std::size_t alignment) const {
+        lock_guard<mutex> const lock(mutex_);
+        return base::can_hold(bytes, alignment);
+    }
     template <class P = pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) {
         lock_guard<mutex> const lock(mutex_);

@@ -90,12 +90,13 @@ public:
             give(inside);
     }
 
-    /// Takes out exactly 'wanted' if all of it is free here, and drops the fence at its start; else changes
-    /// nothing and answers false. O(1) where a free range or a fence starts there, else O(free ranges).
+    /// Takes out exactly 'wanted' if all of it is free here, and drops the fence at its start; else changes nothing and
+    /// answers false. Bytes that 'add' left unused count as free. O(1) where a free range or a fence starts there, else
+    /// O(free ranges).
     bool remove(range wanted) {
         range const inside = inward(wanted, granularity);
         if (!inside || inside.bytes > free_.bytes())
-            return false;
+            return !inside;
         index_type found = free_.starting_at(inside.offset);
         if (found == 0 && !free_.fences()->contains(inside.offset)) {
             found = static_cast<index_type>(free_.nodes().size() - 1);

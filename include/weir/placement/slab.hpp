@@ -84,7 +84,7 @@ public:
         uncut_bytes_ += bytes;
     }
 
-    /// Takes out 'wanted', a range that was added, if all of its blocks are free here; else false.
+    /// Takes out 'wanted', a range that was added, if all of its blocks are free here, or it has room for none; else false.
     bool remove(range wanted) noexcept {
         std::size_t const start = align_up(wanted.offset, granularity);
         std::size_t const blocks = start > wanted.end() ? 0 : (wanted.end() - start) / BlockBytes;
@@ -93,7 +93,7 @@ public:
             found += wanted.contains(offset);
         for (range const& rest : uncut_)
             found += wanted.contains(rest) ? rest.bytes / BlockBytes : 0;
-        if (found != blocks || blocks == 0)
+        if (found != blocks)
             return false;
         std::size_t kept = 0;
         for (std::size_t const offset : freed_)

@@ -194,6 +194,10 @@ public:
                (options_.maximum_bytes == 0 ? text("none") : bytes_text(options_.maximum_bytes)) +
                (lost == 0 ? text() : ", " + bytes_text(lost) + " not handed out again");
     }
+    /// Whether such a block could be handed out if no other were. Any thread.
+    bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
+        return block_origins::can_be(bytes, alignment) && bytes + block_origins::padding_for(alignment) <= limit_bytes();
+    }
     /// Why an allocation of `bytes` bytes finds no room now.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (!block_origins::can_be(bytes, alignment))

@@ -137,8 +137,8 @@ public:
 
     /// Gives everything back to the pool, ordered on `stream`: behind what it did so far (the last launch; if there was none,
     /// what used the pool's blocks before the capture), and what other streams did before they freed blocks outside the capture.
-    /// The graph and its executables are gone, or not launched again. Then another capture may begin. Waits for all
-    /// devices in use where `stream` is the host, else only if CUDA failed. Throws usage_error while `stream` is captured or a block is
+    /// The graph and its executables are gone, or not launched again. Then another capture may begin. Waits for all devices in
+    /// use where `stream` is the host, else only if CUDA failed. Throws usage_error while `stream` is captured or a block is
     /// still handed out, cuda_error; nothing goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);

@@ -68,18 +68,16 @@ public:
     static constexpr bool thread_safe = Reuse::thread_safe;
     /// Whether a block may be freed while enqueued work still uses it.
     static constexpr bool stream_ordered = Reuse::orders_streams;
-    /// The alignment of a block that asks for none, in bytes.
-    static constexpr std::size_t default_alignment =
-        space == memory_space::device || space == memory_space::managed ? 256 : alignof(std::max_align_t);
+    /// The alignment of a block that asks for none, in bytes; less than usual where the placement's blocks have less.
+    static constexpr std::size_t default_alignment = default_alignment_of<Placement>(space);
 
     /// A pool that holds nothing yet. Throws cuda_error where the upstream does, std::bad_alloc.
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>> pool() : pool(U()) {}
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(U(), std::move(options)) {}
     /// The same over a given upstream.
-    explicit pool(Upstream upstream, pool_options options = {})
-        : options_(std::move(options)), supply_(std::move(upstream), options_.limit_bytes()),
-          rule_(ordinal_of(held().upstream())) {}
+    explicit pool(Upstream memory, pool_options options = {})
+        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(ordinal_of(held().upstream())) {}
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
@@ -91,7 +89,10 @@ public:
         // What is still out, or was lost to a graph, is in use by work that no event tells of.
         if constexpr (stream_ordered)
             if ((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
-                wait_without_memory();
+                try {
+                    wait_for_device(any_device);
+                } catch (...) { // the device is lost: nothing runs any more
+                }
     }
 
     /// A block of `bytes` bytes at a multiple of `alignment`, a power of two; null for zero bytes and without room. For
@@ -155,8 +156,8 @@ public:
     /// Gives all memory back to the device and keeps the address of every block, so that pointers and captured graphs stay
     /// valid; what blocks hold is lost. Until 'resume' the pool hands nothing out (blocks may be freed), and no work may use
     /// its memory. Returns the bytes given back; a chunk that CUDA refuses to take stays. Blocks until every device that the
-    /// process uses has done all work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; blocks are then as
-    /// they were, and chunks that were wholly free have gone back.
+    /// process uses has done all work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; blocks
+    /// are then as they were, and chunks that were wholly free have gone back.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend() {
         return begin_suspension(nullptr, [](auto const&) {});
@@ -255,6 +256,10 @@ public:
     /// What 'facts' tells, as a line to print. Throws std::bad_alloc.
     text report() const { return report_text(facts(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
+    /// Whether such a block could be handed out if no other were; not while the pool is suspended. Any thread.
+    bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
+        return supply_.can_hold(Placement::rounded(bytes, alignment));
+    }
     /// Why an allocation of `bytes` bytes finds no room now. Throws std::bad_alloc.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (suspended())
@@ -267,7 +272,6 @@ public:
 
 private:
     static constexpr std::size_t least_unsaved_bytes = 64 * KiB; // smaller free ranges are saved as if in use
-    static constexpr bool gathers = contracts::holds<contracts::gathers, rule, stream_ref>;
 
     auto const& held() const noexcept { return supply_.held(); }
 
@@ -281,7 +285,7 @@ private:
     }
 
     void give_back(std::size_t keep_bytes, [[maybe_unused]] bool cuts = false) {
-        if constexpr (gathers)
+        if constexpr (contracts::holds<contracts::gathers, rule, stream_ref>)
             rule_.gather(on_host, false);
         if constexpr (supply_of::can_suspend)
             if (cuts)
@@ -312,13 +316,6 @@ private:
             return rule_.settle(), true;
         } catch (...) { // CUDA failed, or the host has no memory for the list of what to wait for
             return false;
-        }
-    }
-
-    void wait_without_memory() noexcept {
-        try {
-            wait_for_device(any_device);
-        } catch (...) { // the device is lost: nothing runs any more
         }
     }
 

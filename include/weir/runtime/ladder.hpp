@@ -29,8 +29,7 @@ public:
     /// A block of so many bytes for work on `stream`, which a first try did not find; an empty range where there is none.
     /// Whoever waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
     range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        std::size_t const rounded = Placement::rounded(bytes, alignment); // 0: more than a block can have
-        if (rounded == 0 || rounded > supply_.most_bytes() || supply_.suspended())
+        if (!supply_.can_hold(Placement::rounded(bytes, alignment)))
             return range{}; // waiting would not help
         if constexpr (gathers)
             rule_.reclaim();

@@ -55,8 +55,10 @@ public:
 
     /// What the pool holds.
     holdings_of const& held() const noexcept { return held_; }
-    /// The most that it can ever hold, in bytes.
-    std::size_t most_bytes() const noexcept { return align_down(held_.limit_bytes(), page); }
+    /// Whether it could have room for a block that takes up so many bytes, if nothing else did. Any thread.
+    bool can_hold(std::size_t rounded) const noexcept {
+        return rounded != 0 && rounded <= align_down(held_.limit_bytes(), page) && !suspended();
+    }
     /// What kind of memory that is, in words.
     char const* kind() const noexcept {
         return grows_in_place && !extends() ? "device memory that cannot grow in place" : name_of(Upstream::space);
@@ -306,10 +308,10 @@ private:
 
     // Takes the chunk out of what is free, if it is wholly free and no work uses it; `start`: where the free range is.
     template <class... Start>
-    static bool try_remove(Rule& rule, range chunk, Start... start) {
+    bool try_remove(Rule& rule, range chunk, Start... start) const {
         bool done = false;
-        // In slabs, more of it may be no block than a set is thought to lack.
-        std::size_t const least_bytes = contracts::has_free_ranges<Placement> ? chunk.bytes : 1;
+        // A chunk that starts anywhere has bytes outside of whole granules and slabs, which no set counts as free: perhaps all.
+        std::size_t const least_bytes = extends() ? chunk.bytes : 0;
         rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, least_bytes);
         return done;
     }
