@@ -438,8 +438,8 @@ def for_readme(figures, context, replayed):
         span = lambda pool: (f"{min(of[pool]['ns'] for of in replayed.values()):,.0f} to "
                              f"{max(of[pool]['ns'] for of in replayed.values()):,.0f}")
         lines += ["", paragraph(
-            f"CUB holds little here because by default it keeps 6 MB at most: an operation takes {span('cub')} ns, and of "
-            f"`device_pool` {span('device_pool')} (cold, growth included). In the first table CUB keeps all.")]
+            f"CUB holds little here because by default it caches at most 6 MB, and pays in time: {span('cub')} ns an operation, "
+            f"`device_pool` {span('device_pool')} (cold, growth included). In the first table CUB's cache is unlimited.")]
     return "\n".join(lines)
 
 

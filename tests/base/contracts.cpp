@@ -81,7 +81,7 @@ struct rich_upstream : upstream {
 };
 struct rich_placement : placement {
     std::size_t largest() const;
-    void fence(std::size_t);
+    void fence(weir::range);
     bool remove(range);
     rich_placement sibling() const;
     void absorb(rich_placement&);

@@ -147,7 +147,7 @@ TEST_CASE("extension: the alignment counts where a gap is filled, too") {
 TEST_CASE("extension: nothing counts across a fence") {
     // At the start of the chunk behind the gap.
     scene s{pages(10, 2), pages(13, 4)};
-    s.free.fence(13 * page);
+    s.free.fence({13 * page, page});
     s.free.add(pages(13, 2));
     CHECK(s.best(2 * page).end == 17 * page);
     CHECK(s.best(page).end == 12 * page);
@@ -155,7 +155,7 @@ TEST_CASE("extension: nothing counts across a fence") {
     scene t{pages(10, 2), pages(20, 2)};
     t.free.add(pages(11, 1));
     CHECK(t.best(2 * page).bytes == page);
-    t.free.fence(12 * page);
+    t.free.fence({12 * page, page});
     extension const one = t.best(2 * page);
     CHECK(one.end == 12 * page);
     CHECK(one.bytes == 2 * page);
@@ -250,7 +250,7 @@ TEST_CASE("extension: agrees with growing everywhere page by page, and a block f
                 range const chunk{at, (1 + draw() % 6) * page};
                 chunks.add(chunk);
                 if (draw() % 4 == 0)
-                    free.fence(chunk.offset);
+                    free.fence(chunk);
                 at = chunk.end() + (draw() % 3 == 0 ? 0 : draw() % 7 * page);
             }
             for (range const& chunk : chunks) { // its start, its end, all of it or its middle

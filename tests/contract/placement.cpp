@@ -80,7 +80,7 @@ std::size_t random_alignment(std::mt19937_64& random) {
 template <class Placement>
 void add_fenced(Placement& p, range chunk) {
     if constexpr (contracts::fences<Placement>)
-        p.fence(chunk.offset);
+        p.fence(chunk);
     p.add(chunk);
 }
 

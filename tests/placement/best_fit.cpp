@@ -114,7 +114,7 @@ TEST_CASE("best_fit: free ranges are joined as they should be, and the fit is cl
         std::size_t at = 1 * GiB;
         for (std::size_t n = 0; n < 4; ++n) { // adjacent chunks, of odd sizes too
             range const chunk{at, 8 * MiB + n * 512};
-            p.fence(chunk.offset);
+            p.fence(chunk);
             model.fence(chunk.offset);
             p.add(chunk);
             model.give(chunk);
@@ -152,7 +152,7 @@ TEST_CASE("best_fit: free ranges are joined as they should be, and the fit is cl
 TEST_CASE("best_fit: nothing joins across a fence, until it is dropped with its chunk") {
     best_fit p;
     for (std::size_t n = 0; n < 4; ++n) {
-        p.fence(n * 2 * MiB);
+        p.fence({n * 2 * MiB, 2 * MiB});
         p.add({n * 2 * MiB, 2 * MiB});
     }
     CHECK(p.free_ranges() == 4);
@@ -172,11 +172,27 @@ TEST_CASE("best_fit: nothing joins across a fence, until it is dropped with its 
     CHECK_FALSE(p.remove({2 * MiB + 512, 2 * MiB})); // would reach across a fence
 }
 
+TEST_CASE("best_fit: a chunk without a whole granule leaves no fence behind") {
+    weir::placement::best_fit<8192> p;
+    p.fence({4096, 8192}); // from 8192 on nothing is whole
+    p.add({4096, 8192});
+    CHECK(p.free_bytes() == 0);
+    CHECK(p.remove({4096, 8192}));
+    p.fence({0, 32768}); // a later chunk, over the same addresses
+    p.add({0, 32768});
+    range const low = p.take(8192, 1), rest = p.take(24576, 1);
+    REQUIRE((low && rest));
+    p.give(low);
+    p.give(rest);
+    CHECK(p.free_ranges() == 1);
+    CHECK(p.remove({0, 32768}));
+}
+
 TEST_CASE("best_fit: siblings share fences, and a family grown in any order does") {
     best_fit one;
     best_fit two = one.sibling();
     best_fit three = two.sibling();
-    three.fence(4 * MiB);
+    three.fence({4 * MiB, 2 * MiB});
     one.add({2 * MiB, 2 * MiB});
     one.add({4 * MiB, 2 * MiB});
     CHECK(one.free_ranges() == 2);
@@ -206,7 +222,7 @@ TEST_CASE("best_fit: removes exactly what is asked, out of the start, the middle
     CHECK(p.free_bytes() == 0);
     // Where a fence stands, what is asked can only start a free range; that is not searched for.
     best_fit q;
-    q.fence(4 * KiB);
+    q.fence({4 * KiB, 4 * KiB});
     q.add({0, 2 * KiB});
     q.add({8 * KiB, 2 * KiB});
     CHECK_FALSE(q.remove({4 * KiB, 2 * KiB}));
@@ -225,7 +241,7 @@ TEST_CASE("best_fit: what is outside whole granules stays unused") {
     CHECK(p.take(1, 1) == range{512, 512});
     p.give({512, 512});
     CHECK(p.remove({100, 1000}));
-    p.fence(4000); // stands at 4096, where a range from 4000 on would start
+    p.fence({4000, 608}); // stands at 4096, where a range from 4000 on would start
     p.add({3584, 512});
     p.add({4000, 608});
     CHECK(p.free_ranges() == 2);
@@ -372,7 +388,7 @@ TEST_CASE("best_fit: knows what is free before an address and after it") {
 
 TEST_CASE("best_fit: at a fence nothing is free before or after: it would not join") {
     best_fit p;
-    p.fence(8192);
+    p.fence({8192, 4096});
     p.add({4096, 4096});
     p.add({8192, 4096});
     CHECK(p.free_ranges() == 2);
@@ -381,7 +397,7 @@ TEST_CASE("best_fit: at a fence nothing is free before or after: it would not jo
     CHECK(p.free_after(4096) == 4096);
     CHECK(p.free_before(12288) == 4096);
     best_fit other = p.sibling();
-    other.fence(12288); // a sibling's fence is everyone's
+    other.fence({12288, 4096}); // a sibling's fence is everyone's
     CHECK(p.free_before(12288) == 0);
     CHECK(p.remove({8192, 4096})); // and its fence
     CHECK(p.free_before(8192) == 4096);
@@ -396,7 +412,7 @@ TEST_CASE("best_fit: what is said to be free at an end is what a range joins the
         for (std::size_t n = 0; n < 4; ++n) {
             range const chunk{1 * GiB + n * 256 * KiB, 256 * KiB};
             if (random() % 2 == 0)
-                p.fence(chunk.offset);
+                p.fence(chunk);
             used.push_back(chunk);
         }
         for (int n = 0; n < 3000; ++n) {
@@ -459,7 +475,7 @@ TEST_CASE("best_fit: removes out of the free range that starts at an address, an
 TEST_CASE("best_fit: a removed chunk takes the fence at its start along, and no other") {
     best_fit p;
     for (std::size_t n = 0; n < 3; ++n) {
-        p.fence(n * 4096);
+        p.fence({n * 4096, 4096});
         p.add({n * 4096, 4096});
     }
     CHECK_FALSE(p.remove({4096, 8192}, 4096)); // across a fence
@@ -475,7 +491,7 @@ TEST_CASE("best_fit: a removed chunk takes the fence at its start along, and no 
     CHECK(p.free_after(28672) == 4096);
     // What could not be removed keeps its fence.
     best_fit q;
-    q.fence(4096);
+    q.fence({4096, 4096});
     q.add({4096, 4096});
     range const block = q.take(512, 1);
     CHECK_FALSE(q.remove({4096, 4096}, 4096));
@@ -553,7 +569,7 @@ TEST_CASE("best_fit: where the host has no memory, a removal out of a range's mi
     auto const scene = [] {
         best_fit p;
         for (std::size_t n = 0; n < 16; ++n) { // as many as there is room for at first
-            p.fence(n * 8192);
+            p.fence({n * 8192, 8192});
             p.add({n * 8192, 8192});
         }
         return p;

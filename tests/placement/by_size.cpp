@@ -176,7 +176,7 @@ TEST_CASE("by_size: many small and large blocks over chunks, and all chunks come
                     range const chunk{
                         chunks.empty() ? 1 * GiB : chunks.back().end(),
                         weir::align_up(by_size::needs(bytes, alignment, 2 * MiB) + 16 * MiB, 2 * MiB)};
-                    p.fence(chunk.offset);
+                    p.fence(chunk);
                     p.add(chunk);
                     oracle.add(chunk);
                     chunks.push_back(chunk);
@@ -262,7 +262,7 @@ TEST_CASE("by_size: what is lent comes back whole, however it was used") {
         std::mt19937_64 random(seed);
         by_size p;
         range const chunk{1 * GiB, 8 * MiB};
-        p.fence(chunk.offset);
+        p.fence(chunk);
         p.add(chunk);
         for (int turn = 0; turn < 40; ++turn) {
             std::vector<by_size> others;
@@ -309,7 +309,7 @@ TEST_CASE("by_size: knows what is free before and after an address, but not in s
     CHECK(p.free_before(1 * GiB + 1 * MiB) == 1 * MiB - 16 * KiB);
     p.give(small_block); // the slab is whole, and kept
     CHECK(p.free_after(1 * GiB) == 0);
-    p.fence(1 * GiB + 1 * MiB);
+    p.fence({1 * GiB + 1 * MiB, 1 * MiB});
     CHECK(p.free_before(1 * GiB + 1 * MiB) == 0);
 }
 
@@ -362,7 +362,7 @@ TEST_CASE("by_size: where the host has no memory to visit, no byte is lost") {
         by_size p;
         std::vector<range> blocks;
         for (std::size_t n = 0; n < 16; ++n) { // as many ranges as the large part has room for at first
-            p.fence(1 * GiB + n * MiB);
+            p.fence({1 * GiB + n * MiB, 1 * MiB});
             p.add({1 * GiB + n * MiB, 1 * MiB});
         }
         for (std::size_t bytes = 256; bytes <= 64 * KiB; bytes *= 2)

@@ -304,6 +304,12 @@ TEST_CASE("driver_pool: keeps to its maximum") {
         CHECK(pool.can_hold(60 * MiB, 4096));
         CHECK_FALSE(pool.can_hold(64 * MiB, 4096)); // CUDA aligns to 256 bytes; the rest is padding
         CHECK_FALSE(pool.can_hold(SIZE_MAX, 4096));
+        driver_pool_options least;
+        least.maximum_bytes = 1 * MiB; // of which CUDA makes a page of 2 MiB
+        driver_pool small(least);
+        CHECK(small.can_hold(2 * MiB, 256));
+        CHECK(small.can_hold(1 * MiB, 4096));
+        CHECK_FALSE(small.can_hold(2 * MiB + 1, 256));
         CHECK_FALSE(driver_pool().can_hold(1, ~(~std::size_t{0} >> 1))); // more than any block is aligned to
         std::vector<void*> blocks;
         for (int i = 0; i < 4; ++i)

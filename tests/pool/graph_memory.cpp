@@ -1058,6 +1058,25 @@ TEST_CASE("graph_memory: refuses the host, and says where pinned containers are 
     });
 }
 
+TEST_CASE("graph_memory: a handler is not asked for what its pool never has") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool(weir::pool_options{}.limit(8 * MiB));
+        weir::graph_memory below(pool);
+        int asked = 0;
+        weir::layer::failure_handler memory([&](weir::failed_allocation const&) { return ++asked, false; }, below);
+        recording graph(s);
+        CHECK(memory.try_allocate(s, 16 * MiB) == nullptr);
+        CHECK(memory.try_allocate(s, SIZE_MAX / 2) == nullptr);
+        CHECK(asked == 0);
+        void* const p = memory.allocate(s, 6 * MiB);
+        CHECK(memory.try_allocate(s, 6 * MiB) == nullptr);
+        CHECK(asked == 1);
+        memory.deallocate(s, p, 6 * MiB);
+        graph.end();
+    });
+}
+
 TEST_CASE("graph_memory: its pool's failure handler may ask it to go back") {
     support::every_schedule([] {
         support::scoped_stream const s;

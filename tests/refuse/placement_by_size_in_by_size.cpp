@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: by_size's Large slot needs 'void fence(std::size_t offset)', 'bool remove(range)'
+// expect: weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)'
 // expect: use 'best_fit<>'
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>

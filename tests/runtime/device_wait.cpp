@@ -86,6 +86,28 @@ TEST_CASE("device_wait: for any device, it waits for those in use and makes CUDA
     CHECK(weir::detail::is_ready(1));
 }
 
+TEST_CASE("device_wait: for any device, it waits for the others where one fails, and says so") {
+    for (bool const lost : {false, true}) {
+        CAPTURE(lost);
+        device::world const here(device::config{}.late().with_devices(3), support::report_all);
+        for (int each : {0, 1, 2}) {
+            CHECK(cudaSetDevice(each) == cudaSuccess);
+            cudaStream_t s = nullptr;
+            REQUIRE(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+            CHECK(device::launch(s, {}, {}) == cudaSuccess);
+            CHECK(cudaStreamDestroy(s) == cudaSuccess);
+        }
+        CHECK(cudaSetDevice(2) == cudaSuccess);
+        device::fail_call(lost ? "cudaMalloc" : "cudaFree", 1, cudaErrorUnknown);
+        CHECK_THROWS_AS(wait_for_device(weir::any_device), weir::cuda_error);
+        CHECK(device::failed_calls() == 1);
+        device::clear_faults();
+        CHECK(device::pending() == (lost ? 1 : 0)); // what is freed at the second attempt waits as well
+        CHECK(cudaSetDevice(0) == cudaSuccess);
+        wait_for_device(0);
+    }
+}
+
 TEST_CASE("device_wait: where there is no managed memory, or no byte left on the device, it waits all the same") {
     for (bool const full : {false, true}) {
         CAPTURE(full);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/sentence.hpp>
 #include <vector>
 #include <weir/runtime/order_after.hpp>
 
@@ -49,6 +50,14 @@ TEST_CASE("order_after: a stream is after itself at no cost, and the default str
         weir::order_after(cudaStreamLegacy, cudaStreamPerThread);
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
+}
+
+TEST_CASE("order_after: the host is no stream, whichever of the two it is to be") {
+    support::scoped_stream const s;
+    using weir::on_host;
+    CHECK_THROWS_AS(weir::order_after(s, on_host), weir::usage_error);
+    CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { weir::order_after(on_host, s); }), "use 'weir::synchronize(stream)'");
+    CHECK_THROWS_AS(weir::order_after(on_host, on_host), weir::usage_error);
 }
 
 TEST_CASE("order_after: the earlier stream may end at once") {

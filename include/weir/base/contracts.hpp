@@ -92,7 +92,7 @@ using splinters = decltype(P::is_small(0, 0), std::declval<P&>().take_at_hand(0,
 template <class P>
 using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
 template <class P>
-using fences_chunks = decltype(std::declval<P&>().fence(std::size_t{}));
+using fences_chunks = decltype(std::declval<P&>().fence(range{}));
 template <class P>
 using removes = when<std::is_same_v<decltype(std::declval<P&>().remove(range{})), bool>>;
 template <class P>

@@ -18,6 +18,7 @@
 #include <new>
 #include <utility>
 #include <weir/base/largest_blocks.hpp>
+#include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 
 namespace weir {
@@ -36,6 +37,12 @@ public:
 private:
     text said_;
 };
+
+/// Throws usage_error for an alignment that is none.
+inline void require_power_of_two(std::size_t alignment) {
+    if (!is_power_of_two(alignment))
+        throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+}
 
 /// A CUDA call failed. The text carries the call and CUDA's name for the error.
 class cuda_error : public std::exception {
@@ -73,7 +80,7 @@ struct memory_report {
                                               ///< either; SIZE_MAX: not known
     std::size_t live_blocks = 0;              ///< blocks handed out and not yet freed
     std::size_t chunks = 0;                   ///< pieces held from the upstream
-    std::size_t lost_bytes = 0;               ///< held but not handed out again: a graph may use them, see 'deallocate'
+    std::size_t lost_bytes = 0;               ///< freed, but not handed out again: graphs may use them, or the host had no memory
     // What takes longer to find out, and only 'examined' of a pool does:
     std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known
     largest_blocks largest_live = {};        ///< what layers list of the blocks that are out

@@ -14,8 +14,8 @@
 // invariant: T is trivially copyable; a value holds its element until it is moved from, and then none.
 // order:     see 'pooled'. Device: set and read in the order of its stream. Pinned: the host touches the
 //            element at once, so finish work in flight on it first ('synchronize(value.stream())').
-// cost:      one block of the pool each, whose least size is the pool's grain (256 bytes and more for device
-//            pools).
+// cost:      one block of the pool each, whose least size is the pool's grain (256 bytes and more for
+//            recipes of device memory).
 // not for:   many of them: see vector.
 
 #include <cstddef>

@@ -120,8 +120,12 @@ public:
         return joins_at(offset) ? free_[free_.starting_at(offset)].free.bytes : 0;
     }
 
-    /// Nothing joins across 'offset' from now on, here and in every sibling. Call it before add.
-    void fence(std::size_t offset) { free_.fences()->insert(align_up(offset, granularity)); }
+    /// Nothing joins what lies before 'chunk' from now on, here and in every sibling. Call it before add. A chunk without a
+    /// whole granule gets none: it would lie where the next one's may.
+    void fence(range chunk) {
+        if (range const inside = inward(chunk, granularity))
+            free_.fences()->insert(inside.offset);
+    }
 
     /// An empty placement whose ranges may mix with this one's.
     best_fit sibling() const { return best_fit(free_.fences()); }

@@ -47,7 +47,7 @@ struct is_fed_by_slabs<
 template <class Part, class = void>
 struct joins_freed_bytes : std::false_type {};
 template <class Part>
-struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(std::size_t{})),
+struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(range{})),
                                            decltype(Part::grain(std::size_t{})),
                                            decltype(std::declval<Part&>().remove(range{}))>>
     : std::true_type {};
@@ -70,7 +70,7 @@ class by_size {
         "Large part; use 'bins<>'");
     static_assert(
         detail::joins_freed_bytes<Large>::value,
-        "weir: by_size's Large slot needs 'void fence(std::size_t offset)', 'bool remove(range)' and 'static std::size_t "
+        "weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)' and 'static std::size_t "
         "grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
 
     static constexpr std::size_t enlarged(std::size_t bytes) noexcept {
@@ -168,7 +168,7 @@ public:
     }
 
     /// Nothing joins across 'offset' from now on, here and in every sibling. Call it before add.
-    void fence(std::size_t offset) { large_.fence(offset); }
+    void fence(range chunk) { large_.fence(chunk); }
 
     /// An empty placement whose ranges may mix with this one's.
     by_size sibling() const { return by_size(small_.sibling(), large_.sibling()); }

@@ -103,8 +103,9 @@ public:
         blocks_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Never blocks.
-    /// Throws usage_error for a stream that is being captured, cuda_error, std::bad_alloc.
+    /// Notes that work enqueued on `stream` so far uses the block that was allocated at `p` (an address inside it is not looked
+    /// up): its free waits for that work. Never blocks. Throws usage_error for a stream that is being captured, cuda_error,
+    /// std::bad_alloc.
     void used_on(void* p, stream_ref stream) { blocks_.used_on(p, stream); }
 
     /// Gives unused memory back to the device until at most `keep_bytes` are held; returns the bytes given back.
@@ -194,9 +195,10 @@ public:
                (options_.maximum_bytes == 0 ? text("none") : bytes_text(options_.maximum_bytes)) +
                (lost == 0 ? text() : ", " + bytes_text(lost) + " not handed out again");
     }
-    /// Whether such a block could be handed out if no other were. Any thread.
+    /// Whether such a block could be handed out if no other were. CUDA rounds a maximum up to pages of 2 MiB. Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
-        return block_origins::can_be(bytes, alignment) && bytes + block_origins::padding_for(alignment) <= limit_bytes();
+        return block_origins::can_be(bytes, alignment) &&
+               align_down(bytes + block_origins::padding_for(alignment) - 1, 2 * MiB) < limit_bytes();
     }
     /// Why an allocation of `bytes` bytes finds no room now.
     text refusal(std::size_t bytes, std::size_t alignment) const {

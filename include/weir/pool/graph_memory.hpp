@@ -65,8 +65,8 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// As 'release' on the host; blocks still handed out are told on stderr, and where a device does not answer the pool keeps
-    /// what it gave from others for ever.
+    /// As 'release' on the host; blocks still handed out are reported on stderr, and where a device does not answer the pool keeps
+    /// what it gave from others forever.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
         try {
@@ -79,8 +79,7 @@ public:
     /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not being
     /// captured, or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-        if (!is_power_of_two(alignment))
-            throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+        require_power_of_two(alignment);
         if (bytes == 0)
             return nullptr;
         if (stream.is_host())
@@ -107,7 +106,7 @@ public:
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
     /// as well, by the capture that uses it last: it goes back to the pool at the release. Outside a capture the stream is
     /// noted, and the release waits for what it did so far; in another capture, or where CUDA fails, only 'release' gives back
-    /// from then on, since another graph may use the block as well. Never blocks on a device.
+    /// from then on. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -121,8 +120,7 @@ public:
         used_.gave(block);
         used_.not_below_zero();
         bool own = false;
-        try {
-            // Each thread has a per-thread stream of its own, and all of them one name.
+        try { // each thread has a per-thread stream of its own, and all of them one name
             if (!is_capturing(stream))
                 outside_.note(stream);
             else if (own = capture_of(stream).id == capture_; !own)
@@ -135,11 +133,10 @@ public:
         }
     }
 
-    /// Gives everything back to the pool, ordered on `stream`: behind what it did so far (the last launch; if there was none,
-    /// what used the pool's blocks before the capture), and what other streams did before they freed blocks outside the capture.
-    /// The graph and its executables are gone, or not launched again. Then another capture may begin. Waits for all devices in
-    /// use where `stream` is the host, else only if CUDA failed. Throws usage_error while `stream` is captured or a block is
-    /// still handed out, cuda_error; nothing goes back then.
+    /// Gives everything back to the pool, ordered behind what `stream` did so far (the last launch, or else what used the pool's
+    /// blocks before the capture) and what other streams did before they freed blocks outside the capture. The graph is not
+    /// launched again; another capture may begin. Waits for all devices in use where `stream` is the host, else only if CUDA
+    /// failed. Throws usage_error while `stream` is captured or a block is handed out, cuda_error; nothing goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);
@@ -178,24 +175,27 @@ public:
         lock_guard<mutex> const lock(mutex_);
         return owned(reinterpret_cast<std::uintptr_t>(p));
     }
+    /// What is known of it now, a line of that, and whether and why not it can hand out a block. Any thread.
     memory_report facts() const {
         lock_guard<mutex> const lock(mutex_);
         return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, largest_bytes(), used_.blocks, chunks_.size(), 0};
     }
-    /// As the pool's.
     template <class P = Pool const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
         return pool_->examine(now);
     }
     text report() const { return report_text(facts(), name_of(space)); }
-    text refusal(std::size_t bytes, std::size_t alignment) const {
+    bool can_hold(std::size_t bytes, std::size_t alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment); // 0: no chunk can be as large
+        return needed != 0 && weir::can_hold(*pool_, needed, default_alignment);
+    }
+    text refusal(std::size_t bytes, std::size_t alignment) const {
+        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
         return refusal_below_text(pool_->facts(), pool_->refusal(needed == 0 ? SIZE_MAX : needed, default_alignment));
     }
 
 private:
     static constexpr std::size_t usual_chunk_bytes = 2 * MiB; // what small blocks share
-
     struct chunk {
         void* p = nullptr;
         std::size_t bytes = 0;

@@ -103,8 +103,7 @@ public:
     /// asked only where no block is at hand), cuda_error, and std::bad_alloc when the host has no memory for the bookkeeping;
     /// the pool is then as it was.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-        if (!is_power_of_two(alignment))
-            throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+        require_power_of_two(alignment);
         if (bytes == 0)
             return nullptr;
         range const block = rule_.take(bytes, alignment, stream);
@@ -129,9 +128,9 @@ public:
             rule_.give(block, stream);
     }
 
-    /// Notes that work enqueued on `stream` so far uses the block `p`: its free waits for that work. Call it after
-    /// the launch, and again after the next one. Never blocks. Throws usage_error for a stream that is being captured,
-    /// cuda_error, std::bad_alloc.
+    /// Notes that work enqueued on `stream` so far uses the block that was allocated at `p` (an address inside it is not looked
+    /// up): its free waits for that work. Call it after the launch, and again after the next one. Never blocks. Throws
+    /// usage_error for a stream that is being captured, cuda_error, std::bad_alloc.
     template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_uses, R, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
@@ -206,8 +205,8 @@ public:
     bool suspended() const noexcept { return supply_.suspended(); }
 
     /// Blocks until no enqueued work uses freed bytes; then every one may go to any stream. Where no event tells of some, that
-    /// is until all work on the device is done. Breaks no capture, but where the device has not a byte left
-    /// (runtime/device_wait.hpp). Throws cuda_error, std::bad_alloc.
+    /// is until all work on the stream's device, or on every one in use, is done. Breaks no capture, but where such a device has
+    /// not a byte left (runtime/device_wait.hpp). Throws cuda_error, std::bad_alloc.
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds, which nothing uses any more. One thread.

@@ -138,7 +138,7 @@ struct after_event {
             lock_guard<mutex> const lock(mutex_);
             if constexpr (contracts::fences<Placement>)
                 if (!joins)
-                    placement_.fence(chunk.offset);
+                    placement_.fence(chunk);
             placement_.add(chunk);
         }
 

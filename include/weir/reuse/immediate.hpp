@@ -59,7 +59,7 @@ struct immediate {
         void add(range chunk, stream_ref, bool joins = false) {
             if constexpr (contracts::fences<Placement>)
                 if (!joins)
-                    placement_.fence(chunk.offset);
+                    placement_.fence(chunk);
             placement_.add(chunk);
         }
 

@@ -116,7 +116,7 @@ struct stream_ordered {
             auto const own = enter(stream);
             if constexpr (contracts::fences<Placement>)
                 if (!joins)
-                    own->covered().fence(chunk.offset);
+                    own->covered().fence(chunk);
             own->covered().add(chunk);
             own->offer();
         }

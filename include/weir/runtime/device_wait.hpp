@@ -12,10 +12,14 @@
 // order:    what was enqueued on the device before the call is over after it.
 // cost:     two driver calls, and the wait: 17 to 40 us on a machine of one H200 (a byte of the device's: 80 to 95, and 5
 //           while another small block of cudaMalloc's lives), 110 on one of two (a managed byte: 1,000).
-// not for:  one stream or event: see synchronize.hpp and event.hpp. CUDA's own memory pools: they do not notice that cudaFree
+// errors:   the others are waited for all the same where one device fails. One that is lost fails each wait for all, as it fails
+//           each call of its own, until the process is restarted.
+// not for:  a thread that the device's work waits for: it would hang, and with any_device so it does for work on each device that
+//           the process uses. One stream or event: see synchronize.hpp and event.hpp. CUDA's own memory pools: they do not notice that cudaFree
 //           waited, and trim nothing (a probe of the conformance suite).
 
 #include <cuda_runtime_api.h>
+#include <exception>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
@@ -24,8 +28,8 @@
 namespace weir {
 inline namespace v0 {
 
-/// Calls visit() while device `ordinal` is current; any_device: each on which there may be work, since CUDA is ready there.
-/// Throws cuda_error, and what the visit throws.
+/// Calls visit() while device `ordinal` is current; any_device: each on which there may be work, since CUDA is ready there, also
+/// behind one that fails. Makes no device ready but the current one. Throws cuda_error, and what the first visit that fails throws.
 template <class Visit>
 void visit_devices(int ordinal, Visit const& visit) {
     if (ordinal != any_device) {
@@ -33,12 +37,21 @@ void visit_devices(int ordinal, Visit const& visit) {
         return visit();
     }
     int const count = device_count();
+    std::exception_ptr failed;
     for (int each = 0; each < count; ++each)
-        if (detail::is_ready(each))
-            visit_devices(each, visit);
+        try {
+            if (detail::is_ready(each))
+                visit_devices(each, visit);
+        } catch (...) {
+            if (!failed)
+                failed = std::current_exception();
+        }
+    if (failed)
+        std::rethrow_exception(failed);
 }
 
-/// Blocks until all work on the device is done; any_device: on every one that the process uses. Any thread. Throws cuda_error.
+/// Blocks until all work on the device is done; any_device: on every one that the process uses, also
+/// where one of them fails. Any thread. Throws cuda_error.
 inline void wait_for_device(int ordinal) {
     bool const alone = device_count() == 1;
     capture_mode_guard const relaxed;

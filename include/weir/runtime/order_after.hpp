@@ -58,10 +58,13 @@ inline void require_same_graph(placed_stream const& later, unsigned long long gr
 } // namespace detail
 
 /// Makes work enqueued on `later` from now on run after the work enqueued on `earlier` so far. Both are streams, of one device
-/// or of two, not the host. Any thread. Does not block. Throws usage_error where that would break a capture: `later` is captured
-/// and `earlier` is not, or into another graph; or one is captured and the other is the legacy stream, which stands in its way;
-/// and cuda_error. Nothing is ordered then.
+/// or of two. Any thread. Does not block. Throws usage_error for the host, and where that would break a capture: `later` is
+/// captured and `earlier` is not, or into another graph; or one is captured and the other is the legacy stream, which stands in
+/// its way; and cuda_error. Nothing is ordered then.
 inline void order_after(placed_stream const& later, placed_stream const& earlier) {
+    if (later.stream.is_host() || earlier.stream.is_host())
+        throw usage_error("weir: the host is no stream that waits or is waited for; use 'weir::synchronize(stream)' to wait on the "
+                          "host, and nothing for work that the host has done already");
     if (later == earlier)
         return;
     event passed;
