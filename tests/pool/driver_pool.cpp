@@ -331,6 +331,12 @@ TEST_CASE("driver_pool: keeps to its maximum") {
     });
 }
 
+TEST_CASE("driver_pool: memory is opened to devices that there are") {
+    driver_pool pool;
+    CHECK_SAYS(sentence_of<weir::usage_error>([&] { pool.enable_access_from(1000); }), "weir: there is no device 1000; CUDA sees ");
+    CHECK_THROWS_AS(pool.enable_access_from(-7), weir::usage_error);
+}
+
 TEST_CASE("driver_pool: is made on the device that is named, and works whichever is current") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));

@@ -111,7 +111,8 @@ public:
     }
 
     /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile. Waits for events; where
-    /// none tells of some bytes, for all work on the stream's device, or on all in use. `moving`: as 'wait'. Throws cuda_error, std::bad_alloc.
+    /// none tells of some bytes, for all work on the stream's device, or on all in use. `moving`: as 'wait'. Throws cuda_error,
+    /// std::bad_alloc.
     template <class Lock>
     void settle(Lock& moving) {
         struct moment {
