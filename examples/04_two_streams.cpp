@@ -14,7 +14,7 @@ constexpr std::size_t batch_size = 1000;
 
 void hand_over(cudaStream_t load, cudaStream_t work) {
     weir::device_pool pool{weir::pool_options{}.name("batches")};
-    weir::device_vector<int> results(pool, work, std::size_t{0});
+    weir::device_vector<int> results(pool, work);
 
     for (int batch = 0; batch < 5; ++batch) {
         std::vector<int> const host(batch_size, batch);
