@@ -38,10 +38,17 @@ private:
     text said_;
 };
 
+namespace detail {
+// Out of line: an allocation pays no registers for the sentence.
+[[noreturn, gnu::noinline]] inline void refuse_alignment(std::size_t alignment) {
+    throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+}
+} // namespace detail
+
 /// Throws usage_error for an alignment that is none.
 inline void require_power_of_two(std::size_t alignment) {
     if (!is_power_of_two(alignment))
-        throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+        detail::refuse_alignment(alignment);
 }
 
 /// A CUDA call failed. The text carries the call and CUDA's name for the error.
