@@ -14,9 +14,9 @@
 //           while another small block of cudaMalloc's lives), 110 on one of two (a managed byte: 1,000).
 // errors:   the others are waited for all the same where one device fails. One that is lost fails each wait for all, as it fails
 //           each call of its own, until the process is restarted.
-// not for:  a thread that the device's work waits for: it would hang, and with any_device so it does for work on each device that
-//           the process uses. One stream or event: see synchronize.hpp and event.hpp. CUDA's own memory pools: they do not notice that cudaFree
-//           waited, and trim nothing (a probe of the conformance suite).
+// not for:  a thread that the device's work waits for, with any_device that of any device in use: it would hang. One stream or
+//           event: see synchronize.hpp and event.hpp. CUDA's own memory pools: they do not notice that cudaFree waited, and trim
+//           nothing (a probe of the conformance suite).
 
 #include <cuda_runtime_api.h>
 #include <exception>
