@@ -6,7 +6,7 @@
 # usage: sh tests/run.sh [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
 #   --all    every stage (the default); on the simulated device
 #   --ci     in short: g++'s tests are mostly those that count lines, clang++'s those of the sanitizers, the thread
-#            sanitizer's where threads meet; and a sixth of the planted bugs, half of nvcc's headers, by the commit
+#            sanitizer's where threads meet; and an eighth of the planted bugs, half of nvcc's headers, by the commit
 #   --quick  the checks, all tests under g++, and the umbrella under nvcc
 #   --gpu    all tests on the GPU of this machine
 #   --only   the named stages, whole or as --ci has them;  --list names them

@@ -337,6 +337,16 @@ TEST_CASE("driver_pool: memory is opened to devices that there are") {
     CHECK_THROWS_AS(pool.enable_access_from(-7), weir::usage_error);
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: memory is not opened to a device that cannot reach it") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).without_peers(), support::report_all);
+    driver_pool pool;
+    CHECK_SAYS(sentence_of<weir::usage_error>([&] { pool.enable_access_from(1); }), "weir: device 1 cannot use memory of device 0");
+    pool.enable_access_from(0);
+    CHECK(simulated_cuda::calls("cudaMemPoolSetAccess") == 1);
+}
+#endif
+
 TEST_CASE("driver_pool: is made on the device that is named, and works whichever is current") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));

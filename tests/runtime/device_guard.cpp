@@ -174,3 +174,29 @@ TEST_CASE("device_guard: existing_device is the current one, or the one that is 
     }
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
+
+TEST_CASE("device_guard: existing_peer is a device that can use the other's memory; its own always can") {
+    {
+        machine const here;
+        CHECK(weir::existing_peer(0, 0) == 0);
+        CHECK(weir::existing_peer(weir::any_device, 0) == weir::current_device());
+        CHECK_THROWS_WITH_AS(weir::existing_peer(99, 0), doctest::Contains("weir: there is no device 99; CUDA sees "), weir::usage_error);
+        for (int other = 1; other < here.devices; ++other) {
+            int able = 0;
+            REQUIRE(cudaDeviceCanAccessPeer(&able, other, 0) == cudaSuccess);
+            if (able != 0)
+                CHECK(weir::existing_peer(other, 0) == other);
+        }
+    }
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world{simulated_cuda::config{}.with_devices(3).without_peers()};
+    CHECK(weir::existing_peer(1, 1) == 1);
+    CHECK_THROWS_WITH_AS(weir::existing_peer(2, 1),
+                         "weir: device 2 cannot use memory of device 1 (cudaDeviceCanAccessPeer); give it a pool of its own, and "
+                         "copy with cudaMemcpyPeerAsync",
+                         weir::usage_error);
+    simulated_cuda::fail_call("cudaDeviceCanAccessPeer", 1, cudaErrorUnknown);
+    CHECK_THROWS_AS(weir::existing_peer(2, 1), weir::cuda_error);
+    CHECK(weir::existing_peer(1, 1) == 1); // nobody was asked
+#endif
+}

@@ -322,7 +322,7 @@ extern "C" cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int other) 
             return cudaErrorInvalidValue;
         if (!exists(world, device) || !exists(world, other))
             return cudaErrorInvalidDevice;
-        *can = device != other;
+        *can = device != other && world.settings.peers;
         return cudaSuccess;
     });
 }
@@ -334,6 +334,8 @@ extern "C" cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned flags) {
             return cudaErrorInvalidDevice;
         if (flags != 0)
             return cudaErrorInvalidValue;
+        if (!world.settings.peers)
+            return cudaErrorPeerAccessUnsupported;
         bool const fresh =
             world.devices[static_cast<std::size_t>(current_device(world))].peers.insert(other).second;
         return fresh ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;

@@ -79,7 +79,7 @@ constexpr named_error errors[] = {
     NAMED(cudaErrorECCUncorrectable, nullptr),
     NAMED(cudaErrorUnsupportedLimit, nullptr),
     NAMED(cudaErrorDeviceAlreadyInUse, nullptr),
-    NAMED(cudaErrorPeerAccessUnsupported, nullptr),
+    NAMED(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
     NAMED(cudaErrorInvalidPtx, nullptr),
     NAMED(cudaErrorInvalidGraphicsContext, nullptr),
     NAMED(cudaErrorNvlinkUncorrectable, nullptr),

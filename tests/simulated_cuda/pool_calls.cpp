@@ -188,6 +188,8 @@ extern "C" cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, cudaMemAccessD
             if (list[at].location.type != cudaMemLocationTypeDevice || device < 0 ||
                 static_cast<std::size_t>(device) >= world.devices.size())
                 return cudaErrorInvalidValue;
+            if (pool->kind == pool_kind::device && device != pool->device && !world.settings.peers)
+                return cudaErrorInvalidDevice; // which code a card without peers gives was not seen
             if (pool->kind == pool_kind::device && device == pool->device && list[at].flags != cudaMemAccessFlagsProtReadWrite)
                 return cudaErrorInvalidValue;
         }

@@ -261,6 +261,43 @@ TEST_CASE("reports: virtual memory that is taken away in flight, and that is nev
     }
 }
 
+TEST_CASE("reports: devices that do not reach each other's memory let nobody in") {
+    sim::world const world(sim::config{}.with_devices(2).without_peers());
+    int able = -1;
+    CHECK(cudaDeviceCanAccessPeer(&able, 0, 1) == cudaSuccess);
+    CHECK(able == 0);
+    CHECK(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorPeerAccessUnsupported);
+    cudaMemPool_t pool = nullptr;
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0) == cudaSuccess);
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    for (int const device : {0, 1}) {
+        access.location.id = device;
+        CHECK(cudaMemPoolSetAccess(pool, &access, 1) == (device == 0 ? cudaSuccess : cudaErrorInvalidDevice));
+    }
+    constexpr std::size_t step = std::size_t(2) << 20;
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUdeviceptr at = 0;
+    CUmemGenericAllocationHandle handle{};
+    CHECK(driver_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve")(&at, step, 0, 0, 0) == CUDA_SUCCESS);
+    CHECK(driver_function<decltype(cuMemCreate)>("cuMemCreate")(&handle, step, &properties, 0) == CUDA_SUCCESS);
+    CHECK(driver_function<decltype(cuMemMap)>("cuMemMap")(at, step, 0, handle, 0) == CUDA_SUCCESS);
+    CHECK(driver_function<decltype(cuMemRelease)>("cuMemRelease")(handle) == CUDA_SUCCESS);
+    for (int const device : {0, 1}) {
+        CUmemAccessDesc mapped{};
+        mapped.location = properties.location;
+        mapped.location.id = device;
+        mapped.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        CHECK(driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess")(at, step, &mapped, 1) ==
+              (device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE));
+    }
+    CHECK(driver_function<decltype(cuMemUnmap)>("cuMemUnmap")(at, step) == CUDA_SUCCESS);
+    CHECK(driver_function<decltype(cuMemAddressFree)>("cuMemAddressFree")(at, step) == CUDA_SUCCESS);
+}
+
 TEST_CASE("reports: mapped memory that is not open to the device of a kernel, a fill, a copy or a graph") {
     constexpr std::size_t step = std::size_t(2) << 20;
     sim::world world(sim::config{}.with_devices(3));

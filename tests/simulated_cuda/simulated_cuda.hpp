@@ -50,6 +50,7 @@ struct config {
     std::size_t pinned_bytes = std::size_t(64) << 30; ///< limit of pinned and managed memory together
     int driver_version = 13000;                       ///< of an older major version than the runtime's: cudaErrorInsufficientDriver
     bool virtual_memory = true;                       ///< whether devices can map memory
+    bool peers = true;                                ///< whether devices reach each other's memory
     bool device_memory_visible = false; ///< the host may touch device addresses (Thrust's host backend)
     bool log = false;                   ///< keep the log
     bool strict = true;                 ///< bytes given back on a stream count as used by all it was given
@@ -79,6 +80,11 @@ struct config {
     /// No device can map memory: cuMemGetAllocationGranularity says that it is not supported.
     config& without_virtual_memory() {
         virtual_memory = false;
+        return *this;
+    }
+    /// No device reaches another's memory: copies between them go by cudaMemcpyPeer.
+    config& without_peers() {
+        peers = false;
         return *this;
     }
     config& with_driver(int version) {

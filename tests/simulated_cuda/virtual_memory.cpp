@@ -277,6 +277,9 @@ CUresult set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* li
                 return cudaErrorInvalidValue;
             if (!is_device(world, list[i].location))
                 return cudaErrorInvalidValue;
+            for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes; ++it)
+                if (!world.settings.peers && list[i].location.id != state.memory[it->second.memory].device)
+                    return cudaErrorInvalidDevice; // which code a card without peers gives was not seen
         }
         for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes; ++it)
             for (std::size_t i = 0; i < count; ++i)

@@ -481,6 +481,17 @@ TEST_CASE("virtual_memory: where a device cannot map memory, it can be neither o
     CHECK(simulated_cuda::calls("cudaMalloc") == 1);
 }
 
+TEST_CASE("virtual_memory: a device that cannot reach the memory is refused at once, and chunks are as before") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).without_peers(), support::report_all);
+    virtual_memory upstream;
+    CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { upstream.enable_access_from(1); }),
+               "weir: device 1 cannot use memory of device 0");
+    CHECK_FALSE(upstream.has_peers());
+    void* const chunk = upstream.acquire(page);
+    CHECK(chunk != nullptr);
+    CHECK(upstream.release(chunk, page));
+}
+
 TEST_CASE("virtual_memory: a second reservation where the first is full, and chunks of both do not join") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * page));
     virtual_memory upstream; // reserves eight times the memory, 512 pages

@@ -123,10 +123,11 @@ public:
     void settle() { blocks_.settle(); }
 
     /// Lets kernels and copies of device `ordinal` use the pool's memory too. Pinned and managed memory every device
-    /// reaches without. Throws usage_error where there is no such device, cuda_error, also where it cannot reach the pool's.
+    /// reaches without. Throws usage_error where there is no such device, or it cannot use the pool's memory
+    /// (cudaDeviceCanAccessPeer); cuda_error.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
     void enable_access_from(int ordinal) {
-        pool_.enable_access_from(existing_device(ordinal));
+        pool_.enable_access_from(existing_peer(ordinal, device()));
         blocks_.open();
     }
 

@@ -56,6 +56,20 @@ inline int existing_device(int ordinal) {
     return ordinal;
 }
 
+/// The device of that ordinal, as for existing_device, whose kernels can use memory of device `owner`. Throws usage_error
+/// where there is none or where they cannot, cuda_error.
+inline int existing_peer(int ordinal, int owner) {
+    int const peer = existing_device(ordinal);
+    int able = 1;
+    if (peer != owner)
+        check(cudaDeviceCanAccessPeer(&able, peer, owner), "cudaDeviceCanAccessPeer");
+    if (able == 0)
+        throw usage_error("weir: device " + number_text(static_cast<std::size_t>(peer)) + " cannot use memory of device " +
+                          number_text(static_cast<std::size_t>(owner)) + " (cudaDeviceCanAccessPeer); give it a pool of its own, "
+                          "and copy with cudaMemcpyPeerAsync");
+    return peer;
+}
+
 /// The device of a part that says one with `ordinal()`; any_device for others.
 template <class Part>
 int ordinal_of(Part const& part) noexcept {

@@ -56,13 +56,13 @@ public:
     explicit virtual_memory(int ordinal = any_device)
         : state_(shared<state>::make(existing_device(ordinal))) {}
 
-    /// Chunks that are acquired from now on can be used by kernels of device `peer` as well, which must be able to
-    /// (cudaDeviceCanAccessPeer), and `acquire` throws usage_error where 'extends' is false. Call it before the pool gets its
-    /// upstream. Throws usage_error where there is no such device, cuda_error, std::bad_alloc.
+    /// Chunks that are acquired from now on can be used by kernels of device `peer` as well; `acquire` throws usage_error
+    /// where 'extends' is false. Call it before the pool gets its upstream. Throws usage_error where there is no such device,
+    /// or it cannot use this one's memory (cudaDeviceCanAccessPeer); cuda_error, std::bad_alloc.
     virtual_memory& enable_access_from(int peer) {
-        int const ordinal = existing_device(peer);
+        int const able = existing_peer(peer, ordinal());
         lock_guard<mutex> const lock(state_->lock);
-        state_->map.enable_access_from(ordinal);
+        state_->map.enable_access_from(able);
         return *this;
     }
 
