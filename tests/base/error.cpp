@@ -50,11 +50,11 @@ TEST_CASE("error: out_of_memory carries what was asked, the pool's state and the
     CHECK(error.pool_name() == "frames");
     CHECK(error.reason() == "the limit leaves no room; free something");
     CHECK(std::string(error.what()) ==
-          "weir: out of memory: pool 'frames' cannot hand out 4096 bytes: the limit leaves no room; free something "
-          "(in use 1000, reserved 2000, limit 3000, largest free 400)");
+          "weir: out of memory: pool 'frames' cannot hand out 4096 bytes (4 KiB): the limit leaves no room; free something "
+          "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB, largest free 400 B)");
     memory_report silent = report();
     silent.largest_free_bytes = SIZE_MAX; // not known
-    CHECK_SAYS(out_of_memory(1, silent, "x").what(), "(in use 1000, reserved 2000, limit 3000)");
+    CHECK_SAYS(out_of_memory(1, silent, "x").what(), "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB)");
 }
 
 TEST_CASE("error: out_of_memory says what is left on the device and who has the most, where that is known") {
@@ -70,20 +70,20 @@ TEST_CASE("error: out_of_memory says what is left on the device and who has the 
     REQUIRE(error.largest_live().size() == 2);
     CHECK(error.largest_live()[0].bytes == 900);
     CHECK(std::string(error.what()) ==
-          "weir: out of memory: pool 'frames' cannot hand out 4096 bytes: the limit leaves no room; free something "
-          "(in use 1000, reserved 2000, limit 3000, largest free 400, free on the device 123); the largest live blocks: "
-          "900 bytes at 0x7f00, 64 bytes at 0x1000");
+          "weir: out of memory: pool 'frames' cannot hand out 4096 bytes (4 KiB): the limit leaves no room; free something "
+          "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB, largest free 400 B, free on the device 123 B); the largest live blocks: "
+          "900 B at 0x7f00, 64 B at 0x1000");
     facts.device_free_bytes = 0;
-    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0)") != std::string::npos);
+    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0 B)") != std::string::npos);
     CHECK(plain.lost_bytes() == 0);
     facts.lost_bytes = 77; // or the other figures do not add up
     CHECK(out_of_memory(1, facts, "x").lost_bytes() == 77);
-    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0, not handed out again 77)") != std::string::npos);
+    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0 B, not handed out again 77 B)") != std::string::npos);
     facts.largest_live = {};
     facts.largest_live.offer({reinterpret_cast<void const*>(0x1000), 1});
     std::string const said = out_of_memory(1, facts, "x").what();
     CHECK(said.find("cannot hand out 1 byte: x (") != std::string::npos);
-    CHECK(said.find("; the largest live blocks: 1 byte at 0x1000") != std::string::npos);
+    CHECK(said.find("; the largest live blocks: 1 B at 0x1000") != std::string::npos);
 }
 
 TEST_CASE("error: out_of_memory says when there is no limit") {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <doctest/doctest.h>
 #include <ostream>
 #include <random>
@@ -15,6 +16,9 @@
 #include <vector>
 #include <weir/base/text.hpp>
 
+using weir::GiB;
+using weir::KiB;
+using weir::MiB;
 using weir::number_text;
 using weir::text;
 
@@ -321,5 +325,50 @@ TEST_CASE("text: a number is its decimal digits") {
     for (int i = 0; i < 2000; ++i) {
         std::size_t const number = static_cast<std::size_t>(draw() >> (draw() % 64));
         REQUIRE(number_text(number) == std::to_string(number));
+    }
+}
+
+TEST_CASE("text: bytes read with the largest unit that fits") {
+    CHECK(weir::bytes_text(0) == "0 B");
+    CHECK(weir::bytes_text(1) == "1 B");
+    CHECK(weir::bytes_text(256) == "256 B");
+    CHECK(weir::bytes_text(1023) == "1023 B");
+    CHECK(weir::bytes_text(KiB) == "1 KiB");
+    CHECK(weir::bytes_text(MiB - 1) == "1023.99 KiB");
+    CHECK(weir::bytes_text(MiB) == "1 MiB");
+    CHECK(weir::bytes_text(GiB) == "1 GiB");
+    CHECK(weir::bytes_text(80 * GiB) == "80 GiB");
+}
+
+TEST_CASE("text: two decimals where the number is not whole, and never one") {
+    CHECK(weir::bytes_text(KiB + KiB / 2) == "1.50 KiB");
+    CHECK(weir::bytes_text(MiB + MiB / 2) == "1.50 MiB");
+    CHECK(weir::bytes_text(MiB + 16 * KiB) == "1.01 MiB");
+    CHECK(weir::bytes_text(MiB + 103 * KiB) == "1.10 MiB");
+    CHECK(weir::bytes_text(GiB + 52 * MiB) == "1.05 GiB");
+    CHECK(weir::bytes_text(KiB + 1) == "1 KiB"); // less than a hundredth is cut
+}
+
+TEST_CASE("text: the largest size there is does not overflow") {
+    CHECK(weir::bytes_text(SIZE_MAX) == "17179869183.99 GiB");
+}
+
+TEST_CASE("text: what is printed is the size, cut to hundredths of its unit") {
+    std::mt19937_64 draw(7);
+    for (int i = 0; i < 2000; ++i) {
+        std::size_t const bytes = static_cast<std::size_t>(draw() >> (draw() % 60));
+        std::string const said = weir::bytes_text(bytes);
+        std::size_t const unit = bytes >= GiB ? GiB : bytes >= MiB ? MiB : bytes >= KiB ? KiB : 1;
+        std::string const name = bytes >= GiB ? " GiB" : bytes >= MiB ? " MiB" : bytes >= KiB ? " KiB" : " B";
+        REQUIRE(said.size() > name.size());
+        REQUIRE(said.substr(said.size() - name.size()) == name);
+        std::size_t whole = std::strtoull(said.c_str(), nullptr, 10);
+        std::size_t hundredths = 0;
+        if (auto const point = said.find('.'); point != std::string::npos) {
+            REQUIRE(said.find(' ') == point + 3);
+            hundredths = std::strtoull(said.c_str() + point + 1, nullptr, 10);
+        }
+        REQUIRE(whole == bytes / unit);
+        REQUIRE(hundredths == bytes % unit * 100 / unit);
     }
 }

@@ -346,6 +346,27 @@ TEST_CASE_TEMPLATE("vector: refuses sizes that wrap, and the host as a stream", 
     });
 }
 
+TEST_CASE_TEMPLATE("vector: refuses elements at a null address, and takes none from there", Vector, device_vector<int>,
+                   pinned_vector<int>) {
+    support::recording_pool<Vector::space> pool;
+    support::scoped_stream const s;
+    Vector xs(pool, s, {1, 2, 3});
+    int const* const nowhere = nullptr;
+    char const* const said = "weir: 20 bytes cannot be copied from or to a null address; pass where they are";
+    CHECK(sentence([&] { xs.append(nowhere, 5); }) == said);
+    CHECK(sentence([&] { xs.assign(nowhere, 5); }) == said);
+    CHECK(sentence([&] { Vector(pool, s, nowhere, 5); }) == said);
+    CHECK(xs.size() == 3);
+    CHECK(pool.live_blocks() == 1);
+    if constexpr (std::is_same_v<Vector, device_vector<int>>) {
+        CHECK_THROWS_AS(xs.copy_to_sync(nullptr), weir::usage_error);
+        CHECK_THROWS_AS(xs.copy_to_async(nullptr), weir::usage_error);
+    }
+    xs.append(nowhere, 0);
+    xs.assign(nowhere, 0);
+    CHECK(xs.empty());
+}
+
 TEST_CASE_TEMPLATE("vector: stays as it was when the pool has no room, and nothing leaks", Vector,
                    device_vector<int>, pinned_vector<int>) {
     for (std::size_t k = 1; k <= 3; ++k) {

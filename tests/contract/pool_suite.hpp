@@ -102,7 +102,8 @@ TEST_CASE_TEMPLATE("pool contract: what cannot be is out_of_memory, with who, ho
                 CHECK_FALSE(error.pool_name().empty());
                 CHECK_SAYS(error.reason(), "; "); // a refusal and what to do about it
                 CHECK_SAYS(error.what(), "weir: out of memory: pool '" + error.pool_name() + "' cannot hand out " +
-                                             std::to_string(bytes) + " bytes: " + error.reason());
+                                             std::to_string(bytes) + " bytes (" + std::string(weir::bytes_text(bytes)) +
+                                             "): " + error.reason());
             }
         }
         CHECK(cudaPeekAtLastError() == cudaSuccess);

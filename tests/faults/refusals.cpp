@@ -82,7 +82,7 @@ TEST_CASE_TEMPLATE("faults: a refusal says what it could find out", Pool, WEIR_R
                                  CHECK((!knows || !fault.hit("cudaMemGetInfo")));
                                  CHECK((knows || !fault.calls.empty()));
                                  if (full<Pool>::lists && !fault.threw)
-                                     CHECK_SAYS(s.said, "; the largest live blocks: 4194304 bytes at 0x");
+                                     CHECK_SAYS(s.said, "; the largest live blocks: 4 MiB at 0x");
                                  s.goes_on();
                              });
     CHECK(runs > 5);

@@ -415,7 +415,7 @@ TEST_CASE("guard: an out_of_memory names the ten largest live blocks, and so doe
             CHECK(error.largest_live()[i].bytes == 16 * (11 - i));
             CHECK(error.largest_live()[i].address == live[10 - i]);
         }
-        CHECK_SAYS(error.what(), "; the largest live blocks: 176 bytes at " + address(live[10]) + ", 160 bytes at ");
+        CHECK_SAYS(error.what(), "; the largest live blocks: 176 B at " + address(live[10]) + ", 160 B at ");
     }
     CHECK(pool.facts().largest_live.empty()); // a question that costs
     CHECK(pool.examined().largest_live.size() == 10);
@@ -466,7 +466,7 @@ TEST_CASE("guard: an out_of_memory tells what the pool knows besides") {
     weir::layer::guard<asked> pool(std::size_t{10});
     CHECK(pool.examined().device_free_bytes == 12345);
     CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 100)); }),
-               ", free on the device 12345");
+               ", free on the device 12.05 KiB");
 }
 
 TEST_CASE("guard: without host memory an allocation changes nothing, and a wrong free is still said") {

@@ -139,7 +139,7 @@ TEST_CASE("statistics: lists large blocks, so that an out_of_memory names the la
         CHECK(error.largest_live()[0].address == b);
         CHECK(error.largest_live()[0].bytes == 3 * MiB);
         CHECK(error.largest_live()[1].address == a);
-        CHECK_SAYS(error.what(), "; the largest live blocks: 3145728 bytes at 0x");
+        CHECK_SAYS(error.what(), "; the largest live blocks: 3 MiB at 0x");
     }
     pool.deallocate(on_host, a, least);
     pool.deallocate(on_host, b, 3 * MiB);

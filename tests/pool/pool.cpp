@@ -262,7 +262,7 @@ TEST_CASE("pool: a block that the placement has not says so") {
     recorded_pool<placement::slab<64>> pool{recorded_upstream<>(ledger)};
     CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(65)); }),
                "pool 'unnamed' cannot hand out 65 bytes: no block of this pool can have that size and alignment; ask for "
-               "less (in use 0, reserved 0, limit none, largest free 0)");
+               "less (in use 0 B, reserved 0 B, limit none, largest free 0 B)");
     CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(64, 128)); }), "can have that size and alignment");
     void* const p = pool.allocate_sync(64, 64);
     pool.deallocate_sync(p, 64, 64);
@@ -355,10 +355,10 @@ TEST_CASE("pool: the limit is exact, to the last page") {
             CHECK(error.largest_free_bytes() == 0);
             CHECK(error.pool_name() == "small");
             CHECK(error.reason() ==
-                  (pages == 1 ? "it needs a chunk of 8192 bytes, more than the pool's limit; ask for less or raise "
+                  (pages == 1 ? "it needs a chunk of 8 KiB, more than the pool's limit; ask for less or raise "
                                 "pool_options::limit"
                               : "no free range is large enough and the pool's limit leaves no room for another chunk "
-                                "of 8192 bytes; raise pool_options::limit or free something"));
+                                "of 8 KiB; raise pool_options::limit or free something"));
             std::string const aligned = pool.refusal(10, 8192);
             CHECK(aligned.find(" (a block aligned to 8192)") != std::string::npos);
             std::string const usual = pool.refusal(10, decltype(pool)::default_alignment);
@@ -387,7 +387,7 @@ TEST_CASE("pool: an upstream without room says which, and what to do") {
     recorded_pool<placement::best_fit<>> pool{recorded_upstream<>(ledger)};
     void* const p = pool.allocate_sync(8192);
     CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(4096)); }),
-               "no free range is large enough and the upstream (host memory) has no room for another chunk of 4096 bytes; "
+               "no free range is large enough and the upstream (host memory) has no room for another chunk of 4 KiB; "
                "free something, here or in another pool");
     pool.deallocate_sync(p, 8192);
     CHECK(pool.try_allocate(on_host, 4096) == p);
@@ -550,8 +550,8 @@ TEST_CASE("pool: a chunk that the upstream refuses is used by nobody and offered
     CHECK(pool.facts().largest_free_bytes == 0);
     CHECK(pool.trim() == 0);
     CHECK(pool.try_allocate(on_host, 3 * 4096) == nullptr); // refused for the third time
-    CHECK_SAYS(pool.refusal(3 * 4096, 16), "leaves no room for another chunk of 12288 bytes, while the upstream refuses to "
-                                           "take 8192 free bytes back; raise pool_options::limit or free something");
+    CHECK_SAYS(pool.refusal(3 * 4096, 16), "leaves no room for another chunk of 12 KiB, while the upstream refuses to "
+                                           "take 8 KiB of free memory back; raise pool_options::limit or free something");
     CHECK(pool.reserved_bytes() == 2 * 4096);
     void* const q = pool.allocate_sync(3 * 4096); // taken: there is room
     CHECK(pool.reserved_bytes() == 3 * 4096);
@@ -1346,8 +1346,8 @@ TEST_CASE_TEMPLATE("pool: a device that is full is out_of_memory, with the upstr
         CHECK(error.in_use_bytes() == 60 * MiB);
         CHECK(error.pool_name() == "training");
         CHECK(error.device_free_bytes() == 4 * MiB);
-        CHECK_SAYS(error.what(), ", free on the device 4194304)");
-        CHECK_SAYS(error.reason(), "the upstream (device memory) has no room for another chunk of 10485760 bytes; free "
+        CHECK_SAYS(error.what(), ", free on the device 4 MiB)");
+        CHECK_SAYS(error.reason(), "the upstream (device memory) has no room for another chunk of 10 MiB; free "
                                    "something, here or in another pool");
     }
     pool.deallocate(s, p, 60 * MiB);
@@ -1375,8 +1375,8 @@ TEST_CASE_TEMPLATE("pool: the device is asked what it has left after a refusal o
     {
         support::capture here(other);
         CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate(s, 10 * MiB)); }),
-                   "largest free " + std::to_string(pool.facts().largest_free_bytes) + ", free on the device " +
-                       std::to_string(64 * MiB - pool.reserved_bytes()) + ")");
+                   "largest free " + std::string(weir::bytes_text(pool.facts().largest_free_bytes)) + ", free on the device " +
+                       std::string(weir::bytes_text(64 * MiB - pool.reserved_bytes())) + ")");
         CHECK(here.unbroken());
     }
     CHECK(simulated_cuda::calls("cudaMemGetInfo") == asked + 1);

@@ -134,7 +134,7 @@ TEST_CASE("imported_pool: what is no pool, and blocks of others, are refused wit
     CHECK_SAYS(sentence_of<weir::cuda_error>([] { imported_pool nothing(-1); }),
                "weir: cudaMemPoolImportFromShareableHandle failed with");
     CHECK_SAYS(sentence_of<weir::cuda_error>([] { imported_pool nothing(cudaMemFabricHandle_t{}); }),
-               "weir: cudaMemPoolImportFromShareableHandle failed with");
+               "it is the handle of no pool; pass what driver_pool's export_descriptor or export_fabric gave");
     driver_pool pool(shared()), other(shared());
     std::unique_ptr<imported_pool> const theirs = imported(pool);
     void* const p = other.allocate_sync(1000);

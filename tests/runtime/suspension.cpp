@@ -153,7 +153,7 @@ TEST_CASE("suspension: where the device has no room, 'try_resume' says so, and '
     CHECK_FALSE(pool.try_resume());
     std::string const said = sentence_of<weir::out_of_memory>([&] { pool.resume(); });
     CHECK_SAYS(said, "the device has no room for what the pool held before 'suspend'; free something elsewhere");
-    CHECK_SAYS(said, "; the largest live blocks: 209715200 bytes at ");
+    CHECK_SAYS(said, "; the largest live blocks: 200 MiB at ");
     CHECK_SAYS(said, "cannot hand out " + std::to_string(pool.suspended_bytes()) + " bytes");
     CHECK(pool.suspended());
     check(cudaFree(others), "cudaFree");

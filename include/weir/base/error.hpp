@@ -43,7 +43,16 @@ namespace detail {
 [[noreturn, gnu::noinline]] inline void refuse_alignment(std::size_t alignment) {
     throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
 }
+[[noreturn, gnu::noinline]] inline void refuse_null(std::size_t bytes) {
+    throw usage_error("weir: " + count_text(bytes, " byte") + " cannot be copied from or to a null address; pass where they are");
+}
 } // namespace detail
+
+/// Throws usage_error where `bytes` bytes are to be at a null address.
+inline void require_address(void const* p, std::size_t bytes) {
+    if (!p && bytes != 0)
+        detail::refuse_null(bytes);
+}
 
 /// Throws usage_error for an alignment that is none.
 inline void require_power_of_two(std::size_t alignment) {
@@ -98,24 +107,26 @@ class out_of_memory : public std::bad_alloc {
 public:
     out_of_memory(std::size_t asked_bytes, memory_report facts, text reason)
         : asked_bytes_(asked_bytes), facts_(std::move(facts)), reason_(std::move(reason)),
-          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + count_text(asked_bytes_, " byte") + ": " +
-                reason_ + " (in use " + number_text(facts_.in_use_bytes) + ", reserved " +
-                number_text(facts_.reserved_bytes) + ", limit " +
-                (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : number_text(facts_.limit_bytes)) +
+          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + asked_text(asked_bytes_) + ": " +
+                reason_ + " (in use " + bytes_text(facts_.in_use_bytes) + ", reserved " +
+                bytes_text(facts_.reserved_bytes) + ", limit " +
+                (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : bytes_text(facts_.limit_bytes)) +
                 (facts_.largest_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
-                     : ", largest free " + number_text(facts_.largest_free_bytes)) +
+                     : ", largest free " + bytes_text(facts_.largest_free_bytes)) +
                 (facts_.device_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
-                     : ", free on the device " + number_text(facts_.device_free_bytes)) +
-                (facts_.lost_bytes == 0 ? "" : ", not handed out again " + number_text(facts_.lost_bytes)) + ")" +
+                     : ", free on the device " + bytes_text(facts_.device_free_bytes)) +
+                (facts_.lost_bytes == 0 ? "" : ", not handed out again " + bytes_text(facts_.lost_bytes)) + ")" +
                 live_text(facts_.largest_live)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
 
     char const* what() const noexcept override { return said_.c_str(); }
 
+    /// Bytes that were asked for, without the pool's rounding.
     std::size_t asked_bytes() const noexcept { return asked_bytes_; }
+    /// The pool's state as it refused; see memory_report.
     std::size_t limit_bytes() const noexcept { return facts_.limit_bytes; }
     std::size_t in_use_bytes() const noexcept { return facts_.in_use_bytes; }
     std::size_t reserved_bytes() const noexcept { return facts_.reserved_bytes; }
@@ -132,10 +143,15 @@ public:
     text const& reason() const noexcept { return reason_; }
 
 private:
+    // To the byte: it may be what does not fit.
+    static text asked_text(std::size_t bytes) {
+        text const exact = count_text(bytes, " byte");
+        return bytes < KiB ? exact : exact + " (" + bytes_text(bytes) + ")";
+    }
     static text live_text(largest_blocks const& list) {
         text said;
         for (live_block const& each : list)
-            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + count_text(each.bytes, " byte") + " at " +
+            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + bytes_text(each.bytes) + " at " +
                    address_text(each.address);
         return said;
     }

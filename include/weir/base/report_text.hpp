@@ -3,8 +3,8 @@
 
 // How do reports and refusals read?
 //
-// A number of bytes has a binary unit and two decimals, cut and not rounded, where it is not whole: '256 B', '1.50 MiB',
-// '8 GiB'.
+// A report is what is so, in one line; a refusal is what is in the way, a semicolon, and what to do about it. Sizes have
+// their unit ('bytes_text').
 //
 // cost:      a text; reports only.
 // not for:   what a program reads: those get plain numbers.
@@ -12,29 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <weir/base/error.hpp>
-#include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 
 namespace weir {
 inline namespace v0 {
-
-/// `bytes` for people.
-inline text bytes_text(std::size_t bytes) {
-    struct unit {
-        std::size_t bytes;
-        char const* name;
-    };
-    for (unit const& each : {unit{GiB, " GiB"}, unit{MiB, " MiB"}, unit{KiB, " KiB"}}) {
-        if (bytes < each.bytes)
-            continue;
-        std::size_t const hundredths = bytes % each.bytes * 100 / each.bytes;
-        text const whole = number_text(bytes / each.bytes);
-        if (hundredths == 0)
-            return whole + each.name;
-        return whole + (hundredths < 10 ? ".0" : ".") + number_text(hundredths) + each.name;
-    }
-    return number_text(bytes) + " B";
-}
 
 /// One line on a pool's state; `kind`: where its memory is.
 inline text report_text(memory_report const& facts, char const* kind) {
@@ -64,9 +45,9 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
     if (chunk_bytes > limit_bytes)
-        return "it needs a chunk of " + count_text(chunk_bytes, " byte") +
+        return "it needs a chunk of " + bytes_text(chunk_bytes) +
                ", more than the pool's limit; ask for less or raise pool_options::limit";
-    text const chunk = "another chunk of " + count_text(chunk_bytes, " byte");
+    text const chunk = "another chunk of " + bytes_text(chunk_bytes);
     if (held_bytes <= limit_bytes - chunk_bytes)
         return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
                (ends_together ? "; end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool"
@@ -74,7 +55,7 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
     return "no free range is large enough and the pool's limit leaves no room for " + chunk +
            (refused_bytes == 0
                 ? ""
-                : ", while the upstream refuses to take " + count_text(refused_bytes, " free byte") + " back") +
+                : ", while the upstream refuses to take " + bytes_text(refused_bytes) + " of free memory back") +
            (ends_together ? "; raise pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)"
                           : "; raise pool_options::limit or free something");
 }

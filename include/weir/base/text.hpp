@@ -18,6 +18,7 @@
 #include <utility>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
 
 namespace weir {
@@ -108,6 +109,24 @@ inline text number_text(std::size_t number) {
 /// `count` things that are called `name`: '1 chunk', '2 chunks'.
 inline text count_text(std::size_t count, char const* name) {
     return number_text(count) + name + (count == 1 ? "" : "s");
+}
+
+/// `bytes` for people: with a binary unit and two decimals, cut and not rounded, unless they are zeros: '256 B', '1.50 MiB'.
+inline text bytes_text(std::size_t bytes) {
+    struct unit {
+        std::size_t bytes;
+        char const* name;
+    };
+    for (unit const& each : {unit{GiB, " GiB"}, unit{MiB, " MiB"}, unit{KiB, " KiB"}}) {
+        if (bytes < each.bytes)
+            continue;
+        std::size_t const hundredths = bytes % each.bytes * 100 / each.bytes;
+        text const whole = number_text(bytes / each.bytes);
+        if (hundredths == 0)
+            return whole + each.name;
+        return whole + (hundredths < 10 ? ".0" : ".") + number_text(hundredths) + each.name;
+    }
+    return number_text(bytes) + " B";
 }
 
 } // namespace v0

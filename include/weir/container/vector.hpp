@@ -70,8 +70,8 @@ std::false_type is_pooled(...);
 
 /// What the twins share. Sizes in elements unless named '..._bytes'. Members that may grow the vector throw
 /// what the pool's 'allocate' throws, and usage_error for more elements than there are addresses; members
-/// that copy throw cuda_error, and usage_error where a stream that must wait or be waited for is captured into another graph
-/// or none.
+/// that copy throw cuda_error, and usage_error for a null address, and where a stream that must wait or be waited for is
+/// captured into another graph or none.
 template <class T, memory_space Space>
 class elements : public pooled<Space> {
     using rules = element<T>;

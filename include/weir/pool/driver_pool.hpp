@@ -165,9 +165,11 @@ public:
         return memory_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
     }
 
+    /// The most that it may hold, driver_pool_options::maximum_bytes, which CUDA rounds up; SIZE_MAX: no limit.
     std::size_t limit_bytes() const noexcept {
         return options_.maximum_bytes == 0 ? SIZE_MAX : options_.maximum_bytes;
     }
+    /// What the options call it.
     text const& name() const noexcept { return options_.name; }
     /// The device; of pinned and managed memory the one under which it was made.
     int device() const noexcept { return options_.ordinal; }

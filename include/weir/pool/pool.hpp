@@ -187,7 +187,7 @@ public:
 
     /// Ends 'suspend': every block has memory at its address again, with what was saved in it. False where the device has no
     /// room (see 'resume', which throws then); the pool is then suspended as before. Without a 'suspend' it does nothing.
-    /// Throws cuda_error.
+    /// Blocks until what was saved is copied back. Throws cuda_error.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     [[nodiscard]] bool try_resume() {
         lock_guard<growth_lock> const lock(growth_lock_);
@@ -232,6 +232,7 @@ public:
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
     /// The most bytes that the pool may hold; SIZE_MAX: no limit.
     std::size_t limit_bytes() const noexcept { return held().limit_bytes(); }
+    /// What the options call it.
     text const& name() const noexcept { return options_.name(); }
     /// The ordinal of the pool's device, or any_device.
     int device() const noexcept { return ordinal_of(held().upstream()); }

@@ -74,7 +74,8 @@ private:
     static cudaMemPool_t import(void* handle, cudaMemAllocationHandleType type) {
         cudaMemPool_t pool = nullptr;
         capture_mode_guard const relaxed;
-        check(cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0), "cudaMemPoolImportFromShareableHandle");
+        check(cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0), "cudaMemPoolImportFromShareableHandle",
+              "it is the handle of no pool; pass what driver_pool's export_descriptor or export_fabric gave the other process");
         return pool;
     }
 

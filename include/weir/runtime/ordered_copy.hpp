@@ -24,6 +24,11 @@
 namespace weir {
 inline namespace v0 {
 
+namespace detail {
+inline constexpr char const* if_no_such_memory =
+    "an address is not of so many bytes that live, or is of a device whose memory is not open to the current one";
+}
+
 /// Copies `bytes` bytes from `from`, which lies on device `there` (any_device: on none, or the host) and with which `source`
 /// works, to `to`, on device `here`, with which `target` works. Does not block, but where the second half of the order fails,
 /// and for memory of the host's that is not page-locked. Any thread. Throws cuda_error, and usage_error where one stream is
@@ -45,9 +50,11 @@ inline void copy_in_order(void* to, int here, placed_stream const& target, void 
         // CUDA refuses a current device that memory is not open to; but a default stream is its device's.
         device_guard const its(is_default_stream(on.stream) ? on.device : by_source ? there : here);
         if (by_peers && !in_graph) // a captured copy between devices wants the memory open
-            check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync");
+            check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
+                  detail::if_no_such_memory);
         else
-            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync");
+            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync",
+                  detail::if_no_such_memory);
     }
     try {
         order_after(other, on);

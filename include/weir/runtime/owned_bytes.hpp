@@ -266,11 +266,14 @@ private:
     void copy(void* to, void const* from, std::size_t bytes) const {
         if (bytes == 0)
             return;
+        require_address(to, bytes);
+        require_address(from, bytes);
         if constexpr (by_host) {
             std::memmove(to, from, bytes);
         } else {
             device_guard const here(home());
-            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync");
+            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync",
+                  detail::if_no_such_memory);
         }
     }
 
@@ -301,6 +304,7 @@ private:
     // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there` with
     // which `by` works.
     void splice(std::size_t kept, void const* source, std::size_t bytes, placed_stream const& by, int there = any_device) {
+        require_address(source, bytes);
         if (add_overflows(kept, bytes))
             throw usage_error(
                 "weir: the bytes to append do not fit the address space beside those that are there");
