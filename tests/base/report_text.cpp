@@ -68,9 +68,9 @@ TEST_CASE("report_text: a refusal says what is in the way and what to do") {
 
 TEST_CASE("report_text: where no free would help, the refusal does not ask for one") {
     CHECK(weir::refusal_text(4096, 0, 4095, 0, "device") ==
-          "it needs a chunk of 4 KiB, more than the pool's limit; ask for less or raise pool_options::limit");
+          "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 4095 bytes (3.99 KiB); ask for less or raise pool_options::limit");
     CHECK(weir::refusal_text(4096, 0, 0, 0, "device", true) ==
-          "it needs a chunk of 4 KiB, more than the pool's limit; ask for less or raise pool_options::limit");
+          "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 0 bytes; ask for less or raise pool_options::limit");
     CHECK(std::string(weir::refusal_text(4096, 1, 4096, 0, "device")).find("or free something") != std::string::npos);
     CHECK(std::string(weir::refusal_text(4096, 0, 4096, 0, "device")).find("has no room for another chunk") != std::string::npos);
 }

@@ -372,3 +372,12 @@ TEST_CASE("text: what is printed is the size, cut to hundredths of its unit") {
         REQUIRE(hundredths == bytes % unit * 100 / unit);
     }
 }
+
+TEST_CASE("text: sizes that are nearly equal differ to the byte") {
+    CHECK(weir::exact_bytes_text(0) == "0 bytes");
+    CHECK(weir::exact_bytes_text(1) == "1 byte");
+    CHECK(weir::exact_bytes_text(1023) == "1023 bytes");
+    CHECK(weir::exact_bytes_text(KiB) == "1024 bytes (1 KiB)");
+    CHECK(weir::exact_bytes_text(8 * GiB) == "8589934592 bytes (8 GiB)");
+    CHECK(weir::exact_bytes_text(8 * GiB + 1) == "8589934593 bytes (8 GiB)");
+}

@@ -169,12 +169,12 @@ TEST_CASE("layer contract: a tower of layers says which part refused and why") {
         support::scoped_stream const s;
         tower pool(60 * MiB, weir::pool_options{}.limit(32 * MiB).name("first"), driver_limit(32 * MiB));
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 61 * MiB)); }),
-                   "layer::limit allows 60 MiB at a time; ask for less or raise the layer's limit");
+                   "layer::limit allows 62914560 bytes (60 MiB) at a time; ask for less or raise the layer's limit");
         std::string const both =
             support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 50 * MiB)); });
-        CHECK_SAYS(both, "pool 'first, then driver' cannot hand out 52428800 bytes (50 MiB): first: it needs a chunk of 50 MiB, "
-                         "more than the pool's limit; ask for less or raise pool_options::limit; then: CUDA's memory pool "
-                         "found no 50 MiB");
+        CHECK_SAYS(both, "pool 'first, then driver' cannot hand out 52428800 bytes (50 MiB): first: it needs a chunk of 52428800 bytes "
+                         "(50 MiB), more than the pool's limit of 33554432 bytes (32 MiB); ask for less or raise pool_options::limit; then: CUDA's memory pool "
+                         "found no 52428800 bytes (50 MiB)");
         CHECK(pool.failures() == 2);
         CHECK(pool.current_bytes() == 0);
         void* const p = pool.allocate(s, 20 * MiB);

@@ -196,7 +196,7 @@ TEST_CASE_TEMPLATE("inputs: a machine that is full says which memory, and serves
         CHECK(error.in_use_bytes() >= 60 * MiB);
     }
     bool const is_driver = is_driver_pool<Pool>;
-    CHECK_SAYS(said, is_driver ? "CUDA's memory pool found no 1 MiB in the device's memory"
+    CHECK_SAYS(said, is_driver ? "CUDA's memory pool found no 1048576 bytes (1 MiB) in the device's memory"
                                : " memory) has no room for another chunk of ");
     bool const ends_together = std::is_same_v<Pool, weir::frame_pool>;
     CHECK_SAYS(said, ends_together ? "; end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool"

@@ -233,6 +233,7 @@ TEST_CASE("interleavings: synchronized: one thread at a time is in the pool, wha
                                            [](pool_type& pool) { pool.deallocate(on_host, &keep, 1); },
                                            [](pool_type& pool) { static_cast<void>(pool.facts()); },
                                            [](pool_type& pool) { static_cast<void>(pool.refusal(1, 1)); },
+                                           [](pool_type& pool) { static_cast<void>(pool.can_hold(1, 1)); },
                                            [](pool_type& pool) { static_cast<void>(pool.in_use_bytes()); },
                                            [](pool_type& pool) { static_cast<void>(pool.reserved_bytes()); },
                                            [](pool_type& pool) { static_cast<void>(pool.report()); },

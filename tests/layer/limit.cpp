@@ -119,7 +119,7 @@ TEST_CASE("limit: says who refused, and what to do") {
         static_cast<void>(pool.allocate(on_host, 601));
         FAIL_CHECK("nothing was thrown");
     } catch (weir::out_of_memory const& error) {
-        CHECK(error.reason() == "layer::limit allows 1000 B at a time and 400 B of it is live; free something or raise the "
+        CHECK(error.reason() == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; free something or raise the "
                                 "layer's limit");
         CHECK(error.asked_bytes() == 601);
         CHECK(error.limit_bytes() == 500); // the pool's is lower
@@ -129,16 +129,16 @@ TEST_CASE("limit: says who refused, and what to do") {
     CHECK(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 101)); })
               .find("cannot hand out 101 bytes: shared has no 101 (") != std::string::npos); // within this limit
     CHECK(pool.refusal(600, 16) == "shared has no 600"); // which would fill this one
-    CHECK(pool.refusal(1000, 16) == "layer::limit allows 1000 B at a time and 400 B of it is live; free something or raise the "
+    CHECK(pool.refusal(1000, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; free something or raise the "
                                     "layer's limit");
     for (std::size_t never : {std::size_t{1001}, SIZE_MAX}) // whatever is freed
-        CHECK(pool.refusal(never, 16) == "layer::limit allows 1000 B at a time; ask for less or raise the layer's limit");
+        CHECK(pool.refusal(never, 16) == "layer::limit allows 1000 bytes at a time; ask for less or raise the layer's limit");
     pool.deallocate(on_host, p, 400);
     CHECK(limited(100, std::size_t{500}).facts().limit_bytes == 100);
     limited one(1);
-    CHECK(one.refusal(2, 16) == "layer::limit allows 1 B at a time; ask for less or raise the layer's limit");
+    CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time; ask for less or raise the layer's limit");
     void* const q = one.allocate(on_host, 1);
-    CHECK(one.refusal(1, 16) == "layer::limit allows 1 B at a time and 1 B of it is live; free something or raise the layer's limit");
+    CHECK(one.refusal(1, 16) == "layer::limit allows 1 byte at a time, of which 1 byte are live; free something or raise the layer's limit");
     one.deallocate(on_host, q, 1);
 }
 

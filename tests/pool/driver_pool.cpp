@@ -259,7 +259,7 @@ TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost") {
         std::string const told =
             sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, std::size_t{1} << 60)); });
         CHECK_SAYS(told, "weir: out of memory: pool 'driver' cannot hand out 1152921504606846976 bytes (1073741824 GiB): CUDA's memory pool "
-                         "found no 1073741824 GiB in the device's memory; free something (in use 0 B, reserved 0 B, "
+                         "found no 1152921504606846976 bytes (1073741824 GiB) in the device's memory; free something (in use 0 B, reserved 0 B, "
                          "limit none, free on the device ");
         CHECK(pool.facts().live_blocks == 0);
     });
@@ -274,8 +274,8 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
         };
         std::size_t const large = std::size_t{1} << 38;
         CHECK_SAYS(told(1000, large),
-                   "cannot hand out 1000 bytes: CUDA's memory pool found no 256 GiB (256 GiB of it for the "
-                   "alignment) in the device's memory; free something (in use");
+                   "cannot hand out 1000 bytes: CUDA's memory pool found no 274877907944 bytes (256 GiB), 274877906944 "
+                   "of them for the alignment, in the device's memory; free something (in use");
         std::string const never = ": no block of this pool can have that size and alignment; ask for less (";
         CHECK_SAYS(told(SIZE_MAX, 512), never);
         CHECK_SAYS(told(1000, 2 * large), never);
@@ -283,11 +283,11 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
         driver_pool_options options;
         options.maximum_bytes = 64 * MiB;
         driver_pool const bounded(options);
-        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 100 MiB within its maximum and the "
+        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its maximum and the "
                                                "device's memory; free something or raise maximum_bytes");
         weir::pinned_driver_pool const pinned;
-        CHECK(pinned.refusal(1, 1) == "CUDA's memory pool found no 1 B in the machine's memory; free something");
-        CHECK(pinned.refusal(100, 512) == "CUDA's memory pool found no 612 B (512 B of it for the alignment) in the "
+        CHECK(pinned.refusal(1, 1) == "CUDA's memory pool found no 1 byte in the machine's memory; free something");
+        CHECK(pinned.refusal(100, 512) == "CUDA's memory pool found no 612 bytes, 512 of them for the alignment, in the "
                                           "machine's memory; free something");
     });
 }
@@ -496,7 +496,7 @@ TEST_CASE("driver_pool: says what to do where managed memory is out") {
     weir::managed_driver_pool pool;
     CHECK(pool.try_allocate(on_host, std::size_t{1} << 60) == nullptr);
     CHECK_SAYS(sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(std::size_t{1} << 60)); }),
-               "GiB in the machine's memory; free something");
+               "in the machine's memory; free something");
 }
 #endif
 #endif

@@ -355,8 +355,8 @@ TEST_CASE("pool: the limit is exact, to the last page") {
             CHECK(error.largest_free_bytes() == 0);
             CHECK(error.pool_name() == "small");
             CHECK(error.reason() ==
-                  (pages == 1 ? "it needs a chunk of 8 KiB, more than the pool's limit; ask for less or raise "
-                                "pool_options::limit"
+                  (pages == 1 ? "it needs a chunk of 8192 bytes (8 KiB), more than the pool's limit of 4096 bytes (4 KiB); ask "
+                                "for less or raise pool_options::limit"
                               : "no free range is large enough and the pool's limit leaves no room for another chunk "
                                 "of 8 KiB; raise pool_options::limit or free something"));
             std::string const aligned = pool.refusal(10, 8192);

@@ -96,6 +96,7 @@ TEST_CASE("imported_pool: fabric handles do the same") {
     driver_pool pool(shared(cudaMemHandleTypeFabric));
     imported_pool theirs(pool.export_fabric());
     theirs.enable_access_from(1);
+    CHECK_SAYS(sentence_of<weir::usage_error>([&] { theirs.enable_access_from(2); }), "weir: there is no device 2; CUDA sees 2 devices");
     void* const p = pool.allocate_sync(1 * MiB);
     exported_block const block = pool.export_block(p);
     void* const q = theirs.acquire(block);
@@ -132,9 +133,9 @@ TEST_CASE("imported_pool: the simulated device reports a block that the exporter
 TEST_CASE("imported_pool: what is no pool, and blocks of others, are refused with CUDA's error") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     CHECK_SAYS(sentence_of<weir::cuda_error>([] { imported_pool nothing(-1); }),
-               "weir: cudaMemPoolImportFromShareableHandle failed with");
+               "pass the descriptor that was received from the exporter, not the number that it has there");
     CHECK_SAYS(sentence_of<weir::cuda_error>([] { imported_pool nothing(cudaMemFabricHandle_t{}); }),
-               "it is the handle of no pool; pass what driver_pool's export_descriptor or export_fabric gave");
+               "the handle names no pool of a living process; pass the descriptor that was received from the exporter");
     driver_pool pool(shared()), other(shared());
     std::unique_ptr<imported_pool> const theirs = imported(pool);
     void* const p = other.allocate_sync(1000);

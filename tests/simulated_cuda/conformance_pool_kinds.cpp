@@ -4,6 +4,7 @@
 
 #include "conformance_capture.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 using namespace conformance;
@@ -192,8 +193,24 @@ PROBE("memory of an exported pool is exported by where it begins") {
 
 PROBE("no descriptor, no pool") {
     cudaMemPool_t pool = nullptr;
-    CHECK(cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(std::intptr_t{-1}),
-                                               cudaMemHandleTypePosixFileDescriptor, 0) != cudaSuccess);
+    CUDA_IS(cudaErrorUnknown, cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(std::intptr_t{-1}),
+                                                                   cudaMemHandleTypePosixFileDescriptor, 0));
+    int const other = open("/dev/null", O_RDONLY);
+    CUDA_IS(cudaErrorInvalidValue, cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(std::intptr_t{other}),
+                                                                        cudaMemHandleTypePosixFileDescriptor, 0));
+    CHECK(close(other) == 0);
+    static_cast<void>(cudaGetLastError());
+}
+
+PROBE("a pool is opened to devices that there are") {
+    memory_pool const pool(of(cudaMemAllocationTypePinned, cudaMemLocationTypeDevice));
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    for (int const nowhere : {-3, 1000}) {
+        access.location.id = nowhere;
+        CUDA_IS(cudaErrorInvalidDevice, cudaMemPoolSetAccess(pool, &access, 1));
+    }
     static_cast<void>(cudaGetLastError());
 }
 

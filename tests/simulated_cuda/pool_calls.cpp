@@ -185,10 +185,12 @@ extern "C" cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, cudaMemAccessD
             return cudaErrorInvalidValue;
         for (std::size_t at = 0; at < count; ++at) {
             int const device = list[at].location.id;
-            if (list[at].location.type != cudaMemLocationTypeDevice || device < 0 ||
-                static_cast<std::size_t>(device) >= world.devices.size())
+            if (list[at].location.type != cudaMemLocationTypeDevice)
                 return cudaErrorInvalidValue;
-            if (pool->kind == pool_kind::device && device != pool->device && !world.settings.peers)
+            if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
+                return cudaErrorInvalidDevice;
+            if (pool->kind == pool_kind::device && device != pool->device && !world.settings.peers &&
+                list[at].flags != cudaMemAccessFlagsProtNone)
                 return cudaErrorInvalidDevice; // which code a card without peers gives was not seen
             if (pool->kind == pool_kind::device && device == pool->device && list[at].flags != cudaMemAccessFlagsProtReadWrite)
                 return cudaErrorInvalidValue;

@@ -5,6 +5,7 @@
 
 #include "calls.hpp"
 
+#include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -81,8 +82,9 @@ extern "C" cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t* out, 
             std::memcpy(static_cast<void*>(&what), handle, sizeof what);
         } else { // the descriptor itself, as if it were a pointer
             auto const descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(handle));
-            if (pread(descriptor, &what, sizeof what, 0) != static_cast<ssize_t>(sizeof what))
-                return cudaErrorInvalidValue;
+            ssize_t const got = pread(descriptor, &what, sizeof what, 0);
+            if (got != static_cast<ssize_t>(sizeof what))
+                return got < 0 && errno == EBADF ? cudaErrorUnknown : cudaErrorInvalidValue;
         }
         pool_record const* const source = what.genuine() ? pool_of(world, what.pool) : nullptr;
         if (source == nullptr)

@@ -278,7 +278,8 @@ CUresult set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* li
             if (!is_device(world, list[i].location))
                 return cudaErrorInvalidValue;
             for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes; ++it)
-                if (!world.settings.peers && list[i].location.id != state.memory[it->second.memory].device)
+                if (!world.settings.peers && list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+                    list[i].location.id != state.memory[it->second.memory].device)
                     return cudaErrorInvalidDevice; // which code a card without peers gives was not seen
         }
         for (auto it = state.maps.find(at); it != state.maps.end() && it->first < at + bytes; ++it)

@@ -44,12 +44,13 @@ namespace detail {
     throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
 }
 [[noreturn, gnu::noinline]] inline void refuse_null(std::size_t bytes) {
-    throw usage_error("weir: " + count_text(bytes, " byte") + " cannot be copied from or to a null address; pass where they are");
+    throw usage_error("weir: " + count_text(bytes, " byte") +
+                      " cannot be copied from or to a null address; pass the address of as many");
 }
 } // namespace detail
 
-/// Throws usage_error where `bytes` bytes are to be at a null address.
-inline void require_address(void const* p, std::size_t bytes) {
+/// Throws usage_error for a null address that `bytes` bytes are to be copied from or to.
+inline void require_not_null(void const* p, std::size_t bytes) {
     if (!p && bytes != 0)
         detail::refuse_null(bytes);
 }
@@ -107,7 +108,7 @@ class out_of_memory : public std::bad_alloc {
 public:
     out_of_memory(std::size_t asked_bytes, memory_report facts, text reason)
         : asked_bytes_(asked_bytes), facts_(std::move(facts)), reason_(std::move(reason)),
-          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + asked_text(asked_bytes_) + ": " +
+          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + exact_bytes_text(asked_bytes_) + ": " +
                 reason_ + " (in use " + bytes_text(facts_.in_use_bytes) + ", reserved " +
                 bytes_text(facts_.reserved_bytes) + ", limit " +
                 (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : bytes_text(facts_.limit_bytes)) +
@@ -143,11 +144,6 @@ public:
     text const& reason() const noexcept { return reason_; }
 
 private:
-    // To the byte: it may be what does not fit.
-    static text asked_text(std::size_t bytes) {
-        text const exact = count_text(bytes, " byte");
-        return bytes < KiB ? exact : exact + " (" + bytes_text(bytes) + ")";
-    }
     static text live_text(largest_blocks const& list) {
         text said;
         for (live_block const& each : list)

@@ -7,6 +7,7 @@
 // 'layer::x<Pool&>', by reference, and forwards the members that a pool may have. A member that the wrapped pool
 // lacks is absent here too, so that whoever asks for it is told the truth through any number of layers. 'clear',
 // 'mark' and 'rewind' are not passed on: they end blocks without a free, which a layer has to hear of (layer::guard does).
+// A layer that locks the pool for forwarded calls as well has a 'lock_forwarded() const', which gives the lock.
 //
 // invariant: a layer adds no state to the blocks; memory of the wrapped pool is memory of the layer.
 // cost:      calls that inline to the wrapped pool's.
@@ -48,101 +49,101 @@ public:
 
     // Forwarded: each is what the wrapped pool documents.
     memory_report facts() const {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.facts();
     }
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.refusal(bytes, alignment);
     }
     bool can_hold(std::size_t bytes, std::size_t alignment) const {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return weir::can_hold(pool_, bytes, alignment);
     }
     template <class P = pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.device();
     }
     template <class P = pool_type const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.examine(now);
     }
 
     template <class P = pool_type const>
     auto reserved_bytes() const -> decltype(std::declval<P&>().reserved_bytes()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.reserved_bytes();
     }
     template <class P = pool_type const>
     auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.in_use_bytes();
     }
     template <class P = pool_type const>
     auto limit_bytes() const -> decltype(std::declval<P&>().limit_bytes()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.limit_bytes();
     }
     template <class P = pool_type const>
     auto name() const -> decltype(std::declval<P&>().name()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.name();
     }
     template <class P = pool_type const>
     auto report() const -> decltype(std::declval<P&>().report()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.report();
     }
     template <class P = pool_type const>
     auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.owns(p);
     }
     template <class P = pool_type>
     auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<P&>().trim(keep_bytes)) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.trim(keep_bytes);
     }
     template <class P = pool_type>
     auto settle() -> decltype(std::declval<P&>().settle()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.settle();
     }
     template <class P = pool_type>
     auto suspend() -> decltype(std::declval<P&>().suspend()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.suspend();
     }
     template <class Keep, class P = pool_type>
     auto suspend(Keep&& keep) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep))) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.suspend(std::forward<Keep>(keep));
     }
     template <class Keep, class Blocks = std::initializer_list<live_block>, class P = pool_type>
     auto suspend(Keep&& keep, Blocks const& wanted) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep), wanted)) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.suspend(std::forward<Keep>(keep), wanted);
     }
     template <class P = pool_type>
     auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.try_resume();
     }
     template <class P = pool_type const>
     auto suspended_bytes() const -> decltype(std::declval<P&>().suspended_bytes()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.suspended_bytes();
     }
     template <class P = pool_type const>
     auto suspended() const -> decltype(std::declval<P&>().suspended()) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.suspended();
     }
     template <class Stream, class P = pool_type>
     auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
-        [[maybe_unused]] auto const held = enter_pool();
+        [[maybe_unused]] auto const held = hold_lock();
         return pool_.used_on(p, stream);
     }
 
@@ -158,13 +159,13 @@ protected:
     explicit layered(std::in_place_t, Arguments&&... arguments) : pool_(std::forward<Arguments>(arguments)...) {}
 
     // What a forwarded call holds while it runs; layer::synchronized hides it with its lock.
-    struct nothing {};
-    nothing inside() const noexcept { return {}; }
+    struct no_lock {};
+    no_lock lock_forwarded() const noexcept { return {}; }
 
     Pool pool_;
 
 private:
-    auto enter_pool() const { return static_cast<Derived const&>(*this).inside(); }
+    auto hold_lock() const { return static_cast<Derived const&>(*this).lock_forwarded(); }
 };
 
 } // namespace v0

@@ -45,8 +45,8 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
     if (chunk_bytes > limit_bytes)
-        return "it needs a chunk of " + bytes_text(chunk_bytes) +
-               ", more than the pool's limit; ask for less or raise pool_options::limit";
+        return "it needs a chunk of " + exact_bytes_text(chunk_bytes) + ", more than the pool's limit of " +
+               exact_bytes_text(limit_bytes) + "; ask for less or raise pool_options::limit";
     text const chunk = "another chunk of " + bytes_text(chunk_bytes);
     if (held_bytes <= limit_bytes - chunk_bytes)
         return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +

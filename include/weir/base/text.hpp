@@ -129,5 +129,11 @@ inline text bytes_text(std::size_t bytes) {
     return number_text(bytes) + " B";
 }
 
+/// The same to the byte, where two that are nearly equal are told apart: '100 bytes', '8589934593 bytes (8 GiB)'.
+inline text exact_bytes_text(std::size_t bytes) {
+    text const exact = count_text(bytes, " byte");
+    return bytes < KiB ? exact : exact + " (" + bytes_text(bytes) + ")";
+}
+
 } // namespace v0
 } // namespace weir

@@ -32,8 +32,8 @@ inline namespace v0 {
 namespace detail {
 
 /// What the twins share. Sizes in bytes. Members that may grow the buffer throw what the pool's 'allocate'
-/// throws; members that copy throw cuda_error, and usage_error where a stream that must wait or be waited for is captured
-/// into another graph or none.
+/// throws; members that copy throw cuda_error, and usage_error for a null address, and where a stream that must wait or be
+/// waited for is captured into another graph or none.
 template <memory_space Space>
 class buffer : public pooled<Space> {
 public:

@@ -92,7 +92,7 @@ public:
     }
 
     /// Enqueues a copy of the element to `target`, host or device memory, which must live until the stream
-    /// has done it. Throws cuda_error, and usage_error where the value was moved from.
+    /// has done it. Throws cuda_error, and usage_error for a null address, or where the value was moved from.
     void copy_to_async(T* target) const {
         require_element();
         bytes_.read(0, target, sizeof(T));

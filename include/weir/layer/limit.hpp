@@ -22,7 +22,6 @@
 #include <weir/base/counts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/layered.hpp>
-#include <weir/base/report_text.hpp>
 #include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
@@ -92,11 +91,11 @@ public:
     /// Why an allocation finds no room now: this layer's limit, or the wrapped pool's reason.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const live = current_bytes();
-        text const allowed = "layer::limit allows " + bytes_text(limit_bytes_) + " at a time";
+        text const allowed = "layer::limit allows " + exact_bytes_text(limit_bytes_) + " at a time";
         if (bytes > limit_bytes_)
             return allowed + "; ask for less or raise the layer's limit";
         if (bytes > limit_bytes_ - live)
-            return allowed + " and " + bytes_text(live) + " of it is live; free something or raise the layer's limit";
+            return allowed + ", of which " + exact_bytes_text(live) + " are live; free something or raise the layer's limit";
         return this->pool_.refusal(bytes, alignment);
     }
 

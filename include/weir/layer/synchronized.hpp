@@ -43,20 +43,20 @@ public:
     /// As the wrapped pool's, one thread at a time.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = base::default_alignment) {
-        auto const held = inside();
+        auto const held = lock_forwarded();
         return this->pool_.try_allocate(stream, bytes, alignment);
     }
 
     /// As the wrapped pool's, one thread at a time.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
-        auto const held = inside();
+        auto const held = lock_forwarded();
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
 private:
     friend base;
-    lock_guard<mutex> inside() const { return lock_guard<mutex>(mutex_); } // for what 'base' forwards
+    lock_guard<mutex> lock_forwarded() const { return lock_guard<mutex>(mutex_); } // for what 'base' forwards
 
     mutable mutex mutex_;
 };

@@ -55,10 +55,12 @@ inline void take_off_record(cudaError_t error) noexcept {
         static_cast<void>(cudaGetLastError());
 }
 
-[[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call, char const* if_invalid) {
+[[noreturn, gnu::noinline]] inline void fail_with(char const* advice, cudaError_t error, char const* call) {
     take_off_record(error);
-    throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error),
-                     error == cudaErrorInvalidValue ? if_invalid : advice_for(error));
+    throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice);
+}
+[[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call, char const* if_invalid) {
+    fail_with(error == cudaErrorInvalidValue ? if_invalid : advice_for(error), error, call);
 }
 } // namespace detail
 

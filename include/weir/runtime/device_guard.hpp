@@ -65,8 +65,8 @@ inline int existing_peer(int ordinal, int owner) {
         check(cudaDeviceCanAccessPeer(&able, peer, owner), "cudaDeviceCanAccessPeer");
     if (able == 0)
         throw usage_error("weir: device " + number_text(static_cast<std::size_t>(peer)) + " cannot use memory of device " +
-                          number_text(static_cast<std::size_t>(owner)) + " (cudaDeviceCanAccessPeer); give it a pool of its own, "
-                          "and copy with cudaMemcpyPeerAsync");
+                          number_text(static_cast<std::size_t>(owner)) +
+                          " (cudaDeviceCanAccessPeer); give it a pool of its own, and copy with cudaMemcpyPeerAsync");
     return peer;
 }
 

@@ -37,8 +37,9 @@ public:
     /// From a fabric handle. Throws cuda_error.
     explicit imported_pool(cudaMemFabricHandle_t handle) : pool_(import(&handle, cudaMemHandleTypeFabric)) {}
 
-    /// Lets kernels and copies of device `ordinal` use the memory; its own device may at once. Throws cuda_error.
-    void enable_access_from(int ordinal) { pool_.enable_access_from(ordinal); }
+    /// Lets kernels and copies of device `ordinal` use the memory; its own device may at once. Throws usage_error where there
+    /// is no such device, cuda_error, also where it cannot use the memory.
+    void enable_access_from(int ordinal) { pool_.enable_access_from(existing_device(ordinal)); }
 
     /// Where the bytes of the exporter's block are in this process. Does not wait. Throws cuda_error, also for a block of
     /// another pool or one that the exporter has freed.
@@ -74,8 +75,13 @@ private:
     static cudaMemPool_t import(void* handle, cudaMemAllocationHandleType type) {
         cudaMemPool_t pool = nullptr;
         capture_mode_guard const relaxed;
-        check(cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0), "cudaMemPoolImportFromShareableHandle",
-              "it is the handle of no pool; pass what driver_pool's export_descriptor or export_fabric gave the other process");
+        char const* const call = "cudaMemPoolImportFromShareableHandle";
+        cudaError_t const error = cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0);
+        if (error == cudaErrorInvalidValue || error == cudaErrorUnknown) // the latter of what is no open descriptor
+            detail::fail_with("the handle names no pool of a living process; pass the descriptor that was received from the "
+                              "exporter, not the number that it has there, or what export_fabric returned there",
+                              error, call);
+        check(error, call);
         return pool;
     }
 

@@ -26,8 +26,9 @@ inline namespace v0 {
 
 namespace detail {
 inline constexpr char const* if_no_such_memory =
-    "an address is not of so many bytes that live, or is of a device whose memory is not open to the current one";
-}
+    "the source or the target is not live memory of that size, or lies on a device whose memory the current one cannot use; "
+    "check both, or open the memory ('enable_access_from')";
+} // namespace detail
 
 /// Copies `bytes` bytes from `from`, which lies on device `there` (any_device: on none, or the host) and with which `source`
 /// works, to `to`, on device `here`, with which `target` works. Does not block, but where the second half of the order fails,

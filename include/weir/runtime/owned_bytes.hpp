@@ -177,6 +177,7 @@ public:
 
     /// Enqueues a copy of `bytes` bytes from `offset` on to `target`.
     void read(std::size_t offset, void* target, std::size_t bytes) const {
+        require_not_null(target, bytes);
         copy(target, data_ + offset, bytes);
     }
 
@@ -266,8 +267,6 @@ private:
     void copy(void* to, void const* from, std::size_t bytes) const {
         if (bytes == 0)
             return;
-        require_address(to, bytes);
-        require_address(from, bytes);
         if constexpr (by_host) {
             std::memmove(to, from, bytes);
         } else {
@@ -304,7 +303,7 @@ private:
     // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there` with
     // which `by` works.
     void splice(std::size_t kept, void const* source, std::size_t bytes, placed_stream const& by, int there = any_device) {
-        require_address(source, bytes);
+        require_not_null(source, bytes);
         if (add_overflows(kept, bytes))
             throw usage_error(
                 "weir: the bytes to append do not fit the address space beside those that are there");

@@ -60,9 +60,9 @@ public:
     /// where 'extends' is false. Call it before the pool gets its upstream. Throws usage_error where there is no such device,
     /// or it cannot use this one's memory (cudaDeviceCanAccessPeer); cuda_error, std::bad_alloc.
     virtual_memory& enable_access_from(int peer) {
-        int const able = existing_peer(peer, ordinal());
+        int const other = existing_peer(peer, ordinal());
         lock_guard<mutex> const lock(state_->lock);
-        state_->map.enable_access_from(able);
+        state_->map.enable_access_from(other);
         return *this;
     }
 
