@@ -193,11 +193,11 @@ PROBE("memory of an exported pool is exported by where it begins") {
 
 PROBE("no descriptor, no pool") {
     cudaMemPool_t pool = nullptr;
-    CUDA_IS(cudaErrorUnknown, cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(std::intptr_t{-1}),
-                                                                   cudaMemHandleTypePosixFileDescriptor, 0));
     int const other = open("/dev/null", O_RDONLY);
-    CUDA_IS(cudaErrorInvalidValue, cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(std::intptr_t{other}),
-                                                                        cudaMemHandleTypePosixFileDescriptor, 0));
+    for (int const descriptor : {-1, other, 0}) // CUDA takes 0 for null
+        CUDA_IS(descriptor == 0 ? cudaErrorInvalidValue : cudaErrorUnknown,
+                cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(std::intptr_t{descriptor}),
+                                                     cudaMemHandleTypePosixFileDescriptor, 0));
     CHECK(close(other) == 0);
     static_cast<void>(cudaGetLastError());
 }

@@ -5,7 +5,6 @@
 
 #include "calls.hpp"
 
-#include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -76,15 +75,14 @@ extern "C" cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t* out, 
             return cudaErrorInvalidValue;
         exported what;
         what.mark[0] = 0;
+        if (handle == nullptr) // also descriptor 0
+            return cudaErrorInvalidValue;
         if (type == cudaMemHandleTypeFabric) {
-            if (handle == nullptr)
-                return cudaErrorInvalidValue;
             std::memcpy(static_cast<void*>(&what), handle, sizeof what);
         } else { // the descriptor itself, as if it were a pointer
             auto const descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(handle));
-            ssize_t const got = pread(descriptor, &what, sizeof what, 0);
-            if (got != static_cast<ssize_t>(sizeof what))
-                return got < 0 && errno == EBADF ? cudaErrorUnknown : cudaErrorInvalidValue;
+            if (pread(descriptor, &what, sizeof what, 0) != static_cast<ssize_t>(sizeof what))
+                return cudaErrorUnknown;
         }
         pool_record const* const source = what.genuine() ? pool_of(world, what.pool) : nullptr;
         if (source == nullptr)

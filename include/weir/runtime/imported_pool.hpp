@@ -77,7 +77,7 @@ private:
         capture_mode_guard const relaxed;
         char const* const call = "cudaMemPoolImportFromShareableHandle";
         cudaError_t const error = cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0);
-        if (error == cudaErrorInvalidValue || error == cudaErrorUnknown) // the latter of what is no open descriptor
+        if (error == cudaErrorInvalidValue || error == cudaErrorUnknown) // the latter of a descriptor that is no pool's
             detail::fail_with("the handle names no pool of a living process; pass the descriptor that was received from the "
                               "exporter, not the number that it has there, or what export_fabric returned there",
                               error, call);
