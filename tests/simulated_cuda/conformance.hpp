@@ -143,6 +143,13 @@ private:
 #endif
 };
 
+/// So many fills of 64 MiB keep a GPU at work for milliseconds; the simulated device is at work as its schedule has it.
+#ifdef WEIR_SIMULATED_CUDA
+inline constexpr int many_fills = 8;
+#else
+inline constexpr int many_fills = 200;
+#endif
+
 /// Asks until the answer is not 'not ready'.
 inline cudaError_t wait_by_asking(cudaEvent_t which) {
     cudaError_t answer = cudaErrorNotReady;

@@ -160,7 +160,7 @@ PROBE("freeing memory waits for all work on the device, also of a stream that wa
         CUDA_MUST(cudaMalloc(&other, 1));
         cudaStream_t work = nullptr;
         CUDA_MUST(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking));
-        for (int turn = 0; turn < 200; ++turn)
+        for (int turn = 0; turn < many_fills; ++turn)
             CUDA_OK(cudaMemsetAsync(memory, turn, std::size_t{64} << 20, work));
         CUDA_OK(cudaEventRecord(passed, work));
         if (destroyed)

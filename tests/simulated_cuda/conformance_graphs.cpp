@@ -215,7 +215,7 @@ PROBE("a launch under way keeps the user objects of its graph") {
     CUDA_OK(cudaGraphDestroy(graph.graph()));
     graph.forget();
     // Work of the device, and no gate: the function of an object may be called by the thread that calls host functions.
-    for (int ahead = 0; ahead < 200; ++ahead)
+    for (int ahead = 0; ahead < many_fills; ++ahead)
         CUDA_OK(cudaMemsetAsync(memory, 1, 64 << 20, work));
     CUDA_OK(cudaGraphLaunch(runs, work));
     CUDA_OK(cudaGraphExecDestroy(runs));
