@@ -10,6 +10,7 @@
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/recording_pool.hpp>
+#include <support/sentence.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -641,7 +642,8 @@ TEST_CASE("vector: a captured copy between devices needs memory that both reach,
     weir::synchronize(b);
     {
         support::capture graph(a);
-        CHECK_THROWS_AS(x.append(source.data(), 100), weir::cuda_error);
+        CHECK_SAYS(support::sentence_of<weir::cuda_error>([&] { x.append(source.data(), 100); }),
+                   "check both, or open the memory ('enable_access_from')");
         CHECK(x.size() == 0);
     }
     x.append(source);

@@ -20,6 +20,7 @@
 #include <cuda_runtime_api.h>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/memory_pool.hpp>
 #include <weir/runtime/stream.hpp>
 
