@@ -2,6 +2,8 @@
 
 // The directory by hand. What pools make of it is in tests/reuse and tests/simulation.
 
+#include "directory.hpp"
+
 #include <atomic>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -28,39 +30,7 @@ using weir::MiB;
 using weir::on_host;
 using weir::range;
 
-namespace {
-
-struct tuning : weir::reuse::stream_ordered_tuning {
-    static constexpr unsigned recent_blocks = 8;
-    static constexpr std::size_t recent_bytes = 1 * MiB;
-    static constexpr unsigned young_frees = 0;
-    static constexpr std::size_t aside_bytes = 1 * MiB;
-};
-
-template <class Identity>
-using set_of = weir::stream_set<weir::placement::best_fit<512>, Identity, tuning>;
-
-template <class Identity>
-struct directory {
-    using set = set_of<Identity>;
-    explicit directory(int ordinal = 0) : sets(ordinal, make) {}
-    static set* make() { return new set(weir::placement::best_fit<512>()); }
-    // The set of a stream, entered and left.
-    set* at(weir::stream_ref stream, bool verify = true) { return sets.enter(stream, verify, make).get(); }
-    std::size_t count() const {
-        std::size_t sum = 0;
-        for (set* each = sets.first(); each; each = decltype(sets)::following(*each))
-            ++sum;
-        return sum;
-    }
-    weir::stream_sets<set, Identity> sets;
-};
-weir::no_lock nobody; // moves bytes meanwhile
-
-using checked = directory<weir::identity::checked>;
-using promised = directory<weir::identity::promised>;
-
-} // namespace
+using namespace directories;
 
 static_assert(!std::is_copy_constructible_v<weir::stream_sets<checked::set, weir::identity::checked>>);
 
@@ -378,135 +348,12 @@ TEST_CASE_TEMPLATE("stream_sets: a captured stream that is not known is refused,
     });
 }
 
-TEST_CASE("stream_sets: waiting waits for every event, settling for everything") {
-    support::every_schedule([] {
-        support::scoped_stream const a, b;
-        checked here;
-        {
-            auto const own = here.sets.enter(a, true, &checked::make);
-            own->covered().add(range{1 * MiB, 1 * MiB});
-            own->offer();
-            range const block = own->take(300 * KiB, 256, a);
-            CHECK(own->put_recent(block));
-        }
-        CHECK(here.sets.unsettled_bytes() == 300 * KiB);
-        CHECK(!here.sets.wait(nobody)); // nothing is recorded: nothing becomes anyone's
-        CHECK(here.sets.unsettled_bytes() == 300 * KiB);
-        {
-            auto const own = here.sets.enter(a, true, &checked::make);
-            range const block = own->take(200 * KiB, 256, a);
-            weir::growing_array<weir::event> uses;
-            uses.push_back(weir::event(0));
-            uses.back().record(b);
-            own->defer(block, std::move(uses), a);
-        }
-        here.sets.wait(nobody);
-        CHECK(!here.sets.wait(nobody)); // all is over by then
-        {
-            auto const own = here.sets.enter(a, true, &checked::make);
-            CHECK(own->reached());
-            own->poll(a);
-        }
-        here.sets.settle(nobody);
-        CHECK(here.sets.unsettled_bytes() == 0);
-        CHECK(here.at(a)->offered.bytes() == 1 * MiB);
-    });
-}
-
-#ifdef WEIR_SIMULATED_CUDA
-TEST_CASE("stream_sets: settling waits for no more than it must") {
-    using simulated_cuda::calls;
-    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
-    support::scoped_stream const a, b, stranger;
-    checked here;
-    simulated_cuda::gate strange;
-    check(strange.close(stranger), "gate"); // whoever waits for the device now never returns
-    here.sets.settle(nobody);                     // no stream is known
-    range of_a, of_b;
-    for (auto const& [s, block, begin] : {std::tuple(&a, &of_a, 1 * MiB), std::tuple(&b, &of_b, 4 * MiB)}) {
-        auto const own = here.sets.enter(*s, true, &checked::make);
-        own->covered().add(range{begin, 2 * MiB});
-        *block = own->take(2 * MiB, 256, *s);
-        own->used().took(*block);
-    }
-    here.sets.settle(nobody); // nothing was freed
-    CHECK(calls("cudaEventSynchronize") == 0);
-
-    CHECK(here.sets.enter(a, true, &checked::make)->give(of_a, a)); // too large to stay open
-    check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
-    here.sets.settle(nobody); // it is over
-    CHECK(calls("cudaEventSynchronize") == 0);
-    CHECK(here.sets.unsettled_bytes() == 0);
-
-    simulated_cuda::gate gate;
-    check(gate.close(b), "gate");
-    CHECK(here.sets.enter(b, true, &checked::make)->give(of_b, b));
-    bool opened = false;
-    simulated_cuda::run_threads({[&] {
-                                     here.sets.settle(nobody);
-                                     CHECK(opened);
-                                 },
-                                 [&] {
-                                     while (calls("cudaEventSynchronize") == 0)
-                                         simulated_cuda::yield();
-                                     opened = true;
-                                     gate.open();
-                                 }});
-    CHECK(calls("cudaEventSynchronize") == 1);
-    CHECK(calls("cudaFree") == 0);
-
-    {
-        auto const own = here.sets.enter(a, true, &checked::make);
-        of_a = own->take(100 * KiB, 256, a);
-        CHECK(own->put_recent(of_a)); // no event tells of it
-    }
-    strange.open();
-    here.sets.settle(nobody);
-    CHECK(calls("cudaFree") == 1); // which is how one waits for a device
-    CHECK(cudaStreamQuery(stranger) == cudaSuccess);
-    CHECK(here.sets.unsettled_bytes() == 0);
-}
-
-TEST_CASE("stream_sets: settling waits for the events alone where they tell of all bytes") {
-    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
-    support::scoped_stream const a, stranger;
-    checked here;
-    {
-        auto const own = here.sets.enter(a, true, &checked::make);
-        own->covered().add(range{1 * MiB, 1 * MiB});
-        check(simulated_cuda::launch(a, {}, {}), "launch");
-        CHECK(own->put(own->take(1 * MiB, 256, a), a));
-    }
-    check(simulated_cuda::launch(stranger, {}, {}), "launch");
-    here.sets.settle(nobody);
-    CHECK(here.at(a)->reached());
-    CHECK(simulated_cuda::pending() == 1); // the stranger's
-}
-
-TEST_CASE("stream_sets: settling waits for the device of a stream that left bytes open, and for no other") {
-    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
-    support::scoped_stream const a;
-    checked here(0);
-    {
-        auto const own = here.sets.enter(a, true, &checked::make);
-        own->covered().add(range{1 * MiB, 1 * MiB});
-        own->offer();
-        CHECK(own->put_recent(own->take(100 * KiB, 256, a))); // no event tells of it
-    }
-    weir::device_guard const there(1);
-    support::scoped_stream const stranger;
-    check(simulated_cuda::launch(stranger, {}, {}), "launch");
-    here.sets.settle(nobody);
-    CHECK(here.sets.unsettled_bytes() == 0);
-    CHECK(simulated_cuda::pending() == 1); // the stranger's
-}
-#endif
-
-TEST_CASE("stream_sets: a stream that is gone strands what it left open, and a little counts for a MiB") {
+TEST_CASE("stream_sets: a stream that is gone strands what it left open, and its set is used again") {
     support::every_schedule([] {
         checked here;
         cudaStream_t first = nullptr;
         check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        checked::set* const gone = here.at(first);
         CHECK(here.sets.enter(first, true, &checked::make)->put_recent(range{1 * MiB, 1 * KiB}));
         CHECK(here.sets.stranded_bytes() == 0); // it lives, and may take them
         check(cudaStreamDestroy(first), "cudaStreamDestroy");
@@ -514,12 +361,17 @@ TEST_CASE("stream_sets: a stream that is gone strands what it left open, and a l
         check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         if (second == first) { // as CUDA does
             here.at(second);
-            CHECK(here.sets.stranded_bytes() == 1 * MiB); // what each search walks past
-            here.sets.settled()->strand(range{4 * MiB, 3 * MiB}, {});
-            CHECK(here.sets.stranded_bytes() == 1 * MiB); // the host is not gone
+            CHECK(here.sets.stranded_bytes() == 16 * KiB); // a little counts for more
+            CHECK(weir::locked<checked::set>(*gone)->is_at_rest());
+            here.sets.settled()->used().took(range{4 * MiB, 3 * MiB});
+            here.sets.strand(range{4 * MiB, 3 * MiB});
+            CHECK(here.sets.stranded_bytes() == 3 * MiB + 16 * KiB);
             CHECK(here.sets.unsettled_bytes() == 3 * MiB + 1 * KiB);
+            CHECK(here.sets.used().bytes == 0);
             here.sets.settle(nobody);
             CHECK(here.sets.stranded_bytes() == 0);
+            CHECK(here.sets.unsettled_bytes() == 0);
+            CHECK(here.sets.settled()->covered().free_bytes() == 3 * MiB + 1 * KiB);
         }
         check(cudaStreamDestroy(second), "cudaStreamDestroy");
     });

@@ -22,6 +22,7 @@ struct usage {
     std::size_t bytes = 0;              ///< taken and not yet given
     std::size_t blocks = 0;             ///< the same, counted
     std::size_t largest_free_bytes = 0; ///< the largest range that can be taken without more memory
+    std::size_t unsettled_bytes = 0;    ///< freed, and nobody's before a 'settle', but of the stream that freed them
     std::size_t lost_bytes = 0;         ///< freed, but not handed out again: graphs may use them, or the host had no memory
 
     /// Counts a block that was taken.

@@ -134,7 +134,8 @@ public:
                              larger_known(a.largest_free_bytes, b.largest_free_bytes),
                              a.live_blocks + b.live_blocks,
                              a.chunks + b.chunks,
-                             a.lost_bytes + b.lost_bytes};
+                             a.lost_bytes + b.lost_bytes,
+                             a.unsettled_bytes + b.unsettled_bytes};
     }
     /// Adds what either pool can tell; of a device's free bytes, the first's. See 'examined'.
     void examine(memory_report& now) const noexcept {

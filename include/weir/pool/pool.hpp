@@ -245,7 +245,7 @@ public:
         usage const used = rule_.used();
         std::size_t const free = contracts::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
         return memory_report{options_.name(),     used.bytes,  held().bytes(),  limit_bytes(),
-                             suspended() ? 0 : free, used.blocks, held().count(), used.lost_bytes};
+                             suspended() ? 0 : free, used.blocks, held().count(), used.lost_bytes, used.unsettled_bytes};
     }
     /// Adds the bytes free on the pool's device, as CUDA says. See 'examined'.
     template <class U = Upstream, class = std::enable_if_t<U::space == memory_space::device>>

@@ -63,7 +63,7 @@ struct stream_ordered {
     public:
         /// `ordinal`: the device of streams that allocate; any_device: any.
         explicit over(int ordinal)
-            : sets_(ordinal, set_maker{root_}), asks_at_free_(Identity::asks && may_have_several_devices()) {}
+            : sets_(ordinal, set_maker{root_}), several_devices_(may_have_several_devices()) {}
 
         /// Rungs 1 and 2. An empty range: no. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
         range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
@@ -97,7 +97,7 @@ struct stream_ordered {
         void give(range block, stream_ref stream) noexcept {
             try {
                 Identity::require_no_capture(stream);
-                if (!uses_.any() && (asks_at_free_ ? give_asking(block, stream) : enter(stream, false)->give(block, stream)))
+                if (!uses_.any() && (Identity::asks && several_devices_ ? give_asking(block, stream) : enter(stream, false)->give(block, stream)))
                     return;
             } catch (...) { // the pool cannot use a set of the stream's
             }
@@ -105,11 +105,7 @@ struct stream_ordered {
         }
 
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
-        void strand(range block) noexcept {
-            auto const settled = sets_.settled();
-            settled->used().gave(block);
-            settled->strand(block, uses_.take(block.offset));
-        }
+        void strand(range block) noexcept { strand(block, uses_.take(block.offset)); }
 
         /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take; then they are not kept.
         void add(range chunk, stream_ref stream, bool joins = false) {
@@ -142,7 +138,8 @@ struct stream_ordered {
         /// As stream_sets' settle: blocks until no work uses what was freed before the call, which anyone may have then.
         void settle() { exchange_.settle(); }
 
-        /// The same where streams that are gone left more than Tuning::stranded_bytes behind, which nothing else frees.
+        /// The same where more than Tuning::stranded_bytes are stranded, which nothing else frees: streams that are gone left
+        /// them, or CUDA answered nothing when they were freed.
         void reclaim() {
             if (sets_.stranded_bytes() > Tuning::stranded_bytes)
                 exchange_.settle();
@@ -175,8 +172,12 @@ struct stream_ordered {
         [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
             if (Placement::rounded(bytes, alignment) == 0)
                 return range{}; // more than a block can have
-            if constexpr (!Identity::asks)
-                weir::require_no_capture(stream); // what follows may make the stream wait, or call the driver
+            if constexpr (!Identity::asks) { // what follows may make the stream wait, or call the driver
+                weir::require_no_capture(stream);
+                if (several_devices_ && !stream.is_host())
+                    sets_.require_device(stream);
+            }
+            reclaim();
             set* mine = nullptr;
             bool const gathers = [&] {
                 auto const own = enter(stream);
@@ -201,11 +202,31 @@ struct stream_ordered {
             try {
                 Identity::require_no_capture(stream);
                 auto const own = enter(stream);
-                if (uses.empty() ? own->put(block, stream) : own->defer(block, std::move(uses), stream))
+                if (uses.empty() ? put(*own.get(), block, stream) : own->defer(block, std::move(uses), stream))
                     return own->used().gave(block);
             } catch (...) {
             }
             give_unplaced(block, std::move(uses), stream);
+        }
+
+        // Where no event can be recorded, as in a host function, the block is the stream's until there is one: 'own' is the set
+        // of a stream that lives. But a thread may end without a word. Throws usage_error, cuda_error.
+        static bool put(set& own, range block, stream_ref stream) {
+            if (own.put(block, stream))
+                return true;
+            weir::require_no_capture(stream);
+            if (is_per_thread(stream))
+                return false;
+            own.keep_open(block);
+            return true;
+        }
+
+        void strand(range block, growing_array<event> uses) noexcept {
+            if (uses.empty())
+                return sets_.strand(block);
+            auto const settled = sets_.settled();
+            settled->used().gave(block);
+            settled->strand(block, std::move(uses));
         }
 
         // Takes back a block whose stream has no set that may be used now: it is captured, of another device or unknown to
@@ -223,20 +244,20 @@ struct stream_ordered {
                 }
             } catch (...) { // nothing is known of its last use
             }
+            if (!placed && (!captured || is_legacy(stream))) // the legacy stream is never captured itself, only in the way
+                return strand(block, std::move(uses));
             auto const settled = sets_.settled();
             settled->used().gave(block);
-            if (captured && !is_legacy(stream)) // the legacy stream is never captured itself, only in the way
-                settled->lose(block);
-            else if (placed)
+            if (placed)
                 settled->defer(block, std::move(uses), on_host);
             else
-                settled->strand(block, std::move(uses));
+                settled->lose(block);
         }
 
         Placement root_; // holds nothing; what the sets' placements are siblings of
         directory sets_;
         stream_exchange<set, Identity, Tuning, set_maker> exchange_{sets_, set_maker{root_}};
-        bool asks_at_free_; // handles come again on other devices (50 times of 50 on two H200)
+        bool several_devices_; // handles come again on other devices (50 times of 50 on two H200)
         second_uses uses_;
     };
 };

@@ -10,6 +10,7 @@
 // not for:   deciding when: runtime/stream_exchange.hpp, and the close of a stream_set.
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <weir/base/contracts.hpp>
 #include <weir/base/mutex.hpp>
@@ -20,6 +21,23 @@
 namespace weir {
 inline namespace v0 {
 namespace detail {
+
+/// For how long does a set make way, with each close, after others wanted its bytes last? Longer each time that they came back
+/// for more. One thread at a time.
+class patience {
+public:
+    /// With a close: whether others wanted something since the one before; whether to make way.
+    bool lasts(bool is_wanted) noexcept {
+        if (is_wanted && calm_closes_ > most_closes_)
+            most_closes_ *= 2;
+        calm_closes_ = is_wanted ? 0 : calm_closes_ + 1;
+        return calm_closes_ <= most_closes_;
+    }
+
+private:
+    std::uint64_t calm_closes_ = 0; // since others wanted bytes
+    std::uint64_t most_closes_ = 64;
+};
 
 /// Moves what is covered, and blocks that wait for other streams, aside, if it is much and nothing is there; false: it is not.
 template <class Set>

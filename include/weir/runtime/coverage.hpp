@@ -37,6 +37,14 @@ public:
         passed_->record(stream);
         reached_ = false;
     }
+    /// The same; false where it cannot.
+    bool try_record(stream_ref stream) noexcept {
+        try {
+            return record(stream), true;
+        } catch (...) {
+            return false;
+        }
+    }
 
     /// Covers nothing, while a copy of it covers what it did. Takes the event of `spare`, which covers nothing either, if it can.
     void release(coverage const& spare) noexcept {

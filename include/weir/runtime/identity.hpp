@@ -9,9 +9,13 @@
 //
 //   checked    asks CUDA at each allocation whether the stream is captured, and for its id (22 ns each); streams
 //              may come and go as they like.
-//   promised   asks nothing: the caller promises that a stream on which memory was freed into a pool is not
-//              destroyed before the pool is settled or destroyed, and that nothing is allocated or freed on a stream
-//              while it is captured (which is asked all the same where no block is at hand).
+//   promised   asks nothing. The caller promises three things. A stream on which memory was freed into a pool is not
+//              destroyed before the pool is settled or destroyed; one that only allocated may be, at any time. Nothing
+//              is allocated or freed on a stream while it is captured. Every stream is of the pool's device. The last
+//              two are asked all the same where no block is at hand.
+//
+// So under 'promised' a stream's set holds nothing that others still use, unless the stream itself freed it: of another
+// stream's bytes for which it had to wait, it takes the block that it asked for and no stock (stream_exchange.hpp).
 //
 // The default streams (legacy, per thread) are values, not handles: what they name depends on the thread and the
 // current device, so both policies ask for their id.

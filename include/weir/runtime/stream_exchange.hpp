@@ -72,7 +72,7 @@ public:
                     locked const donor(*each);
                     look_at(*donor.get(), false);
                     waited = !donor->covers().was_reached();
-                    if (waited && !wait)
+                    if (waited && (!wait || (stock && !Identity::asks)))
                         continue;
                     found = stock ? donor->covered().lend(bytes, alignment) : donor->covered().take(bytes, alignment);
                     if (found && waited)

@@ -113,6 +113,22 @@ public:
         return true;
     }
 
+    /// The same, without an event, for a stream that lives and is not captured: its own until the next event.
+    void keep_open(range block) noexcept {
+        ++arrivals_;
+        hold(block);
+    }
+
+    /// Hands each open block to `sink(range)`, an empty one for those that went out again (see is_untold): the stream is gone.
+    /// Where the sink throws, the others stay.
+    template <class Sink>
+    void leave_open(Sink const& sink) {
+        open_.drain(sink);
+        if (taken_open_)
+            sink(range{});
+        taken_open_ = false;
+    }
+
     /// Takes back a block, or a `stock` that was lent, of whose last use only `uses` is known: for 'settle'. In the host's set.
     void strand(range block, growing_array<event> uses, bool stock = false) noexcept {
         keep_back(block, std::move(uses), false, stock);
@@ -179,7 +195,7 @@ public:
         } catch (...) {
             return false;
         }
-        if (!(aside ? make_way_and_record(stream) : record(stream)))
+        if (!(aside ? make_way_and_record(stream) : covers_.try_record(stream)))
             return false;
         taken_open_ = false;
         cover_open();
@@ -258,32 +274,19 @@ public:
     usage& used() noexcept { return used_; }
 
 private:
-    bool record(stream_ref stream) noexcept {
-        try {
-            covers_.record(stream);
-            return true;
-        } catch (...) {
-            return false;
-        }
-    }
-
     bool make_way_and_record(stream_ref stream) noexcept {
         coverage const before = covers_;
         make_way();
-        if (record(stream))
+        if (covers_.try_record(stream))
             return true;
         covers_ = before; // what was lent may come back here, and be in use up to that event, which may have gone aside
         return false;
     }
 
-    // Before the event is recorded anew. What no work uses goes on for a while after others wanted it last: longer each time
-    // that they came back for more.
+    // Before the event is recorded anew.
     void make_way() noexcept {
         bool const is_wanted = wanted.load(memory_order_relaxed);
-        if (is_wanted && calm_closes_ > patience_)
-            patience_ *= 2;
-        calm_closes_ = is_wanted ? 0 : calm_closes_ + 1;
-        if (!is_much() || calm_closes_ > patience_)
+        if (!patience_.lasts(is_wanted) || !is_much())
             return;
         try {
             if (covers_.was_reached())
@@ -334,8 +337,7 @@ private:
     bool overflowed_ = false; // since all were back: where all comes and goes without an event, so does the last block
     bool taken_open_ = false; // since the event was recorded
     unsigned long long id_ = 0;
-    std::uint64_t calm_closes_ = 0; // since others wanted bytes of this
-    std::uint64_t patience_ = 64;
+    detail::patience patience_;
     alignas(16) usage used_; // bytes and blocks in one cache line
     std::uint64_t arrivals_ = 0;
 };

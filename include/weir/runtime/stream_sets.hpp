@@ -5,9 +5,11 @@
 //
 // A directory of stream sets: found without a lock by the stream's key, made at the first sight of a stream, listed for those
 // who look for bytes elsewhere. A handle that bears another stream than before is noticed here (Identity): the old set is
-// retired, its bytes stay, to be taken by the ladder's upper rungs, and the new stream gets a set of its own. A set whose bytes
-// no work uses is used again, with them: a retired one, or that of the default stream that came last the longest ago, since its
-// thread may be gone. It gets a new one if it comes again, so there are as many as streams come before one does (up to 1,024).
+// retired, and the new stream gets a set of its own. What the old stream freed last, of which no event tells, is stranded: it
+// leaves the set for a list that only 'settle' empties. The other bytes stay, to be taken by the ladder's upper rungs. A set
+// whose bytes no work uses is used again, with them: a retired one, or that of the default stream that came last the longest
+// ago, since its thread may be gone. It gets a new one if it comes again, so there are as many as streams come before one does
+// (up to 1,024).
 //
 // invariant: a set with key k is the only one with key k; sets live as long as the directory.
 // order:     lock order: the directory's mutex before a set's lock; of two sets, first that of the earlier in the list.
@@ -32,9 +34,10 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/deferred_blocks.hpp>
 #include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/identity.hpp>
+#include <weir/runtime/set_waits.hpp>
+#include <weir/runtime/stranded_blocks.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/stream_set.hpp>
 
@@ -58,7 +61,7 @@ public:
     /// for that device only, and a stream of another may use it.
     ~stream_sets() {
         try {
-            use_lists uses;
+            growing_array<shared_uses> uses;
             for (Set* each = first(); each; each = following(*each))
                 each->deferred().list_uses(uses);
             wait_for(uses);
@@ -76,6 +79,17 @@ public:
     locked settled() noexcept { return locked(*host_); }
     bool is_settled(Set const& set) const noexcept { return &set == host_; }
 
+    /// Takes back a block of whose last use nothing is known, and counts it: only 'settle' frees it.
+    void strand(range block) noexcept {
+        locked const host = settled();
+        host->used().gave(block);
+        try {
+            stranded_.add(block, any_device);
+        } catch (...) {
+            host->lose(block);
+        }
+    }
+
     /// The set of `stream`, made by `make` if it is new. With `verify`, the stream is told from an earlier one of
     /// the same handle. Throws usage_error for another device's stream, cuda_error, std::bad_alloc.
     template <class MakeSet>
@@ -88,87 +102,35 @@ public:
         return enter_by(key_of(stream), stream, asks, asks ? Identity::id(stream) : 0, make);
     }
 
-    /// Blocks until every event that is known of now has been reached; whether any had not been. Holds `moving` while it asks
-    /// the sets, so that none passes on its way from one to another. Throws cuda_error, std::bad_alloc.
+    /// The device of `stream`, which is not captured. Throws usage_error where it is not the sets', cuda_error.
+    int require_device(stream_ref stream) const {
+        int const ordinal = device_of(stream);
+        if (ordinal_ != any_device && ordinal != ordinal_)
+            throw usage_error("weir: the stream belongs to device " + number_text(static_cast<std::size_t>(ordinal)) +
+                              " and the pool to device " + number_text(static_cast<std::size_t>(ordinal_)) +
+                              "; use a stream of the pool's device, or a pool of the stream's");
+        return ordinal;
+    }
+
+    /// Blocks until every event that is known of now has been reached; whether any had not been. `moving`: see set_waits.hpp.
+    /// Throws cuda_error, std::bad_alloc.
     template <class Lock>
     bool wait(Lock& moving) {
-        capture_mode_guard const relaxed;
-        growing_array<shared<event>> events;
-        use_lists uses;
-        {
-            lock_guard<Lock> const none(moving);
-            for (Set* each = first(); each; each = following(*each)) {
-                locked const own(*each);
-                own->deferred().list_uses(uses);
-                if (shared<event> const& passed = own->covers().passed())
-                    events.push_back(passed);
-            }
-        }
-        bool any = false;
-        for (shared<event> const& passed : events)
-            any |= passed->wait();
-        return wait_for(uses) || any;
+        return wait_for_events(*this, moving);
     }
 
-    /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile. Waits for events; where
-    /// none tells of some bytes, for all work on the stream's device, or on all in use. `moving`: as 'wait'. Throws cuda_error,
-    /// std::bad_alloc.
+    /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile, and what is stranded.
+    /// Throws cuda_error, std::bad_alloc.
     template <class Lock>
     void settle(Lock& moving) {
-        struct moment {
-            Set* which;
-            std::uint64_t arrivals;
-            shared<event> passed;
-        };
-        capture_mode_guard const relaxed;
-        growing_array<moment> moments;
-        growing_array<int> places; // of streams of which no event tells; any_device: nobody knows where
-        use_lists uses;
-        {
-            lock_guard<Lock> const none(moving);
-            for (Set* each = first(); each; each = following(*each)) {
-                locked const own(*each);
-                if (own->is_at_rest())
-                    continue;
-                moments.push_back(moment{each, own->arrivals(), own->covers().passed()});
-                own->deferred().list_uses(uses);
-                bool fresh = own->is_untold();
-                for (int other : places)
-                    fresh &= other != own->ordinal();
-                if (fresh)
-                    places.push_back(own->ordinal());
-            }
-        }
-        for (int place : places)
-            wait_for_device(place);
-        for (moment const& then : moments)
-            if (then.passed)
-                then.passed->wait();
-        wait_for(uses);
-        for (moment const& then : moments) {
-            locked const own(*then.which);
-            if (own->arrivals() == then.arrivals)
-                own->settle();
-        }
+        settle_sets(*this, stranded_, moving);
     }
 
-    /// What streams that are gone left without an event, in bytes; of each a MiB at least: every search walks past it.
-    std::size_t stranded_bytes() noexcept {
-        std::size_t sum = 0;
-        for (Set* each = first(); each; each = following(*each))
-            if (each != host_ && each->key.load(memory_order_relaxed) == 0)
-                if (std::size_t const left = locked(*each)->open_bytes())
-                    sum += left < MiB ? MiB : left;
-        return sum;
-    }
+    /// What is stranded, in bytes; of each block 16 KiB at least. Takes no lock.
+    std::size_t stranded_bytes() const noexcept { return stranded_.weight(); }
 
     /// Bytes that no event makes anyone's, but 'settle' does.
-    std::size_t unsettled_bytes() noexcept {
-        std::size_t sum = 0;
-        for (Set* each = first(); each; each = following(*each))
-            sum += locked(*each)->open_bytes();
-        return sum;
-    }
+    std::size_t unsettled_bytes() noexcept { return used().unsettled_bytes; }
 
     /// Calls visit(placement) for the covered bytes of the sets whose event was reached and which may offer `least_bytes`,
     /// until one answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
@@ -197,9 +159,11 @@ public:
             sum.bytes += own->used().bytes;
             sum.blocks += own->used().blocks;
             sum.lost_bytes += own->used().lost_bytes;
+            sum.unsettled_bytes += own->open_bytes();
             if (sum.largest_free_bytes < own->largest_bytes())
                 sum.largest_free_bytes = own->largest_bytes();
         }
+        sum.unsettled_bytes += stranded_under_lock();
         // Not one moment: what other threads moved between sets meanwhile may be missing, so the sum may be below zero.
         sum.not_below_zero();
         return sum;
@@ -217,7 +181,21 @@ public:
     }
 
 private:
-    using use_lists = growing_array<shared_uses>;
+    std::size_t stranded_under_lock() noexcept {
+        locked const host = settled();
+        return stranded_.bytes();
+    }
+
+    // The handle of the set's stream, which is locked, bears another by now: nobody calls for it any more. What no event tells
+    // of leaves the set, so that this is at rest once its event was reached, and used again.
+    void retire(Set& gone) noexcept {
+        gone.key.store(0, memory_order_relaxed);
+        locked const host = settled();
+        try {
+            gone.leave_open([&](range block) { stranded_.add(block, gone.ordinal()); });
+        } catch (...) { // no host memory: they stay, and only 'settle' frees them as well
+        }
+    }
 
     // Locks the set if it is that of the key, and of the id if that was asked for.
     [[gnu::always_inline]] static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
@@ -267,7 +245,7 @@ private:
             locked const other(*at_hand);
             if (Identity::asks && !is_default_stream(stream) && other->key.load(memory_order_relaxed) == key &&
                 !other->is_of(id))
-                other->key.store(0, memory_order_relaxed);
+                retire(*other.get());
         }
         return create(stream, key, make);
     }
@@ -278,11 +256,7 @@ private:
         Set* const present = table_.find(key);
         if (present && present->key.load(memory_order_relaxed) == key)
             return *present; // another thread was here first
-        int const ordinal = device_of(stream);
-        if (ordinal_ != any_device && ordinal != ordinal_)
-            throw usage_error("weir: the stream belongs to device " + number_text(static_cast<std::size_t>(ordinal)) +
-                              " and the pool to device " + number_text(static_cast<std::size_t>(ordinal_)) +
-                              "; use a stream of the pool's device, or a pool of the stream's");
+        int const ordinal = require_device(stream);
         unsigned long long const id = Identity::id(stream);
         std::uint64_t const now = newcomers_.fetch_add(1, memory_order_relaxed) + 1;
         if (count_ >= look_for_spare_at_ && !robbed_.take_out(key)) {
@@ -341,6 +315,7 @@ private:
     last_numbers<1024> robbed_; // keys of default streams whose sets became others'; who comes again lives, and gets a new one
     atomic<std::uint64_t> newcomers_{0};
     Set* host_ = nullptr;      // the first one made
+    stranded_blocks stranded_; // under the host's lock
     std::size_t count_ = 0;
     std::size_t look_for_spare_at_ = 16; // sets; doubles when none was, so that looking stays cheap
 };
