@@ -134,7 +134,7 @@ private:
 /// A pool to drive, and what it asks of its users and of the machine.
 struct contestant {
     char const* name;
-    bool streams_may_go; ///< identity::promised: they must not
+    bool asks; ///< else it is identity::promised: streams end as the promise allows, and nothing of theirs is captured
     std::unique_ptr<pool_face> (*make)(std::size_t limit);
     bool maps = true; ///< whether the device can map memory
 };

@@ -118,6 +118,8 @@ struct stream_slot {
     unsigned users = 0;
     bool blocking = false; ///< what the legacy stream does while it is captured breaks the capture
     bool going = false;    ///< being destroyed and made anew, or captured
+    std::uint64_t freed_at = 0; ///< when memory was freed on it last
+    bool only_allocates = false; ///< so that it may go at any time, also by promise
 };
 
 constexpr int streams = 4;
@@ -225,6 +227,7 @@ public:
         }
         note_gone(p, pool_->rounded(bytes, alignment));
         pool_->deallocate(stream, p, bytes, alignment);
+        note_freed(stream.get());
     }
 
     int device_of_pool() const { return pool_->device(); }
@@ -511,6 +514,10 @@ private:
         ++slots_[place].users;
         return true;
     }
+    bool only_allocates(int place) {
+        guard const lock(mutex_);
+        return place >= 0 && place < streams && slots_[place].only_allocates;
+    }
     void leave_slot(int place) {
         if (place < 0 || place > legacy)
             return;
@@ -662,18 +669,36 @@ private:
         note_gone(gone.p, gone.rounded);
         pool_->deallocate(place == host ? weir::stream_ref(weir::on_host) : weir::stream_ref(handle_of(place)), gone.p,
                           gone.bytes, gone.alignment);
+        if (place != host)
+            note_freed(handle_of(place));
+    }
+
+    // What identity::promised asks of a program that destroys streams.
+    void note_freed(cudaStream_t stream) {
+        guard const lock(mutex_);
+        ++frees_;
+        for (stream_slot& each : slots_)
+            if (each.handle == stream)
+                each.freed_at = frees_;
     }
 
     // What a thread did on its own default stream only it can order others after: at once.
     void leave_default_stream(block& of) { of.ready = std::make_shared<point const>(cudaStreamPerThread); }
 
     void allocate(dice& die, bool works = true) {
+        int const place = some_place(die, true);
+        allocate_on(place, die, works);
+        if (only_allocates(place) && die.chance(40)) { // the next one of that handle finds what it left
+            replace_stream(place, die);
+            allocate_on(place, die, works);
+        }
+    }
+    void allocate_on(int place, dice& die, bool works) {
         {
             guard const lock(mutex_);
             if (blocks_.size() > 40)
                 return;
         }
-        int const place = some_place(die, true);
         if (!enter_slot(place))
             return;
         block made;
@@ -728,7 +753,9 @@ private:
         if (!check_out(die, gone))
             return;
         int const was_on = gone.on;
-        int const place = was_on != nowhere && die.chance(70) ? was_on : some_place(die, works);
+        int place = was_on != nowhere && die.chance(70) ? was_on : some_place(die, works);
+        while (only_allocates(place))
+            place = some_place(die, works);
         if (!enter_slot(place)) {
             check_in(std::move(gone), was_on);
             return;
@@ -760,7 +787,7 @@ private:
     // Several blocks of a size, allocated and freed in a row: what a loop of temporaries does.
     void burst(dice& die) {
         int const place = some_place(die, false);
-        if (!enter_slot(place))
+        if (only_allocates(place) || !enter_slot(place))
             return;
         std::size_t const bytes = 1 + some_bytes(die) % (256 * weir::KiB);
         std::vector<block> made(1 + die.below(6));
@@ -777,7 +804,7 @@ private:
     void hand_over(dice& die) {
         int const from = static_cast<int>(die.below(streams));
         int const to = static_cast<int>(die.below(streams));
-        if (!enter_slot(from))
+        if (only_allocates(from) || only_allocates(to) || !enter_slot(from))
             return;
         if (!enter_slot(to)) {
             leave_slot(from);
@@ -839,15 +866,18 @@ private:
         leave_slot(place);
     }
 
-    // Destroys a stream with its work still running, and makes another, which may get its handle.
+    // Destroys a stream with its work still running, and makes another, which may get its handle. By promise, one on which
+    // nothing was freed since the pool was settled.
     void replace_stream(dice& die) {
-        if (!what_.pool->streams_may_go)
-            return;
-        int const place = static_cast<int>(die.below(streams));
+        if (!what_.pool->asks && die.chance(20))
+            settle();
+        replace_stream(static_cast<int>(die.below(streams)), die);
+    }
+    void replace_stream(int place, dice& die) {
         std::vector<block> moved;
         {
             guard const lock(mutex_);
-            if (slots_[place].users != 0 || slots_[place].going)
+            if (slots_[place].users != 0 || slots_[place].going || (!what_.pool->asks && slots_[place].freed_at > settled_))
                 return;
             slots_[place].going = true;
             for (std::size_t at = 0; at < blocks_.size();)
@@ -864,6 +894,8 @@ private:
         surely([&] { return cudaStreamDestroy(slots_[place].handle); });
         renew(place, die);
         guard const lock(mutex_);
+        slots_[place].freed_at = 0;
+        slots_[place].only_allocates = !what_.pool->asks && die.chance(60);
         for (block& each : moved) {
             each.on = nowhere;
             each.ready = last;
@@ -926,7 +958,7 @@ private:
             auto made = std::make_unique<recording>(*this);
             cudaStream_t const origin = slots_[places[0]].handle;
             block given; // to the graph: freed in it
-            bool const gives = what_.pool->streams_may_go && die.chance(30) && take_for_graph(die, origin, given);
+            bool const gives = what_.pool->asks && die.chance(30) && take_for_graph(die, origin, given);
             if (die.chance(30))
                 take_for_graph(die, origin, made->lent);
             made->last = std::make_shared<point const>(origin);
@@ -1121,7 +1153,14 @@ private:
 
     void settle() {
         say("settle");
-        ask("settle", [&] { pool_->settle(); });
+        std::uint64_t const before = [&] {
+            guard const lock(mutex_);
+            return frees_;
+        }();
+        if (!ask("settle", [&] { pool_->settle(); }))
+            return;
+        guard const lock(mutex_);
+        settled_ = std::max(settled_, before);
     }
 
     void break_a_call(dice& die) {
@@ -1223,6 +1262,8 @@ private:
 
     std::mutex mutex_; // what follows; never held over a call that may switch threads, but for notes in the log
     std::vector<block> blocks_;
+    std::uint64_t frees_ = 0;   // so far
+    std::uint64_t settled_ = 0; // those up to here are over
     std::vector<std::unique_ptr<recording>> recordings_;
     std::size_t captures_ = 0;
     std::map<std::uintptr_t, std::uintptr_t> live_;

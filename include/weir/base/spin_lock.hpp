@@ -10,7 +10,8 @@
 // invariant: held by at most one thread; not recursive.
 // order:     lock acquires, unlock releases.
 // cost:      one exchange and one store, no system call, 1 byte.
-// not for:   sections that call CUDA as a rule or wait for anything: see mutex.
+// not for:   sections that wait for anything: see mutex. A stream's set records and asks events under its lock (150 ns each);
+//            its head says what that may wait for.
 
 #include <weir/base/atomic.hpp>
 

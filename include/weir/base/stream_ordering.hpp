@@ -44,9 +44,10 @@ struct stream_ordered_tuning {
     /// there may be many, leaves nothing behind that only 'settle' frees. More: less is left by longer lives; less, down
     /// to 0: fewer events in programs whose streams live on.
     static constexpr unsigned young_frees = 8;
-    /// Bytes that streams which are gone may leave without an event before the pool waits for the device rather than
-    /// grow; what a stream kept when it was destroyed, at most 'recent_bytes' of it, comes back in no other way. More:
-    /// fewer waits where long-lived streams come and go; less: a smaller footprint there.
+    /// Bytes that may be stranded, without an event, before an allocation that finds nothing at hand waits for the device:
+    /// what a stream kept when it was destroyed, at most 'recent_bytes' of it, and what CUDA could not record, as in host
+    /// functions. Each block counts as 16 KiB at least. They come back in no other way. More: fewer waits where streams come
+    /// and go; less: a smaller footprint there.
     static constexpr std::size_t stranded_bytes = 64 * MiB;
     /// Bytes from which on a block is placed with a view of all that any stream may have, and not just of its own
     /// stream's. Less: a smaller footprint with several streams; more: fewer queries for large blocks.

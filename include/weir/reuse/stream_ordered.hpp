@@ -65,7 +65,8 @@ struct stream_ordered {
         explicit over(int ordinal)
             : sets_(ordinal, set_maker{root_}), several_devices_(may_have_several_devices()) {}
 
-        /// Rungs 1 and 2. An empty range: no. Never blocks. Throws usage_error, cuda_error, std::bad_alloc.
+        /// Rungs 1 and 2. An empty range: no. Never blocks, but to 'reclaim' where nothing is at hand. Throws usage_error,
+        /// cuda_error, std::bad_alloc.
         range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             Identity::require_no_capture(stream);
             {
@@ -97,7 +98,8 @@ struct stream_ordered {
         void give(range block, stream_ref stream) noexcept {
             try {
                 Identity::require_no_capture(stream);
-                if (!uses_.any() && (Identity::asks && several_devices_ ? give_asking(block, stream) : enter(stream, false)->give(block, stream)))
+                bool const asks = Identity::asks && several_devices_;
+                if (!uses_.any() && (asks ? give_asking(block, stream) : enter(stream, false)->give(block, stream)))
                     return;
             } catch (...) { // the pool cannot use a set of the stream's
             }
