@@ -129,6 +129,7 @@ weir_wheels() {
 
 # weir_fetch NEED: what comes as wheels. Returns 1 if it does not, or is not to be had.
 weir_fetch() {
+    weir_has pip || return 1
     case $1 in
     cuda | nvcc)
         [ -z "${weir_unfetched:-}" ] || return 1
@@ -186,13 +187,14 @@ weir_cuda() {
     weir_get nvcc
 }
 
-# weir_cache: a folder for ccache where its own cannot be written: it compiles nothing without one.
+# weir_cache: a folder for ccache where its own cannot be written: without one, or a home, it compiles nothing.
 weir_cache() {
     command -v ccache >/dev/null || return 0
     weir_folder=$(ccache --get-config cache_dir 2>/dev/null)
     if [ -z "$weir_folder" ] || ! mkdir -p "$weir_folder" 2>/dev/null || [ ! -w "$weir_folder" ]; then
         CCACHE_DIR=$PWD/build/ccache
-        export CCACHE_DIR
+        HOME=${HOME:-/}
+        export CCACHE_DIR HOME
     fi
 }
 
