@@ -7,111 +7,199 @@
 # compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of the oldest CUDA that weir compiles
 # with into build/cuda-12.8. Nothing is installed that is there already, and everything said goes to stderr.
 #
-#     . cmake/setup.sh; weir_packages 'g++:g++' 'header doctest/doctest.h:doctest-dev'; weir_cuda
+#     . cmake/setup.sh; weir_get g++ doctest nvcc ccache-if-any
 
 weir_say() {
     printf '%s\n' "weir: $*" >&2
 }
 
-# weir_has TEST: 'NAME' (a command), 'header PATH', 'library NAME' (g++ links it), 'sanitizers CXX'.
+# weir_has NEED: whether it is here. A need is a command's name or one of the words below; so it is in weir_package.
 weir_has() {
     case $1 in
-    header\ *) echo "#include <${1#header }>" | g++ -x c++ -std=c++17 -fsyntax-only -I.cache/include - 2>/dev/null ;;
-    library\ *) echo 'int main(){}' | g++ -x c++ - -o /dev/null "-l${1#library }" 2>/dev/null ;;
-    sanitizers\ *) echo 'int main(){}' | "${1#sanitizers }" -x c++ -fsanitize=address - -o /dev/null 2>/dev/null ;;
-    *) command -v "$1" >/dev/null 2>&1 ;;
+    doctest) weir_header doctest/doctest.h ;;
+    benchmark) weir_header benchmark/benchmark.h && weir_library benchmark ;;
+    zlib) weir_header zlib.h && weir_library z ;;
+    cli11) weir_header CLI/CLI.hpp ;;
+    valgrind) command -v valgrind >/dev/null && weir_header valgrind/callgrind.h ;;
+    sanitizers) echo 'int main(){}' | clang++ -x c++ -fsanitize=address - -o /dev/null 2>/dev/null ;;
+    pip) python3 -m pip --version >/dev/null 2>&1 ;;
+    nvcc) weir_toolkit ;;
+    cuda) weir_toolkit || [ -f "${CUDA_HOME:-/usr/local/cuda}/include/cuda_runtime_api.h" ] ;;
+    oldest-cuda) [ -d $weir_oldest/include ] ;;
+    gpu) nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' ;;
+    *) command -v "$1" >/dev/null ;;
     esac
 }
 
-# weir_packages 'TEST:PACKAGE'...: installs the packages of the tests that fail. Returns 1 if any is still missing.
-weir_packages() {
-    weir_missing=
-    for weir_pair; do
-        weir_has "${weir_pair%%:*}" || weir_missing="$weir_missing ${weir_pair#*:}"
+# weir_package NEED: Debian's name for what brings it, or fetches it; nothing where no package does, or nobody knows yet
+# which one.
+weir_package() {
+    case $1 in
+    ninja) echo ninja-build ;;
+    clang++) echo clang ;;
+    doctest) echo doctest-dev ;;
+    benchmark) echo libbenchmark-dev ;;
+    zlib) echo zlib1g-dev ;;
+    cli11) echo libcli11-dev ;;
+    sanitizers) clang++ -dumpversion 2>/dev/null | sed 's/^\([0-9]*\).*/libclang-rt-\1-dev/' ;;
+    pip) echo python3-pip ;;
+    nvcc | cuda | oldest-cuda) weir_has pip || weir_package pip ;;
+    gpu) ;;
+    *) echo "$1" ;;
+    esac
+}
+
+# Without a compiler nobody knows all of its folders: then the usual ones have to do.
+weir_header() {
+    command -v g++ >/dev/null || { [ -f ".cache/include/$1" ] || [ -f "/usr/include/$1" ]; return; }
+    printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | g++ -x c++ -E -I.cache/include - >/dev/null 2>&1
+}
+
+weir_library() {
+    command -v g++ >/dev/null || return 0
+    echo 'int main(){}' | g++ -x c++ - -o /dev/null -L.cache/lib "-l$1" 2>/dev/null
+}
+
+# weir_get NEED...: installs or fetches what is missing of them. 'NEED-if-any' helps, and one can do without.
+# weir_lacking is then what one cannot do without and is missing still; returns 1 if that is anything.
+weir_get() {
+    weir_lacking=
+    for weir_need; do
+        weir_has "${weir_need%-if-any}" || weir_lacking="$weir_lacking $weir_need"
     done
-    [ -n "$weir_missing" ] || return 0
+    weir_tried=' '
+    # shellcheck disable=SC2034
+    for weir_round in 1 2; do # which package brings the sanitizers is known once clang++ is there
+        weir_missing=
+        for weir_need in $weir_lacking; do
+            for weir_each in $(weir_package "${weir_need%-if-any}"); do
+                case $weir_tried in *" $weir_each "*) ;; *) weir_missing="$weir_missing $weir_each" ;; esac
+                weir_tried="$weir_tried$weir_each "
+            done
+        done
+        # shellcheck disable=SC2086
+        [ -z "$weir_missing" ] || weir_install $weir_missing
+    done
+    weir_missing=$weir_lacking
+    weir_lacking=
+    for weir_need in $weir_missing; do
+        weir_has "${weir_need%-if-any}" || weir_fetch "$weir_need" || case $weir_need in
+        *-if-any) ;;
+        *) weir_lacking="$weir_lacking $weir_need" ;;
+        esac
+    done
+    weir_lacking=${weir_lacking# }
+    weir_cache
+    [ -z "$weir_lacking" ]
+}
+
+# weir_install PACKAGE...: Debian's packages, or those of them that are to be had.
+weir_install() {
     weir_as_root=
     if [ "$(id -u)" != 0 ]; then
         weir_as_root=sudo
     fi
-    if ! command -v apt-get >/dev/null 2>&1 || { [ -n "$weir_as_root" ] && ! command -v sudo >/dev/null 2>&1; }; then
-        weir_say "missing, and not mine to install here:$weir_missing (Debian's names)"
-        return 1
+    if ! command -v apt-get >/dev/null || { [ -n "$weir_as_root" ] && ! command -v sudo >/dev/null; }; then
+        weir_say "missing here: $* (Debian's names); install them: this script cannot without apt-get and root or sudo"
+        return
     fi
-    weir_say "installing:$weir_missing"
-    export DEBIAN_FRONTEND=noninteractive
+    weir_say "installing: $*"
     weir_log=$(mktemp)
-    # shellcheck disable=SC2086
-    if ! { $weir_as_root apt-get update && $weir_as_root apt-get install -y --no-install-recommends $weir_missing; } \
-        >"$weir_log" 2>&1 </dev/null; then
-        tail -n 15 "$weir_log" >&2
-        weir_say "apt-get could not install:$weir_missing"
-        rm -f "$weir_log"
-        return 1
-    fi
-    rm -f "$weir_log"
-    for weir_pair; do
-        if ! weir_has "${weir_pair%%:*}"; then
-            weir_say "'${weir_pair%%:*}' is still missing after installing ${weir_pair#*:}"
-            return 1
-        fi
+    [ -n "${weir_updated:-}" ] || weir_apt update || tail -n 15 "$weir_log" >&2
+    weir_updated=1
+    # One that is not to be had keeps none of the others away.
+    weir_apt install "$@" || for weir_each; do
+        weir_apt install "$weir_each" && continue
+        tail -n 5 "$weir_log" >&2
+        weir_say "apt-get could not install '$weir_each'"
     done
+    rm -f "$weir_log"
+}
+
+weir_apt() {
+    $weir_as_root env DEBIAN_FRONTEND=noninteractive apt-get -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@" \
+        >"$weir_log" 2>&1 </dev/null
 }
 
 # weir_wheels FOLDER WHEEL...: PyPI's wheels into FOLDER, which is emptied first.
 weir_wheels() {
-    weir_packages 'python3:python3' || return 1
-    python3 -m pip --version >/dev/null 2>&1 || weir_packages 'pip3:python3-pip' || return 1
     rm -rf "$1"
     python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$@" >&2 </dev/null
 }
 
-# weir_oldest_cuda: the headers of the oldest CUDA that weir compiles with into build/cuda-12.8/include. Returns 1 if they
-# are not to be had.
-weir_oldest_cuda() {
-    weir_oldest=build/cuda-12.8
-    [ ! -d $weir_oldest/include ] || return 0
-    weir_say "fetching the headers of CUDA 12.8 into $weir_oldest"
-    # The folder has its name when all is there.
-    if ! { weir_wheels $weir_oldest 'nvidia-cuda-runtime-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*' &&
-        mv $weir_oldest/nvidia/cuda_nvcc/include/crt $weir_oldest/nvidia/cuda_runtime/include/crt &&
-        mv $weir_oldest/nvidia/cuda_runtime/include $weir_oldest/include && rm -rf $weir_oldest/nvidia*; }; then
-        weir_say "could not fetch the headers of CUDA 12.8, which the stage 'oldest' of the tests needs"
-        return 1
-    fi
+# weir_fetch NEED: what comes as wheels. Returns 1 if it does not, or is not to be had.
+weir_fetch() {
+    weir_has pip || return 1
+    case $1 in
+    cuda | nvcc)
+        [ -z "${weir_unfetched:-}" ] || return 1
+        weir_say "no nvcc here: fetching the CUDA toolkit's wheels into build/cuda"
+        # The wheels are one release: nvcc's parts must match one another.
+        if ! weir_wheels build/cuda 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' \
+            'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*'; then
+            weir_say "pip could not fetch the CUDA toolkit; install one, or set CUDA_HOME to a folder that holds" \
+                "include/cuda_runtime_api.h"
+            weir_unfetched=1 # asked once: pip takes its time to find no network
+            return 1
+        fi
+        # A wheel holds neither of these links; nvcc, FindCUDAToolkit and the linker look for them.
+        ln -sfn libcudart.so.13 "$weir_fetched/lib/libcudart.so"
+        ln -sfn lib "$weir_fetched/lib64"
+        weir_toolkit
+        ;;
+    oldest-cuda)
+        weir_say "fetching the headers of CUDA 12.8 into $weir_oldest"
+        # The folder has its name when all is there.
+        if ! { weir_wheels $weir_oldest 'nvidia-cuda-runtime-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*' &&
+            mv $weir_oldest/nvidia/cuda_nvcc/include/crt $weir_oldest/nvidia/cuda_runtime/include/crt &&
+            mv $weir_oldest/nvidia/cuda_runtime/include $weir_oldest/include && rm -rf $weir_oldest/nvidia*; }; then
+            weir_say "pip could not fetch the headers of CUDA 12.8"
+            return 1
+        fi
+        ;;
+    *) return 1 ;;
+    esac
 }
 
-# weir_cuda: puts a CUDA toolkit's nvcc on PATH and sets CUDA_HOME. Returns 1 if there is none to be had.
-weir_cuda() {
-    weir_toolkit=build/cuda/nvidia/cu13
+# weir_toolkit: puts a CUDA toolkit's nvcc on PATH and sets CUDA_HOME. Returns 1 if there is none here.
+weir_toolkit() {
     # The compiler says itself where its toolkit is: what is on PATH may be a link or a wrapper.
     weir_top=
     for weir_nvcc in "${CUDA_HOME:-/nowhere}/bin/nvcc" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
-        [ -n "$weir_top" ] || weir_top=$("${weir_nvcc:-/nowhere}" --dryrun -x cu -c /dev/null 2>&1 </dev/null | sed -n 's/^#\$ TOP=//p' | head -n 1)
+        [ -n "$weir_top" ] || weir_top=$("${weir_nvcc:-/nowhere}" --dryrun -x cu -c /dev/null 2>&1 </dev/null |
+            sed -n 's/^#\$ TOP=//p' | head -n 1)
     done
     if [ -n "$weir_top" ]; then
         CUDA_HOME=$(cd "$weir_top" && pwd -P)
+    elif [ -x "$weir_fetched/bin/nvcc" ] && [ -e "$weir_fetched/lib64" ]; then
+        CUDA_HOME=$PWD/$weir_fetched
     else
-        if [ ! -x "$weir_toolkit/bin/nvcc" ] || [ ! -e "$weir_toolkit/lib64" ]; then
-            weir_say "no nvcc here: fetching the CUDA toolkit's wheels into build/cuda"
-            # The wheels are one release: nvcc's parts must match one another.
-            if ! weir_wheels build/cuda 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' \
-                'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*'; then
-                weir_say "pip could not fetch the CUDA toolkit; install one, or set CUDA_HOME to a folder that holds include/cuda_runtime_api.h"
-                return 1
-            fi
-            # A wheel holds neither of these links; nvcc, FindCUDAToolkit and the linker look for them.
-            ln -sfn libcudart.so.13 "$weir_toolkit/lib/libcudart.so"
-            ln -sfn lib "$weir_toolkit/lib64"
-        fi
-        CUDA_HOME=$PWD/$weir_toolkit
+        return 1
     fi
-    PATH=$CUDA_HOME/bin:$PATH
+    case $PATH in "$CUDA_HOME/bin:"*) ;; *) PATH=$CUDA_HOME/bin:$PATH ;; esac
     # CMake looks here first, whatever else is installed.
     CUDAToolkit_ROOT=$CUDA_HOME
     export PATH CUDA_HOME CUDAToolkit_ROOT
 }
 
+# weir_cuda: the same, and fetches one where there is none. Returns 1 if it cannot.
+weir_cuda() {
+    weir_get nvcc
+}
+
+# weir_cache: a folder for ccache where its own cannot be written: without one, or a home, it compiles nothing.
+weir_cache() {
+    command -v ccache >/dev/null || return 0
+    weir_folder=$(ccache --get-config cache_dir 2>/dev/null)
+    if [ -z "$weir_folder" ] || ! mkdir -p "$weir_folder" 2>/dev/null || [ ! -w "$weir_folder" ]; then
+        CCACHE_DIR=$PWD/build/ccache
+        HOME=${HOME:-/}
+        export CCACHE_DIR HOME
+    fi
+}
+
+weir_fetched=build/cuda/nvidia/cu13
+weir_oldest=build/cuda-12.8
 # ccache finds in one clone what another compiled.
 CCACHE_BASEDIR=$PWD
 CCACHE_NOHASHDIR=1

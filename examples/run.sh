@@ -63,10 +63,6 @@ case $weir_device in
 esac
 
 . cmake/setup.sh
-weir_packages 'g++:g++' 'cmake:cmake' 'ninja:ninja-build' || exit 1
-weir_packages 'header zlib.h:zlib1g-dev' 'header CLI/CLI.hpp:libcli11-dev' || exit 1
-weir_cuda || exit 1
-
 weir_build=${WEIR_BUILD_DIR:-build}/release
 weir_why=
 if [ -z "$weir_device" ]; then
@@ -78,6 +74,12 @@ if [ "$weir_device" = gpu ]; then
     weir_where='the GPU'
 else
     weir_where="the simulated device (${weir_why}its times mean nothing)"
+fi
+weir_compiler=cuda
+[ $weir_device = simulated ] || weir_compiler=nvcc
+if ! weir_get g++ cmake ninja zlib cli11 $weir_compiler; then
+    weir_say "'$weir_name' was not built: there is no $(echo "$weir_lacking" | sed 's/ / and no /g') here"
+    exit 1
 fi
 weir_log=$(mktemp)
 weir_say "building '$weir_name' for ${weir_where%% (*}"

@@ -20,7 +20,10 @@ case " $* " in
     ;;
 esac
 
-weir_packages 'python3:python3' || exit 1
+if ! weir_get python3; then
+    weir_say "nothing was run: the tests need python3"
+    exit 1
+fi
 # What is asked for has to make sense before anything is installed or fetched for it.
 weir_stages=$(python3 tests/checks/stages.py --list "$@") || exit
 case " $* " in
@@ -30,24 +33,7 @@ case " $* " in
     ;;
 esac
 
-weir_packages 'g++:g++' 'cmake:cmake' 'ninja:ninja-build' 'ccache:ccache' || weir_poor=1
-weir_packages 'header doctest/doctest.h:doctest-dev' || weir_poor=1
-case " $* " in
-*" --gpu "*) ;;
-*)
-    weir_packages 'clang++:clang' 'gcovr:gcovr' 'valgrind:valgrind' 'header benchmark/benchmark.h:libbenchmark-dev' \
-        'header zlib.h:zlib1g-dev' 'header CLI/CLI.hpp:libcli11-dev' || weir_poor=1
-    weir_clang=$(clang++ -dumpversion 2>/dev/null | cut -d. -f1)
-    weir_packages "sanitizers clang++:libclang-rt-$weir_clang-dev" || weir_poor=1
-    ;;
-esac
-weir_cuda || weir_poor=1
-case " $* " in
-*oldest*) weir_oldest_cuda || weir_poor=1 ;;
-*" --gpu "* | *" --quick "* | *" --only"*) ;;
-*) weir_oldest_cuda || weir_poor=1 ;;
-esac
-if [ -n "${weir_poor:-}" ]; then
-    weir_say "going on without what is missing; the stages that need it will say so"
-fi
-exec python3 tests/checks/stages.py "$@"
+# shellcheck disable=SC2046
+weir_get $(python3 tests/checks/stages.py --needs "$@") ||
+    weir_say "the stages that need what is missing fail at once, and the others are run"
+exec python3 tests/checks/stages.py --lacking "$weir_lacking" "$@"

@@ -6,7 +6,7 @@ usage: checks.py
 
 Runs floors, mirror and heads on the project, then each on a small tree with one mistake in it, which it must
 report; a check that finds nothing there finds nothing anywhere. And what is named wrong on a command line is refused,
-before anything is fetched for it.
+before anything is fetched for it, and what the stages need is asked for before they run (needs.py).
 """
 
 import pathlib
@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 
+from needs import results as of_needs
 from workshop import CLOSING, ROOT, close, run
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -122,6 +123,9 @@ def main():
             failed += 1
             fetched = ", fetched something" if has_fetched else ""
             print(f"FAILED {' '.join(command)}: exit {done.code}{fetched}, '{words}' is due:\n{done.output}")
+    for name, complaint in of_needs():
+        passed, failed = passed + (not complaint), failed + bool(complaint)
+        print(f"FAILED {name}:\n{complaint}\n" if complaint else "", end="")
     close(passed, failed)
 
 

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs the stages of the tests, one line each, and adds them up. Called by tests/run.sh, which sets things up.
 
-usage: stages.py [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
-  --only  the named stages, whole; with --ci, --quick or --gpu in the form that they have there
+usage: stages.py [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list | --needs | --lacking 'NEED...']
+  --only     the named stages, whole; with --ci, --quick or --gpu in the form that they have there
+  --needs    prints what the stages need, for weir_get of cmake/setup.sh
+  --lacking  what of it is missing: the stages that need it fail at once, before any other runs
 
 A stage is a command that closes with 'N passed, N failed'; its whole output goes to build/logs/STAGE.log, what it
 measured (lines that begin with the name of a figure) and what failed comes here. Stages run one after another, each
@@ -23,14 +25,39 @@ from workshop import BUILD, CLOSING, ROOT
 PY = sys.executable
 
 
+# What each stage cannot do without beside Python and what every Debian has, in the words of cmake/setup.sh; what is
+# there 'if-any' helps.
+BUILDS = "g++ cmake ninja cuda ccache-if-any"
+TESTS = f"{BUILDS} doctest zlib"
+NEEDS = {
+    "checks": "",
+    "gcc": TESTS,
+    "oldest": "g++ cmake ninja ccache-if-any doctest zlib oldest-cuda",
+    "clang": f"{TESTS} clang++",
+    "asan": f"{TESTS} clang++ sanitizers",
+    "tsan": f"{TESTS} clang++ sanitizers",
+    "coverage": f"{BUILDS} doctest gcovr",
+    "headers": "g++ clang++ nvcc ccache-if-any git-if-any",
+    "refuse": "g++ clang++ nvcc ccache-if-any",
+    "bugs": f"{BUILDS} doctest git-if-any",
+    "consume": f"{BUILDS} nvcc",
+    "readme": f"{BUILDS} doctest",
+    "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
+    "examples": f"{BUILDS} zlib cli11",
+    "umbrella": "g++ nvcc",
+    "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any nvcc gpu",
+}
+
+
 class Stage:
-    """A name, what it shows in a few words, and its command."""
+    """A name, what it shows in a few words, its command, and what it needs."""
 
     def __init__(self, name, shows, command, sets=("all",)):
         self.name = name
         self.shows = shows
         self.command = command
         self.sets = sets
+        self.needs = NEEDS[name].split()
 
 
 STAGES = [
@@ -76,8 +103,10 @@ def chosen(options):
     return [known[name] for name in names]
 
 
-def perform(stage, logs):
-    """Runs one stage: (passed, failed, wall seconds, processor seconds, output)."""
+def perform(stage, logs, missing):
+    """Runs one stage, unless something is missing: (passed, failed, wall seconds, processor seconds, output)."""
+    if missing:
+        return 0, 1, 0, 0, f"FAILED {stage.name} was not run: there is no {' and no '.join(missing)} here"
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     path = logs / f"{stage.name}.log"
     with open(path, "w") as log:
@@ -99,12 +128,19 @@ def main():
         groups.add_argument(flag, action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only")
+    parser.add_argument("--needs", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--lacking", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.list:
         for stage in chosen(options):
             print(f"{stage.name:<10} {stage.shows}")
         return
     stages = chosen(options)
+    if options.needs:
+        print(*dict.fromkeys(need for stage in stages for need in stage.needs))
+        return
+    missing = {stage: [need for need in stage.needs if need in options.lacking.split()] for stage in stages}
+    stages.sort(key=lambda stage: not missing[stage])
     logs = BUILD / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     terminal = sys.stdout.isatty()
@@ -114,7 +150,7 @@ def main():
         label = f"[{number:>2}/{len(stages)}] {stage.name:<9} {stage.shows:<60}"
         if terminal:
             print(f"{label} ...", end="\r", flush=True)
-        passed, failed, seconds, used, output = perform(stage, logs)
+        passed, failed, seconds, used, output = perform(stage, logs, missing[stage])
         all_passed += passed
         all_failed += failed
         print(f"{label} {passed:>5} passed {failed:>3} failed {seconds:>5.0f} s ({used:.0f} s cpu)", flush=True)

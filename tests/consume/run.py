@@ -57,7 +57,7 @@ def asks(lines, sentence, *settings):
     PLACE.mkdir(parents=True, exist_ok=True)
     project = pathlib.Path(tempfile.mkdtemp(dir=PLACE, prefix="asks-"))
     (project / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.22)\nproject(asks LANGUAGES CXX)\n{lines}\n")
-    done = run(["cmake", "-S", project, "-B", project / "build", "-DCMAKE_CXX_COMPILER=g++", *settings], timeout=300)
+    done = run(["cmake", "-G", "Ninja", "-S", project, "-B", project / "build", "-DCMAKE_CXX_COMPILER=g++", *settings], timeout=300)
     shutil.rmtree(project, ignore_errors=True)
     if done.code == 0 or sentence not in " ".join(done.output.split()):
         raise Refused(f"'{lines}' with {settings} says nothing of '{sentence}':\n{tail(done.output)}")
