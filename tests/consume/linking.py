@@ -109,16 +109,20 @@ def guards(compiler, *flags):
     return there
 
 
+def compiled_by_nvcc(source, target, *flags):
+    """Compiles one file of a user's as CUDA."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    step("nvcc", [*ccache(), "nvcc", "-x", "cu", "-std=c++17", "-arch=sm_90", f"-I{INCLUDE}", *flags, "-c", source, "-o", target])
+    return target
+
+
 def guards_under_nvcc():
-    """The same where nvcc compiled one of the files, if it is here."""
-    if not shutil.which("nvcc"):
-        return
+    """The same where nvcc compiled one of the files."""
     place = PLACE / "guards-nvcc"
     main = compiled("g++", HERE / "guard/main.cpp", place / "main.o", "-O0")
     for judge, defines in ((agree, []), (differ, ["-DNDEBUG"])):
-        step("nvcc", ["nvcc", "-x", "cu", "-std=c++17", "-arch=sm_90", f"-I{INCLUDE}", *defines, "-c", HERE / "guard/pool.cpp", "-o",
-                      place / "pool.o"])
-        judge(["g++", main, place / "pool.o", "-o", place / "program", *simulated()])
+        pool = compiled_by_nvcc(HERE / "guard/pool.cpp", place / "pool.o", *defines)
+        judge(["g++", main, pool, "-o", place / "program", *simulated()])
 
 
 def two_commits(compiler):
@@ -150,8 +154,19 @@ def two_commits(compiler):
             raise Refused(f"{[each.name for each in order]}:\n{said}")
 
 
+def kernel():
+    """A kernel's launch on the simulated device is an error that says what to do, with either default stream."""
+    place = PLACE / "kernel"
+    for null in ("legacy", "per-thread"):
+        file = compiled_by_nvcc(HERE / "kernel/main.cu", place / f"{null}.o", f"--default-stream={null}")
+        step("link", ["g++", file, "-o", place / "program", *simulated()])
+        said = step("run", [place / "program"])
+        if "launched: cudaErrorNoKernelImageForDevice" not in said or "the kernel 'fill(int*, int)', and the simulated device runs no" not in said:
+            raise Refused(f"null is {null}:\n{said}")
+
+
 FLAGS = {"g++": [["-O0", "-fPIC"], ["-O1", "-flto=auto"]], "clang++": [["-O2", "-fPIC"], ["-O1", "-flto=thin"]]}
 WAYS = {f"both kinds of null, {each}": functools.partial(null_stream, each) for each in COMPILERS}
 WAYS |= {f"unequal guards, {each} {' '.join(flags)}": functools.partial(guards, each, *flags) for each in COMPILERS for flags in FLAGS[each]}
-WAYS |= {"unequal guards, nvcc": guards_under_nvcc}
+WAYS |= {"unequal guards, nvcc": guards_under_nvcc, "a kernel on the simulated device": kernel} if shutil.which("nvcc") else {}
 WAYS |= {f"two commits, {each}": functools.partial(two_commits, each) for each in COMPILERS}
