@@ -18,6 +18,7 @@
 #include <cstddef>
 
 #define WEIR_VERSION 100 // major * 10000 + minor * 100 + patch
+// WEIR_GUARD, which a program may define, says whether recipes wear layer::guard: see recipes.hpp.
 
 namespace weir {
 inline namespace v0 {

@@ -3,9 +3,12 @@
 
 // Which combinations are good, and what are they called?
 //
-// Ready-made names for pools that most programs want. Each is an alias of parts; write your own beside them. In
-// debug builds (no NDEBUG) all but the driver's pools wear layer::guard, which catches wrong frees with a sentence.
+// Ready-made names for pools that most programs want. Each is an alias of parts; write your own beside them. Where
+// WEIR_GUARD is 1 all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in debug
+// builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1.
 //
+// invariant: the files of one program, or of one shared library, agree in WEIR_GUARD, or the linker refuses them: a pool that
+//            they share would be of two types.
 // cost:      as its parts document.
 // not for:   new code: a recipe that needs code is a part that is missing.
 
@@ -30,15 +33,43 @@
 #include <weir/upstream/pinned.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
+#ifndef WEIR_GUARD
+#ifdef NDEBUG
+#define WEIR_GUARD 0
+#else
+#define WEIR_GUARD 1
+#endif
+#endif
+#if WEIR_GUARD != 0 && WEIR_GUARD != 1
+#error "weir: WEIR_GUARD is 1 (the recipes catch wrong frees) or 0 (they do not); define it as one of these, or leave it out"
+#endif
+
 namespace weir {
 inline namespace v0 {
+
+namespace detail {
+template <int Guard>
+struct guard_setting;
+
+// Nobody calls this function. Of those of equal settings the linker keeps one. Those of unequal settings define one name twice,
+// which linkers do not let pass, and they print the name. It is hidden, so that shared libraries may differ. It stands inside
+// of a function because clang's link-time optimization takes equal definitions outside of any for a conflict.
+[[gnu::used, gnu::noinline, gnu::visibility("hidden")]] inline void agree(guard_setting<WEIR_GUARD>*) noexcept {
+    asm volatile(".globl weir_files_differ_in_WEIR_GUARD\n"
+                 ".hidden weir_files_differ_in_WEIR_GUARD\n"
+                 "weir_files_differ_in_WEIR_GUARD:"
+                 :
+                 : "i"(WEIR_GUARD));
+}
+} // namespace detail
+
 namespace recipe {
-#ifdef NDEBUG
-template <class Pool>
-using guarded = Pool;
-#else
+#if WEIR_GUARD
 template <class Pool>
 using guarded = layer::guard<Pool>;
+#else
+template <class Pool>
+using guarded = Pool;
 #endif
 
 /// Small blocks in size classes, large ones by best fit: holds little and is fast for any mix of sizes.

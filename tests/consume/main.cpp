@@ -7,7 +7,6 @@
 #include <cstring>
 
 std::size_t in_use_after_a_pair(weir::device_pool& pool);
-char const* null_in_the_other_file();
 
 int main() {
     weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate> scratch;
@@ -20,6 +19,5 @@ int main() {
     } catch (weir::cuda_error const& error) {
         std::printf("%s\n", error.what());
     }
-    std::printf("null: %s here, %s there\n", weir::is_legacy(cudaStream_t{}) ? "legacy" : "per thread", null_in_the_other_file());
     std::puts("consumed");
 }

@@ -3,8 +3,6 @@
 // The second translation unit: whatever weir defines in a header must bear being defined in both.
 #include <weir/weir.hpp>
 
-char const* null_in_the_other_file() { return weir::is_legacy(cudaStream_t{}) ? "legacy" : "per thread"; }
-
 std::size_t in_use_after_a_pair(weir::device_pool& pool) {
     pool.deallocate_sync(pool.allocate_sync(256), 256);
     return pool.in_use_bytes();

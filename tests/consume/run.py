@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Can a user's project take weir in, each way that the README names?
 
-usage: run.py
+usage: run.py [WAY...]
 
 add_subdirectory, FetchContent (from a local folder), find_package after an install, and a bare -I with no build
-system (and, configured only, a project in CUDA alone, and one whose language is a sibling's); each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only
-CUDA's headers on the machine the project still configures and compiles. A consumer gets none of weir's tests,
-warnings or downloads, and of what weir cannot be or do a sentence.
+system (and, configured only, a project in CUDA alone, and one whose language is a sibling's); each builds main.cpp and
+other.cpp, two translation units, links the CUDA runtime and runs. And with only CUDA's headers on the machine the project
+still configures and compiles. A consumer gets none of weir's tests, warnings or downloads, and of what weir cannot be or do
+a sentence. Then (linking.py) projects whose files were compiled in different ways.
 """
 
 import pathlib
@@ -17,22 +18,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
-from workshop import BUILD, INCLUDE, ROOT, at_once, ccache, close_with, cuda_include, run, tail
-
-HERE = pathlib.Path(__file__).resolve().parent
-PLACE = BUILD / "consume"
-
-
-class Refused(Exception):
-    """A step that failed, with what it said."""
-
-
-def step(what, command, **more):
-    """Runs one command or raises."""
-    done = run(command, timeout=300, **more)
-    if done.code != 0:
-        raise Refused(f"{what} failed:\n{tail(done.output)}")
-    return done.output
+from linking import HERE, PLACE, Refused, WAYS, simulated, step
+from workshop import INCLUDE, ROOT, at_once, ccache, close_with, cuda_include, run, tail
 
 
 def with_cmake(way, *settings):
@@ -92,25 +79,16 @@ def installed():
 
 
 def bare():
-    """g++ -I, one command; and files with and without per-thread default streams in one program, linked in either order."""
+    """g++ -I, one command."""
     cuda = cuda_include().parent
     libraries = next((p for p in (cuda / "lib64", cuda / "lib") if (p / "libcudart_static.a").exists()), None)
     PLACE.mkdir(parents=True, exist_ok=True)
     if libraries is None:
         raise Refused(f"no libcudart_static.a under {cuda}")
-    compiler = ["g++", "-std=c++17", "-O0", f"-I{INCLUDE}", f"-I{cuda_include()}"]
-    runtime = [f"-L{libraries}", "-lcudart_static", "-lpthread", "-ldl", "-lrt"]
-    step("g++", [*compiler, HERE / "main.cpp", HERE / "other.cpp", "-o", PLACE / "bare", *runtime])
-    said = step("run", [PLACE / "bare"])
-    if "consumed" not in said or "null: legacy here, legacy there" not in said:
+    step("g++", ["g++", "-std=c++17", "-O0", f"-I{INCLUDE}", f"-I{cuda_include()}", HERE / "main.cpp", HERE / "other.cpp", "-o",
+                 PLACE / "bare", f"-L{libraries}", "-lcudart_static", "-lpthread", "-ldl", "-lrt"])
+    if "consumed" not in step("run", [PLACE / "bare"]):
         raise Refused("the program did not end as it should")
-    main, other = PLACE / "main.o", PLACE / "other.o"
-    step("g++", [*compiler, "-c", HERE / "main.cpp", "-o", main])
-    step("g++", [*compiler, "-DCUDA_API_PER_THREAD_DEFAULT_STREAM", "-c", HERE / "other.cpp", "-o", other])
-    for first, second in ((main, other), (other, main)):
-        step("g++", ["g++", first, second, "-o", PLACE / "mixed", *runtime])
-        if "null: legacy here, per thread there" not in step("run", [PLACE / "mixed"]):
-            raise Refused(f"a null stream is mistaken where {first.name} is linked first")
 
 
 def cuda_alone():
@@ -168,7 +146,9 @@ def main():
         "a sibling's language": sibling,
         "headers only": headers_only,
         "no headers": no_headers,
+        **WAYS,
     }
+    simulated()
 
     def attempt(way):
         try:
@@ -177,7 +157,9 @@ def main():
         except Refused as refused:
             return f"consume: {way}", str(refused)
 
-    close_with(at_once(attempt, list(ways)))
+    if unknown := sorted({*sys.argv[1:]} - {*ways}):
+        sys.exit(f"no way {', '.join(map(repr, unknown))}; there are: {', '.join(ways)}")
+    close_with(at_once(attempt, sys.argv[1:] or list(ways)))
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
         for (int i = 0; i < 20; ++i) // so that it lasts
             more.assign(source);
         weir::check(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
-        weir::interop::thrust::detail::wait_for_default_stream(stream, 0);
+        weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0});
         pool.deallocate(stream, first, sevens.size());
         void* const second = pool.allocate(stream, sevens.size());
         CHECK(second == first);
@@ -232,7 +232,7 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
         support::scoped_stream stream;
         for (cudaStream_t const captured : {blocking, static_cast<cudaStream_t>(stream)}) {
             weir::check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-            std::thread([&] { weir::interop::thrust::detail::wait_for_default_stream(stream, 0); }).join();
+            std::thread([&] { weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0}); }).join();
             cudaGraph_t graph = nullptr;
             CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
             weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
@@ -240,7 +240,7 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
         weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
 #ifdef WEIR_SIMULATED_CUDA
         simulated_cuda::fail_call(1, cudaErrorIllegalAddress, simulated_cuda::lasting::for_ever);
-        weir::interop::thrust::detail::wait_for_default_stream(stream, 0); // the device is lost: nothing to wait for
+        weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0}); // the device is lost: nothing to wait for
         simulated_cuda::clear_faults();
 #endif
     });

@@ -24,7 +24,7 @@ namespace simulated_cuda::inside {
 struct call_site {
     constexpr explicit call_site(char const* function, bool lost_device_matters = true, bool is_cuda = true)
         : name(function), sticky_matters(lost_device_matters), counted(is_cuda) {}
-    char const* name;
+    char const* name;    ///< as CUDA documents it: what 'cuda' begins leaves its error behind, and a driver's call does not
     bool sticky_matters; ///< a lost or missing device refuses it
     bool counted;        ///< the library's call, and not the test's own
     std::uint64_t generation = 0;

@@ -115,6 +115,7 @@ enum class finding {
     wrong_device,     ///< a call that mixes devices as CUDA forbids
     host_access,      ///< the host called CUDA from a host function
     deadlock,         ///< a wait that nothing can end
+    kernel_launch,    ///< of a kernel that nvcc compiled: the simulated device runs none
     leak,             ///< something still alive when the world ended
 };
 

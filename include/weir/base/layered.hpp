@@ -141,8 +141,8 @@ public:
         [[maybe_unused]] auto const held = hold_lock();
         return pool_.suspended();
     }
-    template <class Stream, class P = pool_type>
-    auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
+    template <class Stream, class P = pool_type> // inlined for what a null stream means: see resource::allocate
+    [[gnu::always_inline]] auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
         [[maybe_unused]] auto const held = hold_lock();
         return pool_.used_on(p, stream);
     }

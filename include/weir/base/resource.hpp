@@ -68,8 +68,10 @@ public:
     /// there is no room, usage_error for a broken precondition, cuda_error when CUDA fails, std::bad_alloc when
     /// the host has no memory for the bookkeeping; the pool is then as it was.
     template <class Stream>
-    [[nodiscard]] void* allocate(Stream const& stream, std::size_t bytes,
-                                 std::size_t alignment = Derived::default_alignment) {
+    [[nodiscard]] [[gnu::always_inline]] void* allocate(Stream const& stream, std::size_t bytes,
+                                                        std::size_t alignment = Derived::default_alignment) {
+        // Inlined at any level of optimization: here `stream` becomes a stream_ref, and what a null one means is up to the file
+        // that calls. Of a function that is not inlined the linker keeps one file's copy for all.
         void* const block = self().try_allocate(stream, bytes, alignment);
         if (!block && bytes != 0)
             refuse(bytes, alignment);

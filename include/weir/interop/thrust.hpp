@@ -55,14 +55,14 @@ inline constexpr bool runs_on_host = false;
 inline constexpr bool runs_on_host = true;
 #endif
 
-// Puts what is enqueued on `stream` from now on after the work so far of the default stream of device `ordinal` (any_device:
-// the current one). Where CUDA cannot, it blocks until all work of the device (of every device) is done.
-inline void wait_for_default_stream(stream_ref stream, int ordinal) noexcept {
+// Puts what is enqueued on `stream` from now on after the work so far of a default stream. Where CUDA cannot, it blocks until
+// all work of the device (where none is named, of every device) is done.
+inline void wait_for_default_stream(stream_ref stream, placed_stream const& by_default) noexcept {
     try {
-        order_after(placed_stream{stream}, placed_stream{cudaStream_t{}, ordinal});
+        order_after(placed_stream{stream}, by_default);
     } catch (...) {
         try {
-            wait_for_device(ordinal); // which breaks no capture, as a wait for the stream would
+            wait_for_device(by_default.device); // which breaks no capture, as a wait for the stream would
         } catch (...) { // the device is lost: nothing runs any more
         }
     }
@@ -71,7 +71,9 @@ inline void wait_for_default_stream(stream_ref stream, int ordinal) noexcept {
 // A pool and a stream, as both allocators see them.
 class source {
 public:
-    source(pool_ref<memory_space::device> pool, stream_ref stream) : pool_(pool), stream_(stream) {
+    // A default argument is the caller's: `by_default` is the default stream as the file means it that makes an allocator.
+    source(pool_ref<memory_space::device> pool, stream_ref stream, stream_ref by_default = cudaStream_t{})
+        : pool_(pool), stream_(stream), default_stream_(by_default) {
         if (stream.is_host())
             throw usage_error("weir: Thrust runs on a stream, and 'on_host' is none; name one");
     }
@@ -95,7 +97,7 @@ protected:
     void* allocate_by_default(std::size_t count, std::size_t size, std::size_t alignment) const {
         void* const p = allocate(count, size, alignment);
         try {
-            order_after(cudaStream_t{}, stream_);
+            order_after(default_stream_, stream_);
         } catch (...) {
             deallocate(p, count, size, alignment);
             throw;
@@ -104,11 +106,11 @@ protected:
     }
     void deallocate_by_default(void* p, std::size_t count, std::size_t size, std::size_t alignment) const noexcept {
         if (p) { // nobody says whose default stream it was: the current device's, or the memory's
-            wait_for_default_stream(stream_, any_device);
+            wait_for_default_stream(stream_, {default_stream_, any_device});
             int const there = pool_.device();
             int here = any_device;
             if (there != any_device && (!succeeded(cudaGetDevice(&here)) || here != there))
-                wait_for_default_stream(stream_, there);
+                wait_for_default_stream(stream_, {default_stream_, there});
         }
         deallocate(p, count, size, alignment);
     }
@@ -120,6 +122,7 @@ private:
 
     pool_ref<memory_space::device> pool_;
     stream_ref stream_;
+    stream_ref default_stream_;
 };
 
 // What a policy holds: Thrust asks it for bytes, and uses them on the policy's stream.
@@ -158,9 +161,10 @@ public:
         using other = allocator<U>;
     };
 
-    /// Memory of `pool`, a device, managed or pinned pool, for use on `stream` and on the default stream.
-    /// Throws usage_error where `stream` is the host.
-    allocator(pool_ref<memory_space::device> pool, stream_ref stream) : source(pool, stream) {}
+    /// Memory of `pool`, a device, managed or pinned pool, for use on `stream` and on the default stream: leave `by_default`
+    /// out, and it is the one that a null stream means in your file. Throws usage_error where `stream` is the host.
+    allocator(pool_ref<memory_space::device> pool, stream_ref stream, stream_ref by_default = cudaStream_t{})
+        : source(pool, stream, by_default) {}
     template <class U>
     allocator(allocator<U> const& other) : source(other) {}
 

@@ -10,7 +10,9 @@
 //
 // invariant: copies compare equal; a handle is a name only while its stream lives (see identity). A null handle is turned at
 //            once into the name of the default stream that it means in the file that wrote it: the linker keeps one copy
-//            of a function, whether or not that file was compiled with per-thread default streams.
+//            of a function, whether or not that file was compiled with per-thread default streams. So what turns a handle into
+//            a stream_ref is inlined at any level of optimization, or takes a stream_ref. A function of yours that the linker
+//            may merge (an inline one, a template such as std::make_unique) takes a stream_ref too, in a program with both.
 // cost:      one pointer.
 // not for:   owning, creating or destroying streams.
 

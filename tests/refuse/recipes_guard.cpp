@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: WEIR_GUARD is 1 (the recipes catch wrong frees) or 0 (they do not); define it as one of these, or leave it out
+#ifdef REJECT
+#define WEIR_GUARD 2
+#else
+#define WEIR_GUARD 1
+#endif
+#include <weir/recipes.hpp>
+
+weir::layer::guard<weir::pool<weir::upstream::device, weir::placement::arena, weir::reuse::immediate,
+                              weir::growth::geometric<16 * weir::MiB, 100, 256 * weir::MiB>>>& of(weir::frame_pool& pool) {
+    return pool;
+}
