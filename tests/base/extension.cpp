@@ -316,3 +316,24 @@ TEST_CASE("extension: agrees with growing everywhere page by page, and a block f
         }
     }
 }
+
+TEST_CASE("extension: grows no further than there are addresses, whatever follows them") {
+    scene s{pages(10, 2), pages(16, 4)};
+    s.free.add(pages(16, 3)); // would count behind the gap of four pages
+    auto const best = [&](std::size_t bytes, std::size_t reach_of_first, std::size_t reach_of_last) {
+        return weir::cheapest_extension(s.chunks, s.free, bytes, 512, page, [&](std::size_t end) {
+            return end == 12 * page ? reach_of_first : reach_of_last;
+        });
+    };
+    CHECK(best(6 * page, 100 * page, 100 * page).bytes == 4 * page);
+    extension const up_to_next = best(6 * page, 4 * page, 100 * page); // the next one begins where the addresses end
+    CHECK(up_to_next.end == 20 * page);
+    CHECK(up_to_next.bytes == 6 * page);
+    CHECK(best(4 * page, 4 * page, 0).end == 12 * page);
+    extension const near = best(2 * page, 3 * page, 0);
+    CHECK(near.end == 12 * page);
+    CHECK(near.gap_bytes == 3 * page);
+    CHECK(best(3 * page + 1, 3 * page, 3 * page).end == 0);
+    CHECK(best(3 * page, 0, 3 * page).end == 20 * page);
+    CHECK(best(3 * page, 0, 2 * page).end == 0);
+}

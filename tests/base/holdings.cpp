@@ -676,3 +676,32 @@ TEST_CASE(
             }
         }
 }
+
+TEST_CASE("holdings: ask once what their upstream can ever have, and again only while it does not know") {
+    struct bounded : plain_upstream {
+        explicit bounded(int& asked) : asked_(&asked) {}
+        std::size_t most_bytes() const noexcept { return ++*asked_ < 3 ? SIZE_MAX : 5 * page; }
+        int* asked_;
+    };
+    int asked = 0;
+    weir::holdings<bounded, weir::no_lock> const here(bounded(asked), SIZE_MAX);
+    CHECK(here.most_bytes() == weir::most_addresses);
+    CHECK(here.most_bytes() == weir::most_addresses);
+    for (int i = 0; i < 3; ++i)
+        CHECK(here.most_bytes() == 5 * page);
+    CHECK(asked == 3);
+    weir::holdings<plain_upstream, weir::no_lock> const silent(plain_upstream{}, page);
+    CHECK(silent.most_bytes() == weir::most_addresses);
+    CHECK(silent.addresses_behind(page) == SIZE_MAX - page);
+    CHECK_FALSE(silent.out_of_addresses());
+}
+
+TEST_CASE("holdings: pass on which addresses their upstream has") {
+    struct narrow : plain_upstream {
+        std::size_t addresses_behind(void const* end) const noexcept { return 9 * page - reinterpret_cast<std::size_t>(end); }
+        bool out_of_addresses() const noexcept { return true; }
+    };
+    weir::holdings<narrow, weir::no_lock> const here(narrow{}, page);
+    CHECK(here.addresses_behind(7 * page) == 2 * page);
+    CHECK(here.out_of_addresses());
+}

@@ -66,6 +66,20 @@ TEST_CASE("report_text: a refusal says what is in the way and what to do") {
           "pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
 }
 
+TEST_CASE("report_text: a refusal tells a lack of addresses, and what there can never be, from a lack of memory") {
+    weir::upstream_lack lack;
+    lack.most_bytes = 8 * MiB;
+    CHECK(weir::refusal_text(8 * MiB, 0, SIZE_MAX, 0, "device", false, lack) ==
+          weir::refusal_text(8 * MiB, 0, SIZE_MAX, 0, "device"));
+    CHECK(weir::refusal_text(8 * MiB + 1, 0, SIZE_MAX, 0, "device", false, lack) ==
+          "it needs a chunk of 8388609 bytes (8 MiB), and of device memory there can be 8388608 bytes (8 MiB) in all; ask for less");
+    lack.addresses = true;
+    CHECK(weir::refusal_text(4096, 0, SIZE_MAX, 0, "device", false, lack) ==
+          "no free range is large enough and the process has no more addresses for another chunk of 4 KiB; end pools that are not "
+          "needed, unmap memory elsewhere, or raise the limit that the system sets ('ulimit -v')");
+    CHECK(weir::refusal_text(4096, GiB, GiB, 0, "device", false, lack) == weir::refusal_text(4096, GiB, GiB, 0, "device"));
+}
+
 TEST_CASE("report_text: where no free would help, the refusal does not ask for one") {
     CHECK(weir::refusal_text(4096, 0, 4095, 0, "device") ==
           "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 4095 bytes (3.99 KiB); ask for less or raise pool_options::limit");

@@ -2,15 +2,24 @@
 
 // What each recipe promises in its name and its sentence. That it is a pool is in pool.cpp.
 
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <memory>
 #include <string>
 #include <support/every_schedule.hpp>
 #include <support/noted.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
 #include <type_traits>
+#include <utility>
 #include <vector>
+#include <weir/layer/failure_handler.hpp>
+#include <weir/layer/fallback.hpp>
+#include <weir/layer/limit.hpp>
+#include <weir/layer/statistics.hpp>
+#include <weir/layer/synchronized.hpp>
+#include <weir/layer/watermark.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
@@ -184,5 +193,132 @@ TEST_CASE("recipes: device_pool survives streams that come and go under the same
         pool.trim();
         CHECK(pool.reserved_bytes() == 0);
     }
+}
+#endif
+
+namespace {
+
+constexpr std::size_t one_pebibyte = std::size_t{1} << 50;
+
+// Pools of which a hopeless request is made, each with whether 2^45 bytes are too many for it as well: of managed memory and of
+// the host's heap nobody knows.
+template <class Pool, bool KnowsItsMemory>
+struct hopeful {
+    using pool = Pool;
+    static constexpr std::size_t largest_alignment = KnowsItsMemory ? std::size_t{1} << 45 : std::size_t{1} << 49;
+};
+template <class Pool>
+using asking = weir::layer::failure_handler<Pool, bool (*)(weir::failed_allocation const&)>;
+
+int handlers_asked = 0;
+bool note_and_say_yes(weir::failed_allocation const&) {
+    ++handlers_asked;
+    return true;
+}
+
+template <class Pool>
+std::unique_ptr<Pool> made() {
+    if constexpr (std::is_constructible_v<Pool, bool (*)(weir::failed_allocation const&)>)
+        return std::make_unique<Pool>(&note_and_say_yes);
+    else
+        return std::make_unique<Pool>();
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+// Calls that wait, that get memory, or that give it back.
+std::uint64_t heavy_calls() {
+    std::uint64_t sum = 0;
+    for (char const* const each :
+         {"cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", "cudaMalloc", "cudaFree",
+          "cudaHostAlloc", "cudaFreeHost", "cudaMallocManaged", "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemAddressReserve",
+          "cudaMemPoolTrimTo"})
+        sum += simulated_cuda::calls(each);
+    return sum;
+}
+#endif
+
+} // namespace
+
+TEST_CASE_TEMPLATE(
+    "recipes: what no memory makes room for is refused at once: nobody waits, nothing goes back, no handler is asked", Row,
+    hopeful<weir::device_pool, true>, hopeful<weir::promised_device_pool, true>, hopeful<weir::compact_device_pool, true>,
+    hopeful<weir::pinned_pool, true>, hopeful<weir::managed_pool, false>, hopeful<weir::host_pool, false>,
+    hopeful<weir::frame_pool, true>, hopeful<weir::driver_pool, true>, hopeful<weir::pinned_driver_pool, true>,
+    hopeful<weir::layer::limit<weir::layer::statistics<weir::device_pool>>, true>,
+    hopeful<weir::layer::synchronized<weir::frame_pool>, true>, hopeful<weir::layer::watermark<weir::device_pool>, true>,
+    hopeful<weir::layer::fallback<weir::device_pool, weir::pinned_pool>, true>, hopeful<asking<weir::device_pool>, true>,
+    hopeful<asking<weir::layer::fallback<weir::compact_device_pool, weir::managed_pool>>, false>,
+    hopeful<asking<weir::promised_device_pool>, true>, hopeful<asking<weir::pinned_pool>, true>,
+    hopeful<asking<weir::frame_pool>, true>, hopeful<asking<weir::driver_pool>, true>,
+    hopeful<asking<weir::pinned_driver_pool>, true>) {
+    support::every_schedule([] {
+        using pool_type = typename Row::pool;
+        support::scoped_stream const s, other;
+        auto const owner = [] {
+            if constexpr (std::is_constructible_v<pool_type, std::size_t>)
+                return std::make_unique<pool_type>(SIZE_MAX);
+            else
+                return made<pool_type>();
+        }();
+        pool_type& pool = *owner;
+        bool const on_device = weir::device_accessible(pool_type::space);
+        void* const live = pool.allocate(s, 1 * MiB);
+        void* const idle = pool.allocate(s, 40 * MiB);
+        void* const busy = pool.allocate(other, 20 * MiB);
+        pool.deallocate(s, idle, 40 * MiB);
+        if (on_device)
+            check(cudaMemsetAsync(busy, 1, 20 * MiB, other), "cudaMemsetAsync");
+        pool.deallocate(other, busy, 20 * MiB);
+        handlers_asked = 0;
+        std::size_t const held = pool.facts().reserved_bytes;
+        for (int turn = 0; turn < 2; ++turn)
+            for (auto const& [bytes, alignment] : {std::pair<std::size_t, std::size_t>{one_pebibyte, 256},
+                                                   {1, Row::largest_alignment}, {one_pebibyte - 1, 1}, {SIZE_MAX, 1}}) {
+                CAPTURE(bytes);
+                CAPTURE(alignment);
+#ifdef WEIR_SIMULATED_CUDA
+                std::uint64_t const before = heavy_calls();
+                std::size_t const pending = simulated_cuda::pending();
+#endif
+                for (cudaStream_t const on : {cudaStream_t(s), cudaStream_t(other)})
+                    CHECK(pool.try_allocate(on, bytes, alignment) == nullptr);
+                CHECK_FALSE(pool.can_hold(bytes, alignment));
+                CHECK(pool.facts().reserved_bytes == held);
+                CHECK(handlers_asked == 0);
+#ifdef WEIR_SIMULATED_CUDA
+                CHECK(heavy_calls() == before);
+                if (simulated_cuda::configuration().mode == simulated_cuda::schedule::late)
+                    CHECK(simulated_cuda::pending() == pending);
+#endif
+            }
+        CHECK(pool.can_hold(1 * MiB, 256));
+        pool.deallocate(s, live, 1 * MiB);
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    });
+}
+
+TEST_CASE("recipes: a refusal of what there can never be says how much there can be") {
+    weir::device_pool pool(weir::pool_options{}.name("frames"));
+    std::string const said =
+        support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(one_pebibyte)); });
+    CHECK_SAYS(said, "it needs a chunk of 1125899906842624 bytes (1048576 GiB), and of device memory there can be ");
+    CHECK_SAYS(said, " in all; ask for less (in use 0 B, reserved 0 B, limit none");
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE_TEMPLATE("recipes: all that a device has can be held, and a byte more cannot", Pool, weir::device_pool,
+                   weir::compact_device_pool, weir::frame_pool, weir::driver_pool) {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB), support::report_all);
+    Pool pool;
+    CHECK(pool.can_hold(64 * MiB, 256));
+    CHECK_FALSE(pool.can_hold(64 * MiB + 1, 256));
+    void* const all = pool.allocate_sync(64 * MiB);
+    CHECK(pool.try_allocate(weir::on_host, 64 * MiB) == nullptr);
+    pool.deallocate_sync(all, 64 * MiB);
+    simulated_cuda::fail_call("cudaMemGetInfo", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    Pool unknowing; // where CUDA does not say what there is, it is asked for memory
+    CHECK(unknowing.can_hold(65 * MiB, 256));
+    CHECK(unknowing.try_allocate(weir::on_host, 65 * MiB) == nullptr);
+    simulated_cuda::clear_faults();
 }
 #endif

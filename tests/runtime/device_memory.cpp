@@ -26,6 +26,15 @@ TEST_CASE("device_memory: says what is left on the device, and breaks no capture
     });
 }
 
+TEST_CASE("device_memory: no more is left than there is in all, of a device or of the host") {
+    support::every_schedule([] {
+        CHECK(weir::device_total_bytes(0) != SIZE_MAX);
+        CHECK(device_free_bytes(0) <= weir::device_total_bytes(weir::any_device));
+        CHECK(weir::host_total_bytes() >= 64 << 20);
+        CHECK(weir::host_total_bytes() <= weir::most_addresses);
+    });
+}
+
 #ifdef WEIR_SIMULATED_CUDA
 
 TEST_CASE("device_memory: is of the device that is named, whichever is current") {
@@ -40,6 +49,8 @@ TEST_CASE("device_memory: is of the device that is named, whichever is current")
     CHECK(device_free_bytes(weir::any_device) == 64 << 20);
     CHECK(weir::current_device() == 0);
     CHECK(device_free_bytes(7) == SIZE_MAX); // there is none
+    CHECK(weir::device_total_bytes(1) == 64 << 20);
+    CHECK(weir::device_total_bytes(7) == SIZE_MAX);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     CHECK(cudaFree(p) == cudaSuccess);
 }

@@ -15,9 +15,7 @@
 
 namespace {
 
-struct placement {
-    static std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; }
-};
+struct placement {};
 
 struct notes {
     std::string asked;
@@ -66,7 +64,7 @@ struct supply {
     int asks_before_suspension = 1000000; // of the ladder
     bool suspended() { return asks_before_suspension-- <= 0; }
     holdings held() const { return {}; }
-    bool can_hold(std::size_t rounded) { return rounded != 0 && rounded <= limit && !suspended(); }
+    bool can_hold(std::size_t bytes, std::size_t) { return bytes != 0 && bytes <= limit && !suspended(); }
     template <class Rule>
     bool grow(Rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
         note->answer(again ? "grow-again" : "grow");

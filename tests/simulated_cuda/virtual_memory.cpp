@@ -77,7 +77,7 @@ CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUd
         if (out == nullptr || !whole_pages(bytes) || flags != 0)
             return cudaErrorInvalidValue;
         if (!world.virtual_region) {
-            std::size_t size = std::size_t(1) << 40;
+            std::size_t size = world.settings.address_bytes;
             while (size > page_bytes && !addresses_left(3 * size))
                 size /= 4;
             world.virtual_region = std::make_unique<region>(size, access::closed, true, 0);

@@ -34,6 +34,9 @@ std::uintptr_t number(void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
 TEST_CASE("span: cuts chunks from the front until nothing is left") {
     span upstream(at(0x10000), 0x1000);
+    CHECK(upstream.most_bytes() == 0x1000);
+    CHECK(span(at(0x10100), 0x1000).most_bytes() == 0xE00); // whole units of 512 bytes
+    CHECK(span(at(0x10100), 0x100).most_bytes() == 0);
     CHECK(upstream.acquire(0x400) == at(0x10000));
     CHECK(upstream.acquire(0x800) == at(0x10400));
     CHECK(upstream.acquire(0x800) == nullptr);

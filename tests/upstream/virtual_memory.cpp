@@ -401,7 +401,7 @@ TEST_CASE("virtual_memory: where its device cannot map memory, chunks are of tha
     CHECK(upstream.release(chunk, page));
 }
 
-TEST_CASE("virtual_memory: where no addresses can be had, it asks for ever fewer, and says so at last") {
+TEST_CASE("virtual_memory: where no addresses can be had, it asks for fewer, in a few steps, and says so at last") {
     simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
     virtual_memory upstream;
     simulated_cuda::fail_call("cuMemAddressReserve", 1, cudaErrorMemoryAllocation, simulated_cuda::lasting::for_ever);
@@ -410,14 +410,97 @@ TEST_CASE("virtual_memory: where no addresses can be had, it asks for ever fewer
             simulated_cuda::clear_faults();
     });
     void* none = nullptr;
-    CHECK_NOTHROW(none = upstream.acquire(3 * page)); // no power of two: halves of what is asked for first pass it by
+    CHECK_NOTHROW(none = upstream.acquire(3 * page));
+    CHECK(simulated_cuda::calls("cuMemAddressReserve") == 1 + 3); // are there plenty? 1 GiB, four times as much, what it takes
+    for (std::size_t const bytes : {512 * MiB, 2048 * MiB}) { // of which 1 GiB is less than four times; more than 1 GiB
+        CHECK(upstream.acquire(bytes) == nullptr);
+        CHECK(upstream.out_of_addresses());
+    }
+    CHECK(simulated_cuda::calls("cuMemAddressReserve") == 1 + 3 + 1 + 2 + 1 + 1);
     simulated_cuda::at_switch_points(nullptr);
     simulated_cuda::clear_faults();
     CHECK(none == nullptr);
-    CHECK(simulated_cuda::calls("cuMemAddressReserve") < 100);
     void* const chunk = upstream.acquire(3 * page);
     CHECK(chunk != nullptr);
+    CHECK_FALSE(upstream.out_of_addresses());
     CHECK(upstream.release(chunk, 3 * page));
+}
+
+TEST_CASE("virtual_memory: where addresses are plenty, it reserves eight times what the device has, once") {
+    constexpr std::size_t device_bytes = 64 * page;
+    for (bool const plenty : {true, false}) {
+        CAPTURE(plenty);
+        std::size_t const there = 16 * 8 * device_bytes - (plenty ? 0 : page);
+        simulated_cuda::world const world(simulated_cuda::config{}.with_memory(device_bytes).with_addresses(there), support::report_all);
+        virtual_memory first, second;
+        void* const one = first.acquire(page);
+        void* const two = second.acquire(page);
+        REQUIRE((one && two));
+        CHECK(first.addresses_behind(behind(one, page)) == (plenty ? 8 * device_bytes : 1024 * MiB) - page);
+        CHECK(second.addresses_behind(behind(two, page)) == 1024 * MiB - page); // fewer are left
+        CHECK(first.release(one, page));
+        CHECK(second.release(two, page));
+    }
+}
+
+TEST_CASE("virtual_memory: where addresses are not plenty, it reserves 1 GiB, then twice as much each time, or what is asked for") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(std::size_t{2} << 40).with_addresses(std::size_t{3} << 40),
+                                      support::report_all);
+    struct row {
+        std::size_t asked_bytes;
+        std::size_t reserved_bytes; // 0: it fits in what is there
+    };
+    constexpr std::size_t gib = 1024 * MiB;
+    virtual_memory upstream;
+    std::vector<std::pair<void*, std::size_t>> chunks;
+    for (row const& each : {row{page, gib}, row{gib - page, 0}, row{page, 2 * gib}, row{3 * gib, 4 * gib}, row{9 * gib, 9 * gib},
+                            row{10 * gib, 18 * gib}, row{900 * gib, 900 * gib}, row{page, 0}, row{9 * gib, 1800 * gib}}) {
+        CAPTURE(each.asked_bytes);
+        std::uint64_t const before = simulated_cuda::calls("cuMemAddressReserve");
+        void* const chunk = upstream.acquire(each.asked_bytes);
+        REQUIRE(chunk != nullptr);
+        CHECK(simulated_cuda::calls("cuMemAddressReserve") - before == (each.reserved_bytes != 0 ? 1 : 0));
+        if (each.reserved_bytes != 0)
+            CHECK(upstream.addresses_behind(behind(chunk, each.asked_bytes)) == each.reserved_bytes - each.asked_bytes);
+        chunks.emplace_back(chunk, each.asked_bytes);
+    }
+    CHECK(upstream.addresses_behind(behind(chunks[6].first, 900 * gib)) == 0);
+    CHECK(upstream.addresses_behind(chunks.front().first) == 0); // no chunk ends there
+    for (auto const& [chunk, bytes] : chunks)
+        CHECK(upstream.release(chunk, bytes));
+}
+
+TEST_CASE("virtual_memory: where the process has few addresses left, it takes what is soon needed, and leaves the rest") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_addresses(1024 * MiB + 40 * page), support::report_all);
+    virtual_memory first, second, third;
+    void* const large = first.acquire(page);
+    void* const small = second.acquire(4 * page);
+    REQUIRE((large && small));
+    CHECK(second.addresses_behind(behind(small, 4 * page)) == 12 * page);
+    void* const other = third.acquire(8 * page); // of the 24 pages that are left
+    REQUIRE(other);
+    CHECK(third.addresses_behind(behind(other, 8 * page)) == 0);
+    CHECK(second.acquire(12 * page) != nullptr); // what it has reserved is its own
+    CHECK(second.acquire(16 * page) != nullptr); // the last ones, where no less is enough
+    CHECK(third.acquire(page) == nullptr);
+    CHECK(third.out_of_addresses());
+    CHECK_FALSE(second.out_of_addresses());
+    CHECK(third.release(other, 8 * page));
+    CHECK(third.acquire(8 * page) == other);
+    CHECK(third.release(other, 8 * page));
+    CHECK(first.release(large, page));
+    CHECK(second.release(small, 4 * page));
+    CHECK(second.release(behind(small, 4 * page), 12 * page));
+    CHECK(second.release(behind(other, 8 * page), 16 * page));
+}
+
+TEST_CASE("virtual_memory: a device without room is no lack of addresses") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(8 * page), support::report_all);
+    virtual_memory upstream;
+    CHECK(upstream.most_bytes() == 8 * page);
+    CHECK(upstream.acquire(9 * page) == nullptr);
+    CHECK(upstream.acquire(9 * page, page) == nullptr);
+    CHECK_FALSE(upstream.out_of_addresses());
 }
 
 TEST_CASE("virtual_memory: what the device has left is asked for several chunks, and not for one") {

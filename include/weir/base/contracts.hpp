@@ -22,59 +22,12 @@
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/upstream_contract.hpp>
 #include <weir/base/usage.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace contracts {
-
-template <template <class...> class Clause, class Enable, class... Part>
-struct holds_for : std::false_type {};
-template <template <class...> class Clause, class... Part>
-struct holds_for<Clause, std::void_t<Clause<Part...>>, Part...> : std::true_type {};
-
-/// Whether the expression named by `Clause` compiles for `Part`.
-template <template <class...> class Clause, class... Part>
-inline constexpr bool holds = holds_for<Clause, void, Part...>::value;
-
-template <bool Condition>
-using when = std::enable_if_t<Condition>;
-template <class T>
-using size_type_of = when<std::is_convertible_v<T, std::size_t>>;
-template <class T>
-inline constexpr bool is_constant_bool = std::is_same_v<T, bool const>;
-
-// Upstream.
-template <class U>
-using acquires = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{})), void*>>;
-template <class U>
-using releases = when<noexcept(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{}))>;
-template <class U>
-using may_refuse = when<std::is_same_v<decltype(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{})), bool>>;
-template <class U>
-using says_alignment = when<is_power_of_two(U::alignment)>;
-template <class U>
-using says_space = std::integral_constant<memory_space, U::space>;
-template <class U>
-using says_granularity = size_type_of<decltype(U::granularity)>;
-template <class U>
-using says_usual_alignment = when<is_power_of_two(U::usual_alignment)>;
-template <class U>
-using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordinal()), int>>;
-template <class U>
-using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
-template <class U>
-using grows_at_an_end = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{}, std::size_t{})), void*> &&
-         std::is_same_v<decltype(std::declval<U&>().extend(static_cast<void*>(nullptr), std::size_t{}, std::size_t{})), bool>>;
-template <class U>
-using moves = when<noexcept(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())) &&
-    std::is_same_v<decltype(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())), bool>>;
-template <class U>
-using waits_first = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
-template <class U>
-using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
-                       std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
-                       noexcept(std::declval<U&>().abandon(static_cast<void*>(nullptr), std::size_t{}))>;
 
 // Placement.
 template <class P>
@@ -221,26 +174,6 @@ template <class Pool>
 inline constexpr bool has_owns = holds<knows_owner, Pool>;
 template <class Pool, class Stream>
 inline constexpr bool has_used_on = holds<marks_uses, Pool, Stream>;
-/// The upstream slot.
-template <class U>
-constexpr bool require_upstream() {
-    static_assert(holds<acquires, U>, "weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more");
-    static_assert(holds<releases, U>,
-                  "weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where "
-                  "the chunk could not be given back; or void, where it always can");
-    static_assert(holds<says_alignment, U>, "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
-    static_assert(holds<says_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
-    static_assert(!holds<extends, U> || holds<grows_at_an_end, U>,
-                  "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, std::size_t "
-                  "piece_bytes)' and 'bool extend(void* end, std::size_t bytes, std::size_t piece_bytes)'");
-    static_assert(!holds<extends, U> || holds<moves, U>,
-                  "weir: the upstream slot's upstream has 'extends', so it needs 'bool move(void* chunk, std::size_t bytes, "
-                  "void* end) noexcept', false where the chunk is where it was");
-    static_assert(!holds<extends, U> || holds<waits_first, U>,
-                  "weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', after "
-                  "which memory is taken away only once no work is under way");
-    return true;
-}
 
 /// The placement slot.
 template <class P>

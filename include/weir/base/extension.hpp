@@ -28,11 +28,17 @@ struct extension {
     range counted;             ///< what is free before and behind and counts, with the gap between
 };
 
+/// Up to the end of all addresses.
+struct any_reach {
+    constexpr std::size_t operator()(std::size_t end) const noexcept { return SIZE_MAX - end; }
+};
+
 /// The best place for a block of `bytes` bytes at a multiple of `alignment`; growth is a multiple of `page`. `free`: a
-/// placement that knows what is free before and after an address.
-template <class Placement>
+/// placement that knows what is free before and after an address. `reach`: how many addresses behind the end of a chunk can
+/// have memory, asked where something else than a chunk follows.
+template <class Placement, class Reach = any_reach>
 extension cheapest_extension(chunk_list const& chunks, Placement const& free, std::size_t bytes, std::size_t alignment,
-                             std::size_t page) noexcept {
+                             std::size_t page, Reach const& reach = {}) noexcept {
     extension best;
     for (range const* each = chunks.begin(); each != chunks.end(); ++each) {
         range const* const next = each + 1;
@@ -40,15 +46,17 @@ extension cheapest_extension(chunk_list const& chunks, Placement const& free, st
         std::size_t const end = each->end();
         if (!is_last && next->offset == end)
             continue;
-        std::size_t const gap = is_last ? SIZE_MAX - end : next->offset - end;
         std::size_t const tail = free.free_before(end);
         std::size_t const start = align_up(end - tail, alignment);
         std::size_t const block_end = start + bytes;
         if (block_end <= end || block_end < bytes || start < end - tail) // it would fit already, or nowhere
             continue;
         std::size_t needed = align_up(block_end - end, page);
+        std::size_t const within_reach = reach(end);
+        bool const next_is_behind = !is_last && next->offset - end < within_reach;
+        std::size_t const gap = next_is_behind ? next->offset - end : within_reach;
         if (needed > gap) {
-            if (is_last || block_end - end > gap + free.free_after(next->offset))
+            if (!next_is_behind || block_end - end > gap + free.free_after(next->offset))
                 continue;
             needed = gap;
         }

@@ -23,6 +23,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -225,6 +226,29 @@ public:
     }
     Upstream const& upstream() const noexcept { return upstream_; }
 
+    /// The most bytes that the upstream can ever have out, as far as is known; it is asked until it says so, mostly once.
+    std::size_t most_bytes() const noexcept {
+        std::size_t most = most_bytes_.load(memory_order_relaxed);
+        if constexpr (contracts::holds<contracts::says_most_bytes, Upstream>)
+            if (most == SIZE_MAX)
+                most_bytes_.store(most = upstream_.most_bytes(), memory_order_relaxed);
+        return most < most_addresses ? most : most_addresses;
+    }
+    /// How many bytes of addresses behind `end`, where a chunk ends, can have memory.
+    std::size_t addresses_behind(std::size_t end) const noexcept {
+        if constexpr (contracts::holds<contracts::bounds_addresses, Upstream>)
+            return upstream_.addresses_behind(reinterpret_cast<void const*>(end));
+        else
+            return SIZE_MAX - end;
+    }
+    /// Whether the upstream's last refusal was for want of addresses, and not of memory.
+    bool out_of_addresses() const noexcept {
+        if constexpr (contracts::holds<contracts::bounds_addresses, Upstream>)
+            return upstream_.out_of_addresses();
+        else
+            return false;
+    }
+
 private:
     // Takes in what `get` gets, null for nothing.
     template <class Get>
@@ -293,6 +317,7 @@ private:
     growing_array<range> refused_;
     growing_array<range> withdrawn_; // chunks without memory
     atomic<std::size_t> bytes_{0};
+    mutable atomic<std::size_t> most_bytes_{SIZE_MAX}; // of the upstream; SIZE_MAX: not asked yet, or it does not know
 };
 
 } // namespace v0

@@ -37,17 +37,29 @@ inline text full_report_text(text line, memory_report const& facts) {
     return line;
 }
 
+/// What an upstream is known to lack.
+struct upstream_lack {
+    std::size_t most_bytes = SIZE_MAX; ///< it never has more; SIZE_MAX: not known
+    bool addresses = false;            ///< its last refusal was for want of addresses
+};
+
 /// Why a pool of `kind` memory that holds `held_bytes` bytes and may hold `limit_bytes` has no room for a block that needs a
 /// chunk of `chunk_bytes` bytes (0: no chunk can hold it). `refused_bytes`: what its upstream did not take back.
 /// `ends_together`: blocks end with a scope, and a free gives nothing back.
 inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::size_t limit_bytes, std::size_t refused_bytes,
-                         char const* kind, bool ends_together = false) {
+                         char const* kind, bool ends_together = false, upstream_lack lack = {}) {
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
     if (chunk_bytes > limit_bytes)
         return "it needs a chunk of " + exact_bytes_text(chunk_bytes) + ", more than the pool's limit of " +
                exact_bytes_text(limit_bytes) + "; ask for less or raise pool_options::limit";
+    if (chunk_bytes > lack.most_bytes)
+        return "it needs a chunk of " + exact_bytes_text(chunk_bytes) + ", and of " + kind + " memory there can be " +
+               exact_bytes_text(lack.most_bytes) + " in all; ask for less";
     text const chunk = "another chunk of " + bytes_text(chunk_bytes);
+    if (held_bytes <= limit_bytes - chunk_bytes && lack.addresses)
+        return "no free range is large enough and the process has no more addresses for " + chunk +
+               "; end pools that are not needed, unmap memory elsewhere, or raise the limit that the system sets ('ulimit -v')";
     if (held_bytes <= limit_bytes - chunk_bytes)
         return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
                (ends_together ? "; end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool"

@@ -22,6 +22,8 @@ inline constexpr std::size_t KiB = std::size_t{1} << 10;
 inline constexpr std::size_t MiB = std::size_t{1} << 20;
 /// 1,073,741,824 bytes.
 inline constexpr std::size_t GiB = std::size_t{1} << 30;
+/// More bytes no process can address, on any machine that has CUDA.
+inline constexpr std::size_t most_addresses = std::size_t{1} << 48;
 
 /// True for 1, 2, 4, ...; false for 0.
 constexpr bool is_power_of_two(std::size_t x) noexcept {

@@ -8,8 +8,9 @@
 // throws. The pool has done its own part by then: it has waited for freed memory and given its free chunks back, so a
 // handler has to free what is live, or what others hold. It is told the size, and does well to free that much at once.
 // It is not asked where no memory helps, for its user's cache would go in vain: for a size or an alignment that no block can
-// have, for more than the pool's limit or half the address space, and while the pool is suspended, also where it would call
-// 'resume'. A block that fits the limit is asked for, also where only a larger chunk has room for it (slabs, alignment).
+// have, for more than the pool's limit or than there is in all (a device's memory, what the host can lock, or addresses), and
+// while the pool is suspended, also where it would call 'resume'. A block that fits the limit is asked for, also where only a
+// larger chunk has room for it (slabs, alignment), as long as there is memory for that chunk.
 //
 // invariant: a handler that said no is not asked again for this allocation, and none is asked more than
 //            handler::most_attempts times.

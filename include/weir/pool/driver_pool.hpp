@@ -198,10 +198,12 @@ public:
                (options_.maximum_bytes == 0 ? text("none") : bytes_text(options_.maximum_bytes)) +
                (lost == 0 ? text() : ", " + bytes_text(lost) + " not handed out again");
     }
-    /// Whether such a block could be handed out if no other were. CUDA rounds a maximum up to pages of 2 MiB. Any thread.
+    /// Whether such a block could be handed out if no other were. CUDA rounds a maximum up to pages of 2 MiB, and is asked how
+    /// much memory there is in all. Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
         return block_origins::can_be(bytes, alignment) &&
-               align_down(bytes + block_origins::padding_for(alignment) - 1, 2 * MiB) < limit_bytes();
+               align_down(bytes + block_origins::padding_for(alignment) - 1, 2 * MiB) < limit_bytes() &&
+               bytes + block_origins::padding_for(alignment) <= most_bytes();
     }
     /// Why an allocation of `bytes` bytes finds no room now.
     text refusal(std::size_t bytes, std::size_t alignment) const {
@@ -212,6 +214,12 @@ public:
     }
 
 private:
+    // As far as is known. Managed memory may be more than a device has.
+    std::size_t most_bytes() const noexcept {
+        return Space == memory_space::device   ? device_total_bytes(options_.ordinal)
+               : Space == memory_space::pinned ? host_total_bytes()
+                                               : most_addresses;
+    }
     static driver_pool_options here(driver_pool_options options) {
         if (options.ordinal == any_device)
             options.ordinal = current_device();

@@ -256,9 +256,10 @@ public:
     /// What 'facts' tells, as a line to print. Throws std::bad_alloc.
     text report() const { return report_text(facts(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
-    /// Whether such a block could be handed out if no other were; not while the pool is suspended. Any thread.
+    /// Whether such a block could be handed out if no other were: not beyond the limit or what the upstream can ever have, nor
+    /// while the pool is suspended. May call CUDA, once in the pool's life. Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
-        return supply_.can_hold(Placement::rounded(bytes, alignment));
+        return supply_.can_hold(bytes, alignment);
     }
     /// Why an allocation of `bytes` bytes finds no room now. Throws std::bad_alloc.
     text refusal(std::size_t bytes, std::size_t alignment) const {
@@ -266,7 +267,8 @@ public:
             return "the pool is suspended; call 'resume' first";
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
         return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), name_of(space),
-                            ends_many && contracts::has_mark<Placement>) +
+                            ends_many && contracts::has_mark<Placement>,
+                            upstream_lack{held().most_bytes(), held().out_of_addresses()}) +
                (needed == 0 || alignment <= default_alignment ? "" : " (a block aligned to " + number_text(alignment) + ")");
     }
 

@@ -6,7 +6,8 @@
 // What others freed and is within reach without a wait; growth; what other streams freed, for which this one waits (these
 // two in the order that the reuse rule wants); and at last a wait for what is in flight, a search after each.
 //
-// invariant: a climb that fails leaves the pool as it was.
+// invariant: a climb that fails leaves the pool's blocks as they were; for what can never be held nobody waits, and nothing is
+//            given back.
 // order:     one thread at a time searches and grows; the others find what it got.
 // cost:      see the reuse rule and runtime/supply.hpp; at most 16 waits.
 // not for:   the first try, which most allocations need nothing above.
@@ -29,8 +30,8 @@ public:
     /// A block of so many bytes for work on `stream`, which a first try did not find; an empty range where there is none.
     /// Whoever waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
     range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        if (!supply_.can_hold(Placement::rounded(bytes, alignment)))
-            return range{}; // waiting would not help
+        if (!supply_.can_hold(bytes, alignment))
+            return range{}; // neither waiting nor giving back would help
         if constexpr (gathers)
             rule_.reclaim();
         if constexpr (WaitsFirst) {

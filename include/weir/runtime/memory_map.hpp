@@ -119,9 +119,10 @@ public:
         return lacks_memory(result, "cuMemAddressReserve") ? range{} : range{static_cast<std::size_t>(at), bytes};
     }
 
-    /// Gives addresses back, behind which nothing is mapped.
+    /// Gives addresses back, behind which nothing is mapped. Where CUDA refuses, nobody could give them back later: once more.
     void unreserve(range addresses) const noexcept {
-        static_cast<void>(detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
+        if (detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) != 0)
+            static_cast<void>(detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
     }
 
     /// Puts fresh memory behind `addresses`, in one piece; false where the device has no more. Throws cuda_error. Then

@@ -55,9 +55,13 @@ public:
 
     /// What the pool holds.
     holdings_of const& held() const noexcept { return held_; }
-    /// Whether it could have room for a block that takes up so many bytes, if nothing else did. Any thread.
-    bool can_hold(std::size_t rounded) const noexcept {
-        return rounded != 0 && rounded <= align_down(held_.limit_bytes(), page) && !suspended();
+    /// Whether it could have room for such a block, if nothing else did: within its limit, and in a chunk of which the
+    /// upstream can ever have as much (what fits by luck where its alignment happens to be does not count). Any thread.
+    bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
+        if (Placement::rounded(bytes, alignment) > align_down(held_.limit_bytes(), page) || suspended())
+            return false;
+        std::size_t const needed = chunk_for(bytes, alignment); // 0: no chunk has such a block
+        return needed != 0 && (needed <= held_.bytes() || needed <= held_.most_bytes());
     }
     /// What kind of memory that is, in words.
     char const* kind() const noexcept {
@@ -170,7 +174,8 @@ private:
         std::size_t const aligned = whole == Placement::rounded(bytes, alignment) ? least : natural_alignment(whole);
         extension place;
         rule.visit_usable(stream, [&](Placement& free) {
-            place = cheapest_extension(held_.chunks(), free, whole, aligned, page);
+            place = cheapest_extension(held_.chunks(), free, whole, aligned, page,
+                                       [this](std::size_t end) { return held_.addresses_behind(end); });
         });
         if (place.end == 0)
             return false;

@@ -20,6 +20,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_memory.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -53,6 +54,9 @@ public:
             return false;
         }
     }
+
+    /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
+    std::size_t most_bytes() const noexcept { return device_total_bytes(ordinal_); }
 
     /// The ordinal of the device.
     int ordinal() const noexcept { return ordinal_; }

@@ -20,6 +20,7 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/runtime/device_memory.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -56,6 +57,9 @@ public:
             return false;
         }
     }
+
+    /// What the host has in all, in bytes; SIZE_MAX: not known.
+    std::size_t most_bytes() const noexcept { return host_total_bytes(); }
 };
 
 } // namespace upstream

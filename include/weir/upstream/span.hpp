@@ -43,8 +43,10 @@ public:
             throw usage_error("weir: upstream::span needs the address and length of memory that exists; got null "
                               "or a range that wraps around");
         std::uintptr_t const end = align_down(address + bytes, alignment);
-        if (begin < end)
-            free_.push_back(range{begin, end - begin});
+        if (begin >= end)
+            return;
+        free_.push_back(range{begin, end - begin});
+        bytes_ = end - begin;
     }
 
     /// A chunk of `bytes` bytes, or null when the span has no such piece left. `bytes`: a multiple of 512, not 0.
@@ -81,8 +83,12 @@ public:
         --handed_out_;
     }
 
+    /// The bytes of the span. Any thread.
+    std::size_t most_bytes() const noexcept { return bytes_; }
+
 private:
     growing_array<range> free_;
+    std::size_t bytes_ = 0;
     std::size_t handed_out_ = 0; // chunks
 };
 

@@ -3,14 +3,15 @@
 
 // Where does device memory come from that grows in place and goes back in pieces?
 //
-// Addresses are plenty: they are reserved generously, and memory is mapped behind them chunk by chunk. A pool asks for
-// more right behind what it has, so that free ranges join across growth, and moves any chunk, with its memory, to where
-// that is needed, or gives it back, without waiting for the device unless the pool asks for that.
+// Addresses are reserved ahead, and memory is mapped behind them chunk by chunk. A pool asks for more right behind what it
+// has, so that free ranges join across growth, and moves any chunk, with its memory, to where that is needed, or gives it
+// back, without waiting for the device unless the pool asks for that. How many addresses are reserved, runtime/reservations.hpp
+// says.
 //
 // A device that cannot map memory (or a driver that is too old) has chunks from cudaMalloc here, which never grow in
 // place; 'extends' tells. Such chunks can be neither opened to other devices nor exported: who asks for that has none.
 //
-// invariant: a chunk is one mapping; what has no memory behind it is in 'gaps'.
+// invariant: a chunk is one mapping; what has no memory behind it is free in 'addresses'.
 // order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk, or calls 'wait_before_unmapping'.
 // cost:      35 to 50 us a chunk, of 2 MiB or of 128; move and release about as much, and a wait where it was asked for. The
 //            driver has room for some 524,000 mappings a process: 1 TiB of the smallest.
@@ -21,7 +22,6 @@
 #include <cuda_runtime_api.h>
 #include <utility>
 #include <weir/base/error.hpp>
-#include <weir/base/free_addresses.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/mutex.hpp>
@@ -35,6 +35,7 @@
 #include <weir/runtime/device_memory.hpp>
 #include <weir/runtime/device_wait.hpp>
 #include <weir/runtime/memory_map.hpp>
+#include <weir/runtime/reservations.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -70,8 +71,9 @@ public:
     /// on one; a wait that fails is a refusal. For reuse rules that look at no work; before the pool gets it.
     void wait_before_unmapping() noexcept { waits_ = true; }
 
-    /// A chunk of `bytes` bytes, a multiple of the granularity, or null when the device has no room. Throws cuda_error,
-    /// std::bad_alloc; usage_error where 'extends' is false, but other devices were let in or `HandleTypes` are named.
+    /// A chunk of `bytes` bytes, a multiple of the granularity, or null when the device has no room, or the process no
+    /// addresses. Throws cuda_error, std::bad_alloc; usage_error where 'extends' is false, but other devices were let in or
+    /// `HandleTypes` are named.
     void* acquire(std::size_t bytes) { return acquire(bytes, bytes); }
 
     /// `bytes` bytes in chunks of `piece_bytes` bytes, the last one perhaps less, side by side. Where 'extends' is false,
@@ -80,12 +82,13 @@ public:
         if (!extends())
             return allocated(bytes);
         lock_guard<mutex> const lock(state_->lock);
+        state_->addresses.forget();
         if (!state_->prepare(bytes, piece_bytes))
             return nullptr;
-        range place = state_->gaps.take(bytes);
-        if (!place && state_->reserve(bytes)) {
+        range place = state_->addresses.take(bytes);
+        if (!place && state_->addresses.more(bytes)) {
             state_->make_room(bytes / piece_bytes);
-            place = state_->gaps.take(bytes);
+            place = state_->addresses.take(bytes);
         }
         return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
@@ -96,8 +99,7 @@ public:
         if (!extends())
             return false;
         lock_guard<mutex> const lock(state_->lock);
-        return state_->reserved_together(range{place.offset - 1, bytes}) && state_->prepare(bytes, piece_bytes) &&
-               state_->gaps.take_at(place) && state_->fill(place, piece_bytes);
+        return state_->prepare(bytes, piece_bytes) && state_->addresses.take_at(place) && state_->fill(place, piece_bytes);
     }
 
     /// Gives a chunk back, which no work uses (or see 'wait_before_unmapping'). False: CUDA refused it, and it is still the
@@ -112,10 +114,10 @@ public:
             lock_guard<mutex> const lock(state_->lock);
             range const place{reinterpret_cast<std::size_t>(chunk), bytes};
             state_->release_stuck();
-            state_->gaps.reserve(state_->stuck.size() + 1);
+            state_->addresses.make_room(state_->stuck.size() + 1);
             if (!state_->map.unmap(place))
                 return false;
-            state_->give(place);
+            state_->addresses.give(place);
             return true;
         } catch (...) {
             return false;
@@ -133,14 +135,14 @@ public:
             lock_guard<mutex> const lock(state_->lock);
             state_->release_stuck();
             state_->make_room(1);
-            if (!state_->reserved_together(range{place.offset - 1, bytes}) || !state_->gaps.take_at(place))
+            if (!state_->addresses.take_at(place))
                 return false;
             bool in_doubt = false;
             bool const done = state_->map.move(from, place, in_doubt);
             if (in_doubt)
                 state_->stuck.push_back(place);
             else
-                state_->give(done ? from : place);
+                state_->addresses.give(done ? from : place);
             return done;
         } catch (...) {
             return false;
@@ -170,11 +172,23 @@ public:
     void abandon(void* pages, std::size_t bytes) noexcept {
         try {
             lock_guard<mutex> const lock(state_->lock);
-            state_->gaps.reserve(state_->stuck.size() + 1);
-            state_->give(range{reinterpret_cast<std::size_t>(pages), bytes});
+            state_->addresses.make_room(state_->stuck.size() + 1);
+            state_->addresses.give(range{reinterpret_cast<std::size_t>(pages), bytes});
         } catch (...) { // nothing is behind them, and there are many
         }
     }
+
+    /// How many bytes of addresses 'extend' and 'move' could have behind `end`, where a chunk ends, while no chunk is in the way.
+    std::size_t addresses_behind(void const* end) const noexcept {
+        lock_guard<mutex> const lock(state_->lock);
+        return state_->addresses.behind(reinterpret_cast<std::size_t>(end));
+    }
+
+    /// Whether the last 'acquire' had no chunk because the process had no addresses for it.
+    bool out_of_addresses() const noexcept { return state_->addresses.ran_out(); }
+
+    /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
+    std::size_t most_bytes() const noexcept { return device_total_bytes(ordinal()); }
 
     /// Whether chunks can grow in place on this device; else they are cudaMalloc's.
     bool extends() const noexcept { return state_->map.supported(); }
@@ -191,46 +205,7 @@ private:
         explicit state(int ordinal) : map(ordinal, HandleTypes) {}
         state(state const&) = delete;
         state& operator=(state const&) = delete;
-        ~state() {
-            release_stuck();
-            for (range const& each : reservations)
-                map.unreserve(each);
-        }
-
-        // More addresses: eight times what the device has, so that a pool seldom needs a second reservation, or, where
-        // there are no more that many, half as much, and so on. Whether there are `bytes`.
-        bool reserve(std::size_t bytes) {
-            reservations.reserve(reservations.size() + 1);
-            gaps.reserve(stuck.size() + 1);
-            std::size_t wanted = 8 * align_up(device_bytes(), granularity);
-            if (wanted < bytes)
-                wanted = bytes;
-            for (;; wanted = wanted / 2 < bytes ? bytes : align_up(wanted / 2, granularity)) {
-                if (range const addresses = map.reserve(wanted)) {
-                    reservations.push_back(addresses);
-                    gaps.add(addresses);
-                    return true;
-                }
-                if (wanted == bytes)
-                    return false;
-            }
-        }
-
-        // Two reservations may touch, and a copy must not lie across both.
-        bool reserved_together(range bytes) const noexcept {
-            for (range const& each : reservations)
-                if (each.contains(bytes))
-                    return true;
-            return false;
-        }
-
-        std::size_t device_bytes() const {
-            device_guard const guard(map.ordinal());
-            std::size_t free = 0;
-            std::size_t all = 0;
-            check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
-            return all;
-        }
+        ~state() { release_stuck(); }
 
         // Before a place is taken. Whether the device seems to have room: in many chunks, a request in vain would take all
         // that it has for a while, and others would go without.
@@ -245,7 +220,7 @@ private:
         // So that undoing never allocates.
         void make_room(std::size_t pieces) {
             stuck.reserve(stuck.size() + pieces + 1);
-            gaps.reserve(stuck.size() + pieces + 2);
+            addresses.make_room(stuck.size() + pieces + 2); // places that are stuck keep theirs
         }
 
         // Maps memory behind a place that was taken; where that fails, the place is free again.
@@ -271,7 +246,7 @@ private:
                 if (at < filled ? !map.unmap(each) : at == filled && in_doubt)
                     stuck.push_back(each);
                 else
-                    give(each);
+                    addresses.give(each);
             }
         }
 
@@ -279,7 +254,7 @@ private:
             for (std::size_t i = stuck.size(); i-- > 0;) {
                 if (!map.unmap(stuck[i]))
                     continue;
-                give(stuck[i]);
+                addresses.give(stuck[i]);
                 stuck.erase(stuck.begin() + i);
             }
         }
@@ -289,17 +264,10 @@ private:
             return range{place.offset + at, rest < piece_bytes ? rest : piece_bytes};
         }
 
-        // Needs room in 'gaps': places that are stuck keep theirs.
-        void give(range place) noexcept {
-            for (range const& each : reservations)
-                if (each.contains(place))
-                    gaps.give(place, each);
-        }
 
         mutex lock; // guards the rest
         memory_map map;
-        free_addresses gaps;
-        growing_array<range> reservations;
+        reservations addresses{map};
         growing_array<range> stuck; // mapped, since CUDA refused to unmap them, but nobody's
     };
 
