@@ -37,6 +37,7 @@ from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_fla
 HERE = pathlib.Path(__file__).resolve().parent
 KINDS = {"ndebug": "NDEBUG", "ptds": "CUDA_API_PER_THREAD_DEFAULT_STREAM"}  # as in tests/CMakeLists.txt
 EDIT = re.compile(r"^edit:\s*(\S+)\n<<<<\n(.*?)\n?====\n(.*?)\n?>>>>$", re.M | re.S)
+DEFINES = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DDOCTEST_CONFIG_USE_STD_HEADERS"]
 TIME_LIMIT = 120  # seconds for a test program that would end in a few
 
 
@@ -64,6 +65,13 @@ def plant(bug, place):
     return ""
 
 
+def compiled(source, target, place, more=()):
+    """Compiles a file of the tests with the headers planted under 'place'."""
+    kind = [f"-D{macro}" for mark, macro in KINDS.items() if f".{mark}." in source.name]
+    return run([*ccache(), "g++", "-std=c++17", "-O0", "-x", "c++", *DEFINES, *kind, *more,
+                *include_flags(place / "include", ROOT / "tests"), "-c", source, "-o", target], timeout=300)
+
+
 def unmatched(program, filters):
     """The filters that match no test case of the program: what runs nothing is green, and says nothing."""
     def count(one):
@@ -87,16 +95,12 @@ def judge(path):
     if complaint:
         return name, complaint
     objects = []
-    defines = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
-               "-DDOCTEST_CONFIG_USE_STD_HEADERS"]
     for test in " ".join(tests).split():
         source = ROOT / "tests" / test
         if not source.exists():
             return name, f"tests/{test} does not exist"
         objects.append(place / (test.replace("/", "-") + ".o"))
-        kind = [f"-D{macro}" for mark, macro in KINDS.items() if f".{mark}." in test]
-        done = run([*ccache(), "g++", "-std=c++17", "-O0", "-x", "c++", *defines, *kind, *include_flags(place / "include", ROOT / "tests"),
-                    "-c", source, "-o", objects[-1]], timeout=300)
+        done = compiled(source, objects[-1], place)
         if done.code != 0:
             return name, f"does not compile:\n{head(done.output)}"
     done = run(["g++", "-o", place / "red", *objects, *LIBRARIES, "-pthread", "-ldl"], timeout=120)

@@ -598,6 +598,7 @@ TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whicheve
             CHECK(contents(y) == std::vector<int>(1010));
             CHECK(weir::current_device() == current);
         }
+        CHECK(pool.facts().live_blocks + other.facts().live_blocks == 0);
     }
     weir::check(cudaSetDevice(before), "cudaSetDevice");
 }
@@ -626,6 +627,7 @@ TEST_CASE_TEMPLATE("vector: memory of no device is filled from another device's 
             x.append(z);
             CHECK(contents(x) == counting(1000));
         }
+        CHECK(here.facts().live_blocks + there.facts().live_blocks + mapped.facts().live_blocks == 0);
     }
 }
 

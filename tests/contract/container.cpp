@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <random>
+#include <set>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/host_driver_pools.hpp>
@@ -138,6 +139,10 @@ TEST_CASE_TEMPLATE("container: pinned memory that a copy still reads is not writ
             } // freed behind the copy
             for (std::size_t i = 0; i < uploaded.size(); ++i)
                 CHECK(uploaded[i].to_host_sync<std::vector>() == counting(500, static_cast<int>(i)));
+            std::set<int const*> places; // and then it is: of 100 MB a part is the same memory
+            for (int i = 0; i < 500; ++i)
+                places.insert(weir::pinned_vector<int>(pinned, stream, 50000).data());
+            CHECK(places.size() < 400);
             weir::pinned_value<int> result(pinned, stream, 0);
             weir::device_value<int> answer(device, stream, 42);
             answer.copy_to_async(result.data());
@@ -193,6 +198,8 @@ TEST_CASE("container: a default stream is the device's on which the container we
         REQUIRE(cudaSetDevice(1) == cudaSuccess);
         ys.used_on(each);
         REQUIRE(cudaSetDevice(0) == cudaSuccess);
+        CHECK(live_blocks(pool) == 0);
+        CHECK(live_blocks(plain) == 1);
     }
 }
 
@@ -213,6 +220,8 @@ TEST_CASE_TEMPLATE("container: grows and is made on its default stream, whicheve
             weir::device_vector<int> zs(there, each, counting(50, 7));
             xs.assign(zs);
             CHECK(xs.element_sync(49) == 56);
+            CHECK(live_blocks(pool) == 2);
+            CHECK(live_blocks(there) == 1);
         }
         REQUIRE(cudaSetDevice(0) == cudaSuccess);
     }
@@ -297,6 +306,7 @@ TEST_CASE("container: whatever it does, the capture of another stream lives on")
         CHECK(v.value_sync() == 8);
     }
     CHECK(graph.unbroken());
+    CHECK(live_blocks(zero) + live_blocks(one) + live_blocks(pinned) + live_blocks(managed) == 0);
 }
 
 TEST_CASE("container: a stream that is captured uses no container of a stream that is not, where the pool cannot be told") {

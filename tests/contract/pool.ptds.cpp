@@ -44,12 +44,15 @@ TEST_CASE_TEMPLATE("per-thread default streams: a pool serves null as it does an
                    compact_device_pool, pinned_pool, driver_pool) {
     support::every_schedule([] {
         Pool pool;
-        for (int turn = 0; turn < 100; ++turn)
+        for (int turn = 0; turn < 100; ++turn) {
             for (std::size_t const bytes : {std::size_t{256}, 64 * KiB, 5 * MiB}) {
                 void* const p = pool.allocate(null, bytes);
                 CHECK(cudaMemsetAsync(p, turn, bytes, null) == cudaSuccess);
                 pool.deallocate(null, p, bytes);
             }
+            CHECK(cudaStreamSynchronize(null) == cudaSuccess);
+        }
+        CHECK(pool.reserved_bytes() <= 128 * MiB); // of the 500 that were asked for
         pool.settle();
         pool.trim();
         CHECK(pool.reserved_bytes() == 0);
@@ -108,6 +111,7 @@ TEST_CASE_TEMPLATE("per-thread default streams: null may be captured, and is ref
         REQUIRE(cudaStreamEndCapture(null, &graph) == cudaSuccess); // which was not broken
         CHECK(cudaGraphDestroy(graph) == cudaSuccess);
         pool.deallocate(null, pool.allocate(null, 256), 256);
+        CHECK(pool.in_use_bytes() == 0);
     });
 }
 

@@ -5,6 +5,7 @@
 // On a GPU the bytes are only counted; on the simulated device each hand-out and free is noted as well, so that bytes
 // which are handed out too early are reported.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
@@ -324,6 +325,7 @@ TEST_CASE_TEMPLATE("reuse contract: random use follows a model", Contestant, WEI
         std::mt19937_64 random(5);
         std::map<std::size_t, live_block> live;
         std::size_t bytes = 0;
+        unsigned taken = 0;
         for (int i = 0; i < 1500; ++i) {
             std::size_t const place = random() % 8;
             stream_ref const on = place == 7   ? stream_ref(on_host)
@@ -336,6 +338,7 @@ TEST_CASE_TEMPLATE("reuse contract: random use follows a model", Contestant, WEI
                 range const block = random() % 4 == 0 ? rule.borrow(size, alignment, on) : rule.take(size, alignment, on);
                 if (!block)
                     continue;
+                ++taken;
                 REQUIRE(block.bytes == Contestant::placement::rounded(size, alignment));
                 REQUIRE((static_cast<range>(first).contains(block) || static_cast<range>(second).contains(block)));
                 auto const above = live.lower_bound(block.offset);
@@ -355,6 +358,7 @@ TEST_CASE_TEMPLATE("reuse contract: random use follows a model", Contestant, WEI
             REQUIRE(rule->used().bytes == bytes);
             REQUIRE(rule->used().blocks == live.size());
         }
+        CHECK(taken > 400); // so that what follows is of many blocks
         for (auto const& each : live)
             rule.give(each.second.where, each.second.on);
         rule->settle();
@@ -373,6 +377,7 @@ TEST_CASE_TEMPLATE("reuse contract: threads share a rule that is thread-safe", C
         memory const chunk(16 * MiB);
         watched<Contestant> rule;
         rule->add(chunk, streams[0]);
+        std::atomic<unsigned> taken{0};
         std::vector<std::thread> threads;
         for (unsigned thread = 0; thread < 4; ++thread)
             threads.emplace_back([&, thread] {
@@ -384,8 +389,10 @@ TEST_CASE_TEMPLATE("reuse contract: threads share a rule that is thread-safe", C
                     std::size_t const size = 1 + random() % (64 * KiB);
                     range const block =
                         random() % 2 == 0 ? rule->take(size, 256, on) : rule->take(size / 8 + 1, 4096, on);
-                    if (block)
+                    if (block) {
+                        taken.fetch_add(1);
                         rule->give(block, on);
+                    }
                     if (random() % 50 == 0)
                         rule->settle();
                     static_cast<void>(rule->used());
@@ -393,6 +400,7 @@ TEST_CASE_TEMPLATE("reuse contract: threads share a rule that is thread-safe", C
             });
         for (std::thread& each : threads)
             each.join();
+        CHECK(taken.load() > 600);
         CHECK(rule->used().blocks == 0);
         CHECK(rule->used().bytes == 0);
         rule->settle();

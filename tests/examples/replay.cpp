@@ -687,6 +687,7 @@ TEST_CASE("replay: timed passes give a time") {
             last = part;
         });
         CHECK(last == 1);
+        CHECK(r.failures == 0);
         REQUIRE(r.ns_per_operation);
         CHECK(*r.ns_per_operation > 0);
     }

@@ -83,6 +83,7 @@ TEST_CASE("synchronized: two pools sum up what they are while other threads chan
                pool.device() == weir::any_device;
     other.join();
     CHECK(same);
+    CHECK(pool.in_use_bytes() == 0);
 }
 
 TEST_CASE_TEMPLATE("synchronized: threads share a pool that is made for one", Pool, slab_pool, any_pool) {
@@ -140,6 +141,7 @@ TEST_CASE("synchronized: suspends and resumes with the mutex, while other thread
         other.join();
         CHECK_FALSE(pool.suspended());
         CHECK(pool.in_use_bytes() == 0);
+        pool.deallocate(on_host, pool.allocate(on_host, 3 * weir::MiB), 3 * weir::MiB);
     });
 }
 
@@ -152,10 +154,12 @@ TEST_CASE("synchronized: passes errors and refusals on, and the mutex with them"
     }
     void* const p = pool.allocate_sync(64);
     pool.deallocate_sync(p, 64);
+    CHECK(pool.in_use_bytes() == 0);
 }
 
 TEST_CASE("synchronized: an allocation that finds no room reads the pool's state while other threads change it") {
     synchronized<any_pool> pool(weir::pool_options{}.limit(64 * KiB));
+    std::atomic<int> served{0};
     std::atomic<int> refused{0};
     std::atomic<int> wrong{0};
     std::vector<std::thread> crew;
@@ -168,6 +172,7 @@ TEST_CASE("synchronized: an allocation that finds no room reads the pool's state
                     std::size_t const bytes = draw() % (8 * KiB) + 1;
                     try {
                         live.emplace_back(pool.allocate(on_host, bytes), bytes);
+                        served.fetch_add(1);
                     } catch (weir::out_of_memory const& error) {
                         refused.fetch_add(1);
                         if (error.in_use_bytes() > 64 * KiB || error.asked_bytes() != bytes)
@@ -192,6 +197,7 @@ TEST_CASE("synchronized: an allocation that finds no room reads the pool's state
         });
     for (std::thread& each : crew)
         each.join();
+    CHECK(served.load() > 300);
     CHECK(refused.load() > 0);
     CHECK(wrong.load() == 0);
     CHECK(pool.in_use_bytes() == 0);

@@ -7,6 +7,7 @@
 #include "stage.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -574,6 +575,7 @@ TEST_CASE("after_event: 'settle' waits for the uses of what came back without a 
     weir::reuse::after_event::over<weir::placement::best_fit<>> rule(0);
     rule.add(weir::range{1 << 20, 1 << 20}, on_host);
     weir::range const block = rule.take(1 << 20, 512, on_host);
+    REQUIRE(block);
     CHECK(device::launch(far, {}, {}) == cudaSuccess);
     rule.used_on(block, far);
     cudaStream_t const gone = b;
@@ -662,6 +664,7 @@ TEST_CASE("after_event: a thread that waits at the limit stands in nobody's way"
 }
 
 TEST_CASE("after_event: threads in turn") {
+    unsigned taken = 0;
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         CAPTURE(seed);
         world const here(device::config{}.random(seed));
@@ -670,6 +673,7 @@ TEST_CASE("after_event: threads in turn") {
         auto const loop = [&](cudaStream_t on, std::size_t bytes) {
             for (int i = 0; i < 12; ++i)
                 if (void* const p = pool.try_allocate(on, bytes)) {
+                    ++taken;
                     CHECK(device::launch(on, {}, {{p, bytes}}) == cudaSuccess);
                     pool.deallocate(on, p, bytes);
                 }
@@ -677,12 +681,14 @@ TEST_CASE("after_event: threads in turn") {
         device::run_threads({[&] { loop(a, 2 * MiB); }, [&] { loop(b, 1 * KiB); }, [&] { loop(a, 1 * MiB); }});
         check_all_returns(pool);
     }
+    CHECK(taken > 60 * 24);
 }
 
 TEST_CASE_TEMPLATE("after_event: real threads", Pool, staging, in_slabs) {
     world const here(device::config{}.eager());
     stream streams[2];
     Pool pool(pool_options{}.limit(16 * MiB));
+    std::atomic<unsigned> taken{0};
     std::vector<std::thread> threads;
     for (unsigned thread = 0; thread < 4; ++thread)
         threads.emplace_back([&, thread] {
@@ -691,6 +697,7 @@ TEST_CASE_TEMPLATE("after_event: real threads", Pool, staging, in_slabs) {
                                                               : static_cast<cudaStream_t>(streams[(i ^ thread) % 2]);
                 std::size_t const bytes = 1 + (i * 7919 + thread * 104729) % (i % 5 == 0 ? 4 * MiB : 16 * KiB);
                 if (void* const p = pool.try_allocate(on, bytes)) {
+                    taken.fetch_add(1);
                     if (i % 8 == 0)
                         pool->used_on(p, streams[thread % 2]);
                     pool.deallocate(on, p, bytes);
@@ -705,6 +712,7 @@ TEST_CASE_TEMPLATE("after_event: real threads", Pool, staging, in_slabs) {
         });
     for (std::thread& each : threads)
         each.join();
+    CHECK(taken.load() > 600);
     check_all_returns(pool);
 }
 

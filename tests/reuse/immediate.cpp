@@ -128,6 +128,7 @@ TEST_CASE("immediate: more frees than blocks count nothing below zero") {
     auto const point = rule.placement().mark();
     weir::usage const counts = rule.counts();
     range const block = rule.take(64, 1, on_host);
+    REQUIRE(block);
     rule.placement().rewind(point);
     rule.counts() = counts;
     rule.give(block, on_host); // a mark has ended it
@@ -141,10 +142,12 @@ TEST_CASE("immediate: counts follow a model") {
     std::mt19937_64 random(11);
     std::map<std::size_t, range> live;
     std::size_t bytes = 0;
+    unsigned taken = 0;
     for (int i = 0; i < 20000; ++i) {
         if (live.empty() || random() % 2 == 0) {
             range const block = rule.take(1 + random() % (32 * KiB), std::size_t{1} << (random() % 13), on_host);
             if (block) {
+                ++taken;
                 auto const above = live.lower_bound(block.offset);
                 REQUIRE((above == live.end() || block.end() <= above->first));
                 REQUIRE((above == live.begin() || std::prev(above)->second.end() <= block.offset));
@@ -161,6 +164,7 @@ TEST_CASE("immediate: counts follow a model") {
         REQUIRE(rule.used().bytes == bytes);
         REQUIRE(rule.used().blocks == live.size());
     }
+    CHECK(taken > 5000);
     for (auto const& each : live)
         rule.give(each.second, on_host);
     CHECK(removed(rule, chunk));

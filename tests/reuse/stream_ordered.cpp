@@ -6,6 +6,7 @@
 
 #include "stage.hpp"
 
+#include <atomic>
 #include <support/capture.hpp>
 
 #include <deque>
@@ -813,6 +814,7 @@ TEST_CASE("stream_ordered: a promise saves the questions") {
 // ---- record before publishing ------------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE("stream_ordered: no thread sees a freed block before its event", Pool, slabs, fits_compact) {
+    unsigned taken = 0;
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         CAPTURE(seed);
         world const here(device::config{}.random(seed));
@@ -821,6 +823,7 @@ TEST_CASE_TEMPLATE("stream_ordered: no thread sees a freed block before its even
         auto const loop = [&](cudaStream_t on, std::size_t bytes) {
             for (int i = 0; i < 12; ++i)
                 if (void* const p = pool.try_allocate(on, bytes)) {
+                    ++taken;
                     CHECK(device::launch(on, {}, {{p, bytes}}) == cudaSuccess);
                     pool.deallocate(on, p, bytes);
                 }
@@ -828,6 +831,7 @@ TEST_CASE_TEMPLATE("stream_ordered: no thread sees a freed block before its even
         device::run_threads({[&] { loop(a, 2 * MiB); }, [&] { loop(b, 2 * MiB); }, [&] { loop(a, 1 * MiB); }});
         check_all_returns(pool);
     }
+    CHECK(taken > 60 * 24);
 }
 
 // ---- used on a second stream -------------------------------------------------------------------------------------
@@ -2054,6 +2058,7 @@ TEST_CASE_TEMPLATE("stream_ordered: real threads", Pool, watched<pool_of<usual<>
     world const here(device::config{}.eager());
     stream streams[3];
     Pool pool(limit(16 * MiB));
+    std::atomic<unsigned> taken{0};
     std::vector<std::thread> threads;
     for (int thread = 0; thread < 4; ++thread)
         threads.emplace_back([&, thread] {
@@ -2068,6 +2073,7 @@ TEST_CASE_TEMPLATE("stream_ordered: real threads", Pool, watched<pool_of<usual<>
                     place == 3 ? cudaStreamPerThread : static_cast<cudaStream_t>(streams[place]);
                 std::size_t const bytes = 1 + below(below(4) == 0 ? 4 * MiB : 16 * KiB);
                 if (void* const p = pool.try_allocate(on, bytes)) {
+                    taken.fetch_add(1);
                     if (below(8) == 0)
                         pool->used_on(p, streams[below(3)]);
                     pool.deallocate(on, p, bytes);
@@ -2086,6 +2092,7 @@ TEST_CASE_TEMPLATE("stream_ordered: real threads", Pool, watched<pool_of<usual<>
         });
     for (std::thread& each : threads)
         each.join();
+    CHECK(taken.load() > 600);
     check_all_returns(pool);
 }
 

@@ -56,6 +56,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
     std::size_t const first = number_from("WEIR_SIMULATION_FIRST", 1);
     std::size_t const seeds = number_from("WEIR_SIMULATION_SEEDS", std::getenv("WEIR_QUICK") ? 100 : seeds_here);
     std::size_t allocations = 0;
+    std::size_t reuses = 0;
     std::size_t refusals = 0;
     std::size_t faults = 0;
     std::size_t moves = 0;
@@ -70,6 +71,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
         CAPTURE(std::string(what.pool->name));
         simulation::outcome const seen = simulation::run(what);
         allocations += seen.allocations;
+        reuses += seen.reuses;
         refusals += seen.refusals;
         faults += seen.faults;
         moves += seen.moves;
@@ -87,6 +89,7 @@ TEST_CASE("simulation: random programs over every stream-ordered pool") {
     }
     if (seeds >= 100) { // the programs do what they are for
         CHECK(allocations > seeds * 100);
+        CHECK(reuses > allocations / 4);
         CHECK(refusals > 0);
         CHECK(faults > 0);
 #ifdef WEIR_FREE_THREADS // where threads run as they like, how often memory moves is chance: 19 to 43 times in 200 programs

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <reuse/stage.hpp>
+#include <set>
 #include <string>
 #include <support/sanitized.hpp>
 #include <utility>
@@ -31,12 +32,13 @@ struct held {
 
 /// The operations that the digits of `code` say, the first a hand-out. False: an operation has nothing to work on.
 template <class Pool>
-bool run_program(std::size_t code, std::size_t steps) {
+bool run_program(std::size_t code, std::size_t steps, std::size_t& reuses) {
     constexpr std::size_t sizes[] = {1 * MiB, 2 * MiB};
     stream streams[2];
     {
         watched<Pool> pool(weir::pool_options{}.limit(4 * MiB).on_leak(weir::leak_action::ignore));
         std::vector<held> live;
+        std::set<void*> places;
         for (std::size_t step = 0; step < steps; ++step) {
             std::size_t const what = code % 8;
             std::size_t const on = what % 2;
@@ -46,6 +48,7 @@ bool run_program(std::size_t code, std::size_t steps) {
             if (what < 4) { // allocate and write
                 std::size_t const bytes = sizes[what / 2];
                 if (void* const p = pool.try_allocate(streams[on], bytes)) {
+                    reuses += !places.insert(p).second;
                     device::launch(streams[on], {}, {{p, bytes}});
                     live.push_back({p, bytes, on});
                 }
@@ -91,7 +94,7 @@ bool run_program(std::size_t code, std::size_t steps) {
 }
 
 template <class Body>
-void explore(std::uint64_t bound, Body const& body) {
+std::uint64_t explore(std::uint64_t bound, Body const& body) {
     device::config settings;
     settings.log = true;
     std::uint64_t const runs = device::explore(settings, bounded(bound), body);
@@ -101,6 +104,7 @@ void explore(std::uint64_t bound, Body const& body) {
     CHECK_MESSAGE(text.empty(), text, device::log());
     CHECK(runs > 100);
     device::reset();
+    return runs;
 }
 
 } // namespace
@@ -113,6 +117,7 @@ TEST_CASE_TEMPLATE("explore: every program of five operations", Pool, pool_of<st
     for (std::size_t step = 0; step < steps; ++step)
         codes *= 8;
     std::size_t programs = 0;
+    std::size_t reuses = 0; // of a block's place
     for (std::size_t code = 0; code < codes; ++code) {
         if (code % 8 >= 4)
             continue;
@@ -121,9 +126,10 @@ TEST_CASE_TEMPLATE("explore: every program of five operations", Pool, pool_of<st
                                         : code / 8 % 3 == 1 ? device::config{}.random(code)
                                                             : device::config{}.eager();
         device::world const world(settings, support::report_all);
-        programs += run_program<Pool>(code, steps);
+        programs += run_program<Pool>(code, steps, reuses);
     }
     CHECK(programs > codes / 4);
+    CHECK(reuses > programs / 10);
 }
 
 TEST_CASE_TEMPLATE("explore: two moves of a block, in every order", Pool,
@@ -146,17 +152,20 @@ TEST_CASE_TEMPLATE("explore: two moves of a block, in every order", Pool,
 TEST_CASE_TEMPLATE("explore: two threads, a block freed by one and taken by the other", Pool,
                    pool_of<stream_ordered<checked, grow_first, closing>>, pool_of<stream_ordered<checked>, sized>,
                    pool_of<weir::reuse::after_event>) {
-    explore(3000, [] {
+    std::uint64_t taken = 0; // of the one block
+    std::uint64_t const runs = explore(3000, [&] {
         stream a, b;
         watched<Pool> pool(weir::pool_options{}.limit(2 * MiB));
         auto const loop = [&](cudaStream_t on) {
             if (void* const p = pool.try_allocate(on, 2 * MiB)) {
+                ++taken;
                 device::launch(on, {}, {{p, 2 * MiB}});
                 pool.deallocate(on, p, 2 * MiB);
             }
         };
         device::run_threads({[&] { loop(a), loop(a); }, [&] { loop(b); }});
     });
+    CHECK(taken > 2 * runs);
 }
 
 #endif

@@ -14,6 +14,7 @@
 #include <new>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <simulated_cuda/simulated_cuda.hpp>
 #include <utility>
 #include <weir/pool/graph_memory.hpp>
@@ -597,10 +598,12 @@ private:
             result_.complaints.push_back(what + " overlaps one that is live");
         live_[address] = address + bytes;
         live_bytes_ += rounded;
+        result_.reuses += gone_.count(address);
     }
     void note_gone(void* p, std::size_t rounded) {
         guard const lock(mutex_);
         live_.erase(reinterpret_cast<std::uintptr_t>(p));
+        gone_.insert(reinterpret_cast<std::uintptr_t>(p));
         live_bytes_ -= rounded;
     }
 
@@ -1267,6 +1270,7 @@ private:
     std::vector<std::unique_ptr<recording>> recordings_;
     std::size_t captures_ = 0;
     std::map<std::uintptr_t, std::uintptr_t> live_;
+    std::set<std::uintptr_t> gone_; // where freed blocks began
     std::size_t live_bytes_ = 0;
     std::size_t numbers_ = 0;
     std::size_t done_ = 0;

@@ -30,6 +30,7 @@ struct outcome {
     std::vector<std::string> complaints; ///< empty: all is well
     std::string log;                     ///< with options::keeps_log
     std::size_t allocations = 0;
+    std::size_t reuses = 0;   ///< those that began where a freed block did
     std::size_t refusals = 0; ///< allocations that found no room
     std::size_t moves = 0;    ///< chunks that were to move
     std::size_t launches = 0; ///< of graphs

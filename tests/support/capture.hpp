@@ -3,6 +3,7 @@
 
 // Captures a stream into a graph for a while, and tells whether something broke the capture.
 
+#include <cstddef>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
@@ -22,11 +23,13 @@ public:
             static_cast<void>(unbroken());
     }
 
-    /// Ends the capture and throws the graph away; whether the capture was whole.
-    bool unbroken() {
+    /// Ends the capture and throws the graph away; whether the capture was whole. `nodes`: how many the graph had.
+    bool unbroken(std::size_t* nodes = nullptr) {
         cudaGraph_t graph = nullptr;
         cudaError_t const error = cudaStreamEndCapture(stream_, &graph);
         stream_ = nullptr;
+        if (graph && nodes)
+            CHECK(cudaGraphGetNodes(graph, nullptr, nodes) == cudaSuccess);
         if (graph)
             CHECK(cudaGraphDestroy(graph) == cudaSuccess);
         static_cast<void>(cudaGetLastError());
