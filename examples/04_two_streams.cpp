@@ -20,10 +20,10 @@ void hand_over(cudaStream_t load, cudaStream_t work) {
         std::vector<int> const host(batch_size, batch);
         weir::device_vector<int> input(pool, load, host); // 1. upload on the loading stream
 
-        weir::order_after(work, load);              // 2. the working stream comes after the upload...
-        results.append(input.data(), input.size()); // ...and uses the batch (a kernel would stand here)
+        input.used_on(work); // 2. said once, whenever it is: the free waits for what 'work' does until then, on the device
 
-        input.used_on(work); // 3. said after the work is enqueued: the free waits for it, on the device
+        weir::order_after(work, load);              // 3. the working stream comes after the upload...
+        results.append(input.data(), input.size()); // ...and uses the batch (a kernel would stand here)
     } // 4. freed on 'load'; the next batch has these bytes only when 'work' is through with them
 
     std::vector<int> const all = results.to_host_sync<std::vector>();

@@ -139,6 +139,10 @@ struct waits_silently : rule::over<placement> {
 };
 struct user_of_second_streams : pool {
     void used_on(void*, on_host_t);
+    void last_used_on(void*, on_host_t);
+};
+struct marks_only : pool { // or records at once, as the name meant before
+    void used_on(void*, on_host_t);
 };
 struct trimmer : pool {
     std::size_t trim(std::size_t keep_bytes = 0);
@@ -251,7 +255,8 @@ TEST_CASE("contracts: a rule says what it promises, as constants") {
     CHECK_FALSE(contracts::holds<contracts::ends_many, bound>);
     CHECK_FALSE(contracts::holds<contracts::borrows, bound, on_host_t>);
     CHECK_FALSE(contracts::holds<contracts::gathers, bound, on_host_t>);
-    CHECK_FALSE(contracts::holds<contracts::notes_uses, bound, on_host_t>);
+    CHECK_FALSE(contracts::holds<contracts::marks_users, bound, range, on_host_t>);
+    CHECK_FALSE(contracts::holds<contracts::notes_last_uses, bound, range, on_host_t>);
     CHECK_FALSE(contracts::holds<contracts::removes, bound>);
 }
 
@@ -275,6 +280,7 @@ TEST_CASE("contracts: a pool is asked for what it may have") {
     CHECK(contracts::has_owns<owner>);
     CHECK_FALSE((contracts::has_used_on<pool, on_host_t>));
     CHECK((contracts::has_used_on<user_of_second_streams, on_host_t>));
+    CHECK_FALSE((contracts::has_used_on<marks_only, on_host_t>));
     CHECK_FALSE(contracts::holds<contracts::marks_pool, pool>);
     CHECK_FALSE(contracts::holds<contracts::says_default_alignment, pool>);
     CHECK_FALSE(contracts::holds<contracts::says_what_its_users_may, pool>);

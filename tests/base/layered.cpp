@@ -48,6 +48,7 @@ struct rich : plain {
     std::size_t trim(std::size_t keep_bytes) { return trimmed = keep_bytes; }
     void settle() { ++settled; }
     void used_on(void* p, int stream) { used = {p, stream}; }
+    void last_used_on(void* p, int stream) { used = {p, -stream}; }
     void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 14; }
     int first_ = 0;
     std::string second_;
@@ -84,7 +85,8 @@ struct has_all<L, std::void_t<decltype(std::declval<L const&>().reserved_bytes()
                               decltype(std::declval<L const&>().limit_bytes()), decltype(std::declval<L const&>().name()),
                               decltype(std::declval<L const&>().report()), decltype(std::declval<L const&>().owns(nullptr)),
                               decltype(std::declval<L&>().trim(0)), decltype(std::declval<L&>().settle()),
-                              decltype(std::declval<L&>().used_on(nullptr, 1))>> : std::true_type {};
+                              decltype(std::declval<L&>().used_on(nullptr, 1)),
+                              decltype(std::declval<L&>().last_used_on(nullptr, 1))>> : std::true_type {};
 
 template <class L, class = void>
 struct has_any_trim : std::false_type {};
@@ -177,6 +179,8 @@ TEST_CASE("layered: passes every member through, with its arguments and its answ
     CHECK(pool.settled == 1);
     outer.used_on(&pool, 8);
     CHECK(pool.used == std::pair<void*, int>(&pool, 8));
+    outer.last_used_on(&pool, 8);
+    CHECK(pool.used == std::pair<void*, int>(&pool, -8));
     CHECK(outer.facts().name == "plain");
     CHECK(outer.refusal(3, 4) == "no 3 at 4");
     CHECK(outer.device() == 3);

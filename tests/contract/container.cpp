@@ -19,6 +19,7 @@
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/recipes.hpp>
+#include <weir/runtime/order_after.hpp>
 
 #define POOLS_THAT_KERNELS_REACH                                                                             \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::driver_pool,             \
@@ -73,6 +74,39 @@ TEST_CASE_TEMPLATE("container: a device container's life over each pool", Pool, 
     });
 }
 
+TEST_CASE_TEMPLATE("container: one that is marked once is freed behind all that the other stream does, over each pool", Pool,
+                   POOLS_THAT_KERNELS_REACH) {
+    support::every_schedule([] {
+        support::scoped_stream a, b;
+        Pool pool;
+        auto const use = [&](void* p, std::size_t bytes) {
+            weir::order_after(b, a);
+            CHECK(cudaMemsetAsync(p, 1, bytes, b) == cudaSuccess);
+        };
+        for (int round = 0; round < 4; ++round) {
+            weir::device_vector<int> xs(pool, a, 1000);
+            weir::device_buffer bytes(pool, a);
+            weir::device_value<int> v(pool, a, 17);
+            xs.used_on(b);
+            bytes.used_on(b);
+            v.used_on(b);
+            use(xs.data(), 4000); // what it has, and what it grows into, without a copy of what 'b' writes
+            xs.clear();
+            xs.resize(3000);
+            bytes.resize(5000);
+            use(xs.data(), 12000);
+            use(bytes.data(), 5000);
+            use(v.data(), 4);
+            weir::device_vector<int> ys(pool, a, 1000);
+            use(ys.data(), 4000);
+            ys.last_used_on(b);
+        }
+        weir::device_vector<int> zs(pool, a, 3000); // bytes that were those
+        zs.zero_async();
+        CHECK(zs.element_sync(7) == 0);
+    });
+}
+
 TEST_CASE_TEMPLATE("container: random histories over each pool", Pool, POOLS_THAT_KERNELS_REACH) {
     support::every_schedule([] {
         std::mt19937_64 random(7);
@@ -107,7 +141,7 @@ TEST_CASE_TEMPLATE("container: random histories over each pool", Pool, POOLS_THA
                     models[i].clear();
                     break;
                 case 5:
-                    xs[i].used_on(streams[count % 3]);
+                    count % 2 ? xs[i].used_on(streams[count % 3]) : xs[i].last_used_on(streams[count % 3]);
                     xs[i].shrink_to_fit();
                     break;
                 default:
@@ -316,6 +350,7 @@ TEST_CASE("container: a stream that is captured uses no container of a stream th
     weir::device_vector<int> xs(pool, a, 10);
     support::capture graph(b);
     CHECK_THROWS_AS(xs.used_on(b), weir::usage_error);
+    CHECK_THROWS_AS(xs.last_used_on(b), weir::usage_error);
     CHECK_FALSE(weir::is_capturing(a));
     CHECK(graph.unbroken());
 }

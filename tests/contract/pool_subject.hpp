@@ -28,6 +28,7 @@
 #include <weir/base/pool_options.hpp>
 #include <weir/base/size.hpp>
 #include <weir/pool/scope.hpp>
+#include <weir/runtime/order_after.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace pool_contract {

@@ -345,6 +345,45 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
     });
 }
 
+TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do until then, whenever they were marked", Pool,
+                   WEIR_TEST_POOLS) {
+    if constexpr (weir::contracts::has_used_on<Pool, stream_ref> && weir::device_accessible(Pool::space))
+        support::every_schedule([] {
+            support::scoped_stream const a, b, c;
+            subject<Pool> here;
+            std::size_t const bytes = subject<Pool>::largest_bytes < 4096 ? subject<Pool>::largest_bytes : 4096;
+            for (int round = 0; round < 12; ++round) {
+                void* const p = support::take(here.pool, a, bytes);
+                weir::order_after(b, a);
+                weir::order_after(c, a);
+                if (round % 3 == 0) // before its launches
+                    here.pool.used_on(p, b);
+                fill<Pool>(p, round, bytes, b);
+                if (round % 3 == 1) // between them
+                    here.pool.used_on(p, b);
+                fill<Pool>(p, round + 1, bytes, b);
+                weir::order_after(c, b);
+                fill<Pool>(p, round + 2, bytes, c);
+                if (round % 3 == 2) { // behind them, of each or once
+                    here.pool.last_used_on(p, b);
+                    here.pool.used_on(p, c);
+                } else {
+                    here.pool.last_used_on(p, c);
+                }
+                support::give(here.pool, a, p, bytes);
+                for (cudaStream_t const each : {cudaStream_t(a), cudaStream_t(c)}) {
+                    void* const q = support::take(here.pool, each, bytes);
+                    fill<Pool>(q, round, bytes, each);
+                    support::give(here.pool, each, q, bytes);
+                }
+            }
+            CHECK(here.pool.facts().live_blocks == 0);
+            CHECK(here.pool.facts().lost_bytes == 0);
+            here.pool.settle();
+            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        });
+}
+
 TEST_CASE_TEMPLATE("pool contract: threads share a pool that says they may", Pool, WEIR_TEST_POOLS) {
     if (!Pool::thread_safe)
         return;

@@ -148,7 +148,7 @@ TEST_CASE("memory: second uses that cannot be put back are waited for, also on a
         weir::event before(weir::any_device);
         before.record(s);
         uses.add(64, s);
-        auto taken = uses.take(64);
+        auto taken = uses.take(64, weir::on_host);
         uses.add(128, s);
         CHECK_FALSE(before.reached());
         if (lost)
@@ -157,8 +157,8 @@ TEST_CASE("memory: second uses that cannot be put back are waited for, also on a
             support::failing_new const fails(0);
             uses.put_back(64, std::move(taken));
         }
-        CHECK(uses.take(64).empty());
-        CHECK(uses.take(128).size() == 1);
+        CHECK(uses.take(64, weir::on_host).empty());
+        CHECK(uses.take(128, weir::on_host).events.size() == 1);
         CHECK(before.reached() != lost);
     }
 }

@@ -490,6 +490,14 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
                  s.pool->used_on(p, cudaStreamPerThread);
              }
          }},
+        {"last_used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
+         [](here& s) {
+             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+                 void* const p = s.live.begin()->first;
+                 s.pool->last_used_on(p, s.b);
+                 s.pool->last_used_on(p, cudaStreamPerThread);
+             }
+         }},
         {"trim", no_limit, &clutter<Pool>, [](here& s) { s.pool->trim(); }},
         {"trim, some of it", no_limit, &clutter<Pool>, [](here& s) { s.pool->trim(4 * MiB); }},
         {"settle", no_limit, &clutter<Pool>, [](here& s) { s.pool->settle(); }},

@@ -105,6 +105,7 @@ public:
     bool try_resume() { return enter(), true; }
     std::size_t suspended_bytes() const { return enter(), 0; }
     void used_on(void*, weir::stream_ref) { enter(); }
+    void last_used_on(void*, weir::stream_ref) { enter(); }
     bool suspended() const { return enter(), false; }
     std::size_t limit_bytes() const { return enter(), 0; }
     std::string const& name() const { return enter(), name_; }
@@ -247,6 +248,7 @@ TEST_CASE("interleavings: synchronized: one thread at a time is in the pool, wha
                                            [](pool_type& pool) { pool.resume(); },
                                            [](pool_type& pool) { static_cast<void>(pool.suspended_bytes()); },
                                            [](pool_type& pool) { pool.used_on(&keep, on_host); },
+                                           [](pool_type& pool) { pool.last_used_on(&keep, on_host); },
                                            [](pool_type& pool) { static_cast<void>(pool.suspended()); },
                                            [](pool_type& pool) { static_cast<void>(pool.limit_bytes()); },
                                            [](pool_type& pool) { static_cast<void>(pool.name()); },

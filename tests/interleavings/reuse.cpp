@@ -159,8 +159,8 @@ TEST_CASE_TEMPLATE("interleavings: a block that a second stream uses", Pool, ope
             static_cast<void>(cudaStreamSynchronize(a));
             threads(
                 [&] {
-                    require(device::launch(b, {{p, 1 * MiB}}, {}) == cudaSuccess, "a kernel cannot be launched");
                     pool.pool.used_on(p, b);
+                    require(device::launch(b, {{p, 1 * MiB}}, {}) == cudaSuccess, "a kernel cannot be launched");
                     pool.give(a, p, 1 * MiB);
                 },
                 [&] { pool.once(a, 1 * MiB); });

@@ -48,16 +48,16 @@ TEST_CASE("interleavings: second_uses: a free finds its block's events, all of t
                 uses.add(4096, s);
                 uses.add(4096, s);
                 require(uses.any(), "a mark is not seen by who made it");
-                require(uses.take(4096).size() == 2, "a free does not find its block's events");
+                require(uses.take(4096, weir::on_host).events.size() == 2, "a free does not find its block's events");
                 freed.store(true, std::memory_order_release);
             },
             [&] {
-                require(uses.take(8192).empty(), "events of a block that has none");
+                require(uses.take(8192, weir::on_host).empty(), "events of a block that has none");
                 uses.add(8192, s);
                 std::size_t const at = freed.load(std::memory_order_acquire) ? 4096 : 12288;
                 uses.add(at, s);
-                require(uses.take(at).size() == 1, "events of the block that was there before");
-                require(uses.take(8192).size() == 1, "a free does not find its block's events");
+                require(uses.take(at, weir::on_host).events.size() == 1, "events of the block that was there before");
+                require(uses.take(8192, weir::on_host).events.size() == 1, "a free does not find its block's events");
             });
         require(!uses.any(), "marks are counted that nobody has");
     });
@@ -74,7 +74,7 @@ TEST_CASE("interleavings: second_uses: what is known to be recorded before anoth
                 require(behind.close(s) == cudaSuccess, "no gate");
             };
             threads([&] { mark(1, first); }, [&] { mark(2, second); });
-            weir::growing_array<weir::event> const one = uses.take(1), two = uses.take(2);
+            weir::growing_array<weir::event> const one = uses.take(1, weir::on_host).events, two = uses.take(2, weir::on_host).events;
             weir::event const& a = backwards ? two[0] : one[0];
             weir::event const& b = backwards ? one[0] : two[0];
             weir::stream_answers answers;

@@ -118,6 +118,12 @@ TEST_CASE("fallback: a block goes back where it came from, and second uses go wh
     CHECK(pool.second().last_used == nullptr);
     pool.used_on(b, cudaStreamLegacy);
     CHECK(pool.second().last_used == b);
+    CHECK(pool.first().last_uses + pool.second().last_uses == 0);
+    pool.last_used_on(a, cudaStreamLegacy);
+    CHECK(pool.first().last_uses == 1);
+    CHECK(pool.second().last_uses == 0);
+    pool.last_used_on(b, cudaStreamLegacy);
+    CHECK(pool.second().last_uses == 1);
     CHECK(pool.owns(a));
     CHECK(pool.owns(b));
     CHECK_FALSE(pool.owns(&pool));

@@ -191,7 +191,11 @@ TEST_CASE("guard: 'used_on' of a block that is not live is refused, and the pool
     CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { here.pool.used_on(&local, cudaStreamLegacy); }),
                "was not handed out by this pool");
     CHECK(here.pool.inner().last_used == nullptr);
+    CHECK(support::sentence_of<weir::usage_error>([&] { here.pool.last_used_on(p, cudaStreamLegacy); }) ==
+          "weir: layer::guard: 'last_used_on' of the block at " + address(p) + ", which is freed already; free each block once");
+    CHECK(here.pool.inner().last_uses == 0);
     here.pool.used_on(nullptr, cudaStreamLegacy); // nothing
+    here.pool.last_used_on(nullptr, cudaStreamLegacy);
 }
 
 TEST_CASE("guard: a block that ended with its scope needs no free, and one that is made is said") {

@@ -889,6 +889,33 @@ TEST_CASE("driver_pool: a graph frees a graph's block once its use on another st
     CHECK(pool.facts().lost_bytes == 0);
 }
 
+TEST_CASE("driver_pool: a graph's block that stays is marked as before") {
+    for (bool const captured : {false, true}) { // the stream that frees, or the one that uses the block
+        CAPTURE(captured);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const s, other;
+        driver_pool pool;
+        void* p = nullptr;
+        launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
+        makes.launch(s);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.used_on(p, other);
+        check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
+        {
+            launchable in_vain(captured ? s : other, [&] {
+                CHECK(support::contains(support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }),
+                                        "stays, since work on another stream uses it"));
+            });
+        }
+        check(cudaMemsetAsync(p, 2, 1 * MiB, other), "cudaMemsetAsync"); // behind the free that was not made
+        pool.deallocate(s, p, 1 * MiB);                                 // after it, or the device tells
+        void* const next = pool.allocate(s, 1 * MiB);
+        check(cudaMemsetAsync(next, 3, 1 * MiB, s), "cudaMemsetAsync");
+        pool.deallocate(s, next, 1 * MiB);
+        CHECK(pool.facts().lost_bytes == 0);
+    }
+}
+
 TEST_CASE("driver_pool: a use that a captured free was told of is waited for by the free that is made") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s, other;
@@ -898,7 +925,7 @@ TEST_CASE("driver_pool: a use that a captured free was told of is waited for by 
     makes.launch(s);
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
-    pool.used_on(p, other);
+    pool.last_used_on(p, other);
     {
         launchable in_vain(s, [&] { support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }); });
     }
@@ -1038,6 +1065,26 @@ TEST_CASE("driver_pool: a free of memory from outside the graph does not break t
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         check(cudaGraphExecDestroy(launched), "cudaGraphExecDestroy");
         check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    });
+}
+
+TEST_CASE("driver_pool: a marked stream that is captured at the free has its graph keep the block") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        driver_pool pool;
+        void* const p = pool.allocate(s, 20 * MiB);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.used_on(p, other);
+        {
+            support::capture graph(other);
+            pool.deallocate(s, p, 20 * MiB);
+            CHECK(cudaPeekAtLastError() == cudaSuccess);
+            CHECK(graph.unbroken());
+        }
+        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.facts().lost_bytes == 20 * MiB);
+        pool.settle();
+        CHECK(pool.in_use_bytes() == 20 * MiB); // CUDA has not taken it back
     });
 }
 

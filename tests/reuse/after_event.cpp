@@ -249,7 +249,7 @@ TEST_CASE_TEMPLATE("after_event: a second use keeps the block", Pool, staging, o
     Pool pool;
     void* const p = pool.allocate(a, 1 * MiB);
     CHECK(device::launch(b, {}, {{p, 1 * MiB}}) == cudaSuccess);
-    pool->used_on(p, b);
+    pool->last_used_on(p, b);
     b.destroy();
     pool.deallocate(a, p, 1 * MiB);
     CHECK(cudaStreamSynchronize(a) == cudaSuccess);
@@ -404,7 +404,7 @@ TEST_CASE("after_event: what the host frees is kept from everybody while a strea
         weir::range const block = rule.take(512, 512, weir::on_host);
         device::gate gate;
         CHECK(gate.close(a) == cudaSuccess);
-        rule.used_on(block, a);
+        rule.last_used_on(block, a);
         if (failing < 0) {
             rule.give(block, weir::on_host);
         } else {

@@ -866,9 +866,9 @@ TEST_CASE("stream_ordered: after the other stream's use the block is there again
     loose pool;
     void* const p = pool.allocate(a, 8 * MiB);
     CHECK(device::launch(b, {}, {{p, 8 * MiB}}) == cudaSuccess);
-    pool->used_on(p, b);
+    pool->last_used_on(p, b);
     CHECK(device::launch(b, {}, {{p, 8 * MiB}}) == cudaSuccess);
-    pool->used_on(p, b); // a later use needs another mark
+    pool->last_used_on(p, b); // which was not the last one
     pool.deallocate(a, p, 8 * MiB);
     CHECK(cudaStreamSynchronize(b) == cudaSuccess);
     tally const calls;
@@ -910,7 +910,7 @@ TEST_CASE("stream_ordered: a second stream may be destroyed before the free") {
     {
         stream b;
         CHECK(device::launch(b, {}, {{p, 2 * MiB}}) == cudaSuccess);
-        pool->used_on(p, b);
+        pool->last_used_on(p, b);
     }
     pool.deallocate(a, p, 2 * MiB);
     tally const calls;

@@ -150,7 +150,7 @@ TEST_CASE("deferred_blocks: of many uses that lie in their order, or against it,
             deferred_blocks blocks;
             for (std::size_t i = 0; i != count; ++i) {
                 std::size_t const at = (backwards ? count - i : i + 1) * 0x1000;
-                blocks.add(range{at, 512}, uses.take(at), true, false);
+                blocks.add(range{at, 512}, uses.take(at, weir::on_host).events, true, false);
             }
             std::uint64_t const before = simulated_cuda::calls("cudaEventQuery");
             weir::stream_answers answers = blocks.ask();

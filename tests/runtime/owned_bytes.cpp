@@ -457,9 +457,13 @@ TEST_CASE("owned_bytes: used_on tells the pool, or makes its own stream wait") {
             y.used_on(b);
             CHECK(told.uses.size() == 1);
             CHECK(told.uses[0].p == x.data());
-            x.used_on(a); // its own stream, and the host: nothing to do
-            x.used_on(weir::on_host);
+            x.used_on(weir::on_host); // whose uses are over when it frees
             CHECK(told.uses.size() == 1);
+            x.last_used_on(b);
+            CHECK(told.last_uses.size() == 1);
+            x.last_used_on(a); // its own stream, and the host: nothing to do
+            x.last_used_on(weir::on_host);
+            CHECK(told.last_uses.size() == 1);
             x = device_bytes(told, a, 0, 1); // freed, and poisoned, behind what b reads
             y = device_bytes(untold, a, 0, 1);
             octets host(200);
@@ -663,6 +667,7 @@ TEST_CASE("owned_bytes: stays as it was when CUDA or the pool fails") {
     sweep([](scene& s) { s.y.assign(s.x); });
     sweep([](scene& s) { s.x.set_stream(s.b); });
     sweep([](scene& s) { s.x.used_on(s.b); });
+    sweep([](scene& s) { s.x.last_used_on(s.b); });
     sweep([](scene& s) { device_bytes(s.pool, s.a, 0, 1).assign(s.y); });
     sweep([](scene& s) { s.x.read_sync(0, counting(10).data(), 10); });
 }

@@ -96,6 +96,7 @@ TEST_CASE("pool_ref: hands calls on as they are") {
         CHECK(pool.frees[0].stream == weir::stream_ref(b));
 
         CHECK_THROWS_WITH_AS(ref.used_on(p, b), doctest::Contains("weir: this pool has no 'used_on'"), weir::usage_error);
+        CHECK_THROWS_AS(ref.last_used_on(p, b), weir::usage_error);
 
         void* const usual = ref.allocate(a, 100);
         CHECK(pool.allocations[1].alignment == 256);
@@ -119,6 +120,9 @@ TEST_CASE("pool_ref: tells the pool of second uses where it can be told") {
         REQUIRE(pool.uses.size() == 1);
         CHECK(pool.uses[0].p == p);
         CHECK(pool.uses[0].stream == weir::stream_ref(b));
+        ref.last_used_on(p, a);
+        REQUIRE(pool.last_uses.size() == 1);
+        CHECK(pool.last_uses[0].stream == weir::stream_ref(a));
         ref.deallocate(a, p, 100, 256);
     });
 }

@@ -26,8 +26,8 @@ TEST_CASE("second_uses: a block that nobody marked has none") {
     support::every_schedule([] {
         second_uses uses;
         CHECK_FALSE(uses.any());
-        CHECK(uses.take(4096).empty());
-        CHECK(uses.take(0x7f0000000000).empty());
+        CHECK(uses.take(4096, weir::on_host).empty());
+        CHECK(uses.take(0x7f0000000000, weir::on_host).empty());
     });
 }
 
@@ -40,12 +40,12 @@ TEST_CASE("second_uses: a block's events come out together, once") {
         uses.add(4096, a);
         uses.add(8192, b);
         CHECK(uses.any());
-        CHECK(uses.take(4096).size() == 3);
-        CHECK(uses.take(4096).empty());
+        CHECK(uses.take(4096, weir::on_host).events.size() == 3);
+        CHECK(uses.take(4096, weir::on_host).empty());
         CHECK(uses.any());
-        CHECK(uses.take(8192).size() == 1);
+        CHECK(uses.take(8192, weir::on_host).events.size() == 1);
         CHECK_FALSE(uses.any());
-        CHECK(uses.take(8192).empty());
+        CHECK(uses.take(8192, weir::on_host).empty());
     });
 }
 
@@ -57,7 +57,7 @@ TEST_CASE("second_uses: an event covers what was enqueued before the mark, and n
         check(cudaMalloc(&p, 4096), "cudaMalloc");
         check(cudaMemsetAsync(p, 1, 4096, a), "cudaMemsetAsync");
         uses.add(1024, a);
-        weir::growing_array<weir::event> const events = uses.take(1024);
+        weir::growing_array<weir::event> const events = uses.take(1024, weir::on_host).events;
         REQUIRE(events.size() == 1);
         events[0].synchronize();
         CHECK(weir::all_reached(events));
@@ -73,7 +73,7 @@ TEST_CASE("second_uses: an event knows its stream, and what was recorded before 
         uses.add(1, a);
         uses.add(2, b);
         uses.add(1, a);
-        weir::growing_array<weir::event> const first = uses.take(1), other = uses.take(2);
+        weir::growing_array<weir::event> const first = uses.take(1, weir::on_host).events, other = uses.take(2, weir::on_host).events;
         REQUIRE(first.size() == 2);
         CHECK(first[0].place().stream_id == weir::id_of(a));
         CHECK(other[0].place().stream_id == weir::id_of(b));
@@ -104,7 +104,7 @@ TEST_CASE("second_uses: of events that threads record at once none is known to b
     });
     uses.add(1, a);
     simulated_cuda::at_switch_points(nullptr);
-    weir::growing_array<weir::event> const outer = uses.take(1), inner = uses.take(2);
+    weir::growing_array<weir::event> const outer = uses.take(1, weir::on_host).events, inner = uses.take(2, weir::on_host).events;
     REQUIRE(inner.size() == 1);
     CHECK(outer[0].place().begin < inner[0].place().begin);
     CHECK(inner[0].place().end < outer[0].place().end);
@@ -145,7 +145,7 @@ TEST_CASE("second_uses: a mark outlives its stream") {
             support::scoped_stream const s;
             uses.add(64, s);
         }
-        weir::growing_array<weir::event> const events = uses.take(64);
+        weir::growing_array<weir::event> const events = uses.take(64, weir::on_host).events;
         REQUIRE(events.size() == 1);
         events[0].synchronize();
     });
@@ -165,7 +165,7 @@ TEST_CASE("second_uses: streams of any device are marked on their own") {
         uses.add(64, s);
         CHECK(weir::current_device() == 0);
     }
-    CHECK(uses.take(64).size() == static_cast<std::size_t>(devices));
+    CHECK(uses.take(64, weir::on_host).events.size() == static_cast<std::size_t>(devices));
 }
 
 TEST_CASE("second_uses: a captured stream has no end to mark: refused with a sentence, and the capture lives on") {
@@ -195,7 +195,7 @@ TEST_CASE("second_uses: agrees with a map of counts") {
             ++model[offset];
         } else {
             auto const found = model.find(offset);
-            REQUIRE(uses.take(offset).size() == (found == model.end() ? 0 : found->second));
+            REQUIRE(uses.take(offset, weir::on_host).events.size() == (found == model.end() ? 0 : found->second));
             model.erase(offset);
         }
         REQUIRE(uses.any() == !model.empty());
@@ -216,7 +216,7 @@ TEST_CASE("second_uses: threads mark and take blocks of their own") {
                 std::size_t const offset = (i % 7 * 4 + t) * 256;
                 for (std::size_t k = 0; k < i % 3; ++k)
                     uses.add(offset, s);
-                if (uses.take(offset).size() != i % 3)
+                if (uses.take(offset, weir::on_host).events.size() != i % 3)
                     wrong.fetch_add(1);
             }
         });
@@ -239,13 +239,13 @@ TEST_CASE("second_uses: every call may fail, and then nothing is marked") {
     auto runs = support::fault_sweep(prepare, [](state& x) { x.uses.add(128, x.s); },
                                      [](state& x, support::struck const& fault) {
                                          CHECK(fault.threw == !fault.calls.empty());
-                                         CHECK(x.uses.take(128).size() == (fault.threw ? 0 : 1));
-                                         CHECK(x.uses.take(64).size() == 1);
+                                         CHECK(x.uses.take(128, weir::on_host).events.size() == (fault.threw ? 0 : 1));
+                                         CHECK(x.uses.take(64, weir::on_host).events.size() == 1);
                                      });
     runs += support::fault_sweep(prepare, [](state& x) { x.uses.add(64, x.s); },
                                  [](state& x, support::struck const& fault) {
                                      CHECK(fault.threw == !fault.calls.empty());
-                                     CHECK(x.uses.take(64).size() == (fault.threw ? 1 : 2));
+                                     CHECK(x.uses.take(64, weir::on_host).events.size() == (fault.threw ? 1 : 2));
                                  });
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs >= 16);
@@ -263,7 +263,7 @@ TEST_CASE("second_uses: a block that is marked again and again has few events, t
             if (i % 50 == 49)
                 check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         }
-        auto const left = uses.take(64);
+        auto const left = uses.take(64, weir::on_host).events;
         most = left.size();
         CHECK(most >= 1);
         CHECK(most <= 128);
@@ -282,7 +282,7 @@ TEST_CASE("second_uses: what is not over is never dropped") {
         uses.add(64, s);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
-    CHECK_FALSE(weir::all_reached(uses.take(64)));
+    CHECK_FALSE(weir::all_reached(uses.take(64, weir::on_host).events));
     held.open();
 }
 #endif
@@ -297,7 +297,7 @@ TEST_CASE("second_uses: a free needs no host memory, however many blocks are mar
         {
             support::failing_new const none(0);
             for (std::size_t i = 0; i < found.size(); ++i)
-                found[i] = uses.take(64 * (i + 1));
+                found[i] = uses.take(64 * (i + 1), weir::on_host).events;
         }
         for (auto const& each : found)
             CHECK(each.size() == 1);
@@ -313,10 +313,10 @@ TEST_CASE("second_uses: marked blocks that come and go need host memory for thei
         {
             support::failing_new const one_each(1000);
             for (int i = 0; i < 1000; ++i)
-                uses.put_back(64, uses.take(64));
+                uses.put_back(64, uses.take(64, weir::on_host));
         }
         CHECK(uses.any()); // where memory is out, the uses are waited for and gone
-        CHECK(uses.take(64).size() == 1);
+        CHECK(uses.take(64, weir::on_host).events.size() == 1);
     });
 }
 
@@ -326,15 +326,128 @@ TEST_CASE("second_uses: what was taken out can be put back, also where others ca
         second_uses uses;
         uses.add(64, s);
         uses.add(64, s);
-        auto taken = uses.take(64);
+        auto taken = uses.take(64, weir::on_host);
         CHECK_FALSE(uses.any());
         uses.put_back(64, std::move(taken));
         CHECK(uses.any());
-        taken = uses.take(64);
-        CHECK(taken.size() == 2);
+        taken = uses.take(64, weir::on_host);
+        CHECK(taken.events.size() == 2);
         uses.add(64, s);
         uses.put_back(64, std::move(taken));
-        CHECK(uses.take(64).size() == 3);
+        CHECK(uses.take(64, weir::on_host).events.size() == 3);
         CHECK_FALSE(uses.any());
     });
+}
+
+// ---- marks -------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("second_uses: a mark is an event at the end that the stream has when the block is taken out, once a stream") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        second_uses uses;
+        for (int i = 0; i < 3; ++i) {
+            uses.mark(64, a);
+            uses.mark(64, b);
+        }
+        CHECK(uses.any());
+        uses.add(128, a);
+        weir::event before(weir::any_device);
+        before.record(a);
+        weir::block_uses const found = uses.take(64, weir::on_host), other = uses.take(128, weir::on_host);
+        CHECK(found.are_known());
+        REQUIRE(found.events.size() == 2);
+        CHECK(found.events[0].place().stream_id == weir::id_of(a));
+        CHECK(found.events[1].place().stream_id == weir::id_of(b));
+        CHECK(other.events[0].place().end < found.events[0].place().begin); // so that one answer tells of both
+        found.events[0].synchronize();
+        CHECK(before.reached());
+        CHECK_FALSE(uses.any());
+    });
+}
+
+TEST_CASE("second_uses: the stream of the free needs no event, under whatever name") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        second_uses uses;
+        for (cudaStream_t const each : {cudaStream_t(a), cudaStreamLegacy}) {
+            uses.mark(64, each);
+            CHECK(uses.take(64, each).empty());
+            uses.mark(64, each);
+            CHECK(uses.take(64, b).events.size() == 1);
+        }
+        uses.mark(64, cudaStreamPerThread); // what it did so far is noted as well: threads end
+        CHECK(uses.take(64, cudaStreamPerThread).events.size() == 1);
+        uses.mark(64, cudaStreamPerThread);
+        CHECK(uses.take(64, a).events.size() == 2);
+    });
+}
+
+TEST_CASE("second_uses: a marked stream that is captured makes the block its graph's, and the capture lives on") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        second_uses uses;
+        uses.mark(64, a);
+        uses.mark(64, b);
+        support::capture graph(a);
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { uses.mark(128, a); }), "keep the block until the graph has run instead");
+        weir::block_uses const found = uses.take(64, weir::on_host);
+        CHECK(found.in_graph);
+        CHECK_FALSE(found.are_known());
+        CHECK(found.events.size() == 1);
+        CHECK(graph.unbroken());
+        CHECK_FALSE(uses.any());
+    });
+}
+
+TEST_CASE("second_uses: what was taken out and put back is marked as before") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        second_uses uses;
+        uses.put_back(64, weir::block_uses{}); // nothing
+        CHECK_FALSE(uses.any());
+        uses.mark(64, a);
+        uses.put_back(64, uses.take(64, a));
+        CHECK(uses.any());
+        uses.mark(64, a);
+        CHECK(uses.take(64, b).events.size() == 1);
+    });
+}
+
+TEST_CASE("second_uses: every call of a mark and of a free may fail: nothing is marked, or it is said that something is not known") {
+    struct state {
+        support::scoped_stream s, t;
+        second_uses uses;
+    };
+    auto const prepare = [] {
+        auto fresh = std::make_unique<state>();
+        fresh->uses.mark(64, fresh->s);
+        fresh->uses.mark(64, fresh->t);
+        return fresh;
+    };
+    auto runs = support::fault_sweep(prepare,
+                                     [](state& x) {
+                                         x.uses.mark(128, cudaStreamPerThread);
+                                     },
+                                     [](state& x, support::struck const& fault) {
+                                         CHECK(fault.threw == !fault.calls.empty());
+                                         CHECK(x.uses.take(128, weir::on_host).events.size() == (fault.threw ? 0 : 2));
+                                         CHECK(x.uses.take(64, weir::on_host).events.size() == 2);
+                                         CHECK_FALSE(x.uses.any());
+                                     });
+    static thread_local weir::block_uses found;
+    runs += support::fault_sweep(prepare, [](state& x) { found = x.uses.take(64, weir::on_host); },
+                                 [](state& x, support::struck const& fault) {
+                                     CHECK_FALSE(fault.threw);
+                                     if (fault.calls.empty())
+                                         CHECK(found.events.size() == 2);
+                                     else if (!fault.hit("cudaEventDestroy"))
+                                         CHECK(found.untold);
+                                     CHECK(found.marks.size() == 2);
+                                     CHECK_FALSE(x.uses.any());
+                                     found = {};
+                                 });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(runs >= 16);
+#endif
+    static_cast<void>(runs);
 }

@@ -63,8 +63,12 @@ bool run_program(std::size_t code, std::size_t steps, std::size_t& reuses) {
                 cudaEventRecord(written, streams[last.on]);
                 cudaStreamWaitEvent(streams[1 - last.on], written, 0);
                 cudaEventDestroy(written);
+                bool const marks = step % 2 == 0; // before the launch, or is told of it behind it
+                if (marks)
+                    pool->used_on(last.p, streams[1 - last.on]);
                 device::launch(streams[1 - last.on], {{last.p, last.bytes}}, {});
-                pool->used_on(last.p, streams[1 - last.on]);
+                if (!marks)
+                    pool->last_used_on(last.p, streams[1 - last.on]);
                 pool.deallocate(streams[last.on], last.p, last.bytes);
             } else if (what == 6) { // the stream ends, another begins under its handle
                 std::size_t const which = live.back().on;

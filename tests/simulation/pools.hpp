@@ -26,6 +26,7 @@ public:
     virtual void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment) = 0;
     virtual void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) = 0;
     virtual void used_on(void* p, weir::stream_ref stream) = 0;
+    virtual void last_used_on(void* p, weir::stream_ref stream) = 0;
     virtual std::size_t trim(std::size_t keep_bytes) = 0;
     virtual void settle() = 0;
     virtual bool can_suspend() const = 0;
@@ -64,6 +65,7 @@ public:
         pool_.deallocate(stream, p, bytes, alignment);
     }
     void used_on(void* p, weir::stream_ref stream) override { pool_.used_on(p, stream); }
+    void last_used_on(void* p, weir::stream_ref stream) override { pool_.last_used_on(p, stream); }
     std::size_t trim(std::size_t keep_bytes) override { return pool_.trim(keep_bytes); }
     void settle() override { pool_.settle(); }
     bool can_suspend() const override { return suspends<Pool>::value; }
@@ -108,6 +110,7 @@ public:
         pool_.deallocate(stream, p, bytes, alignment);
     }
     void used_on(void* p, weir::stream_ref stream) override { pool_.used_on(p, stream); }
+    void last_used_on(void* p, weir::stream_ref stream) override { pool_.last_used_on(p, stream); }
     std::size_t trim(std::size_t keep_bytes) override { return pool_.trim(keep_bytes); }
     void settle() override { pool_.settle(); }
     bool can_suspend() const override { return false; }

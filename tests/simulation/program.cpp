@@ -111,6 +111,7 @@ struct block {
     shared_point ready;              ///< where that is no stream any more: what to wait for; null: nothing
     std::vector<shared_point> second; ///< uses on other streams that 'on' is not ordered after
     bool undeclared = false;          ///< of those, the pool does not know all
+    std::vector<int> marked;          ///< streams of which the pool asks at the free, so that they live until then
     std::size_t tagged_for = 0;       ///< the pause for which it holds its number; 0: none
 };
 
@@ -174,6 +175,7 @@ public:
             limit_ = std::array<std::size_t, 5>{8 * weir::MiB, 16 * weir::MiB, 24 * weir::MiB, 64 * weir::MiB,
                                                 static_cast<std::size_t>(-1)}[common_.below(5)];
             pool_ = what_.pool->make(limit_);
+            marks_ = common_.chance(50);
             keep_.emplace(weir::pool_options{}.name("saved").on_leak(weir::leak_action::ignore));
             for (int at = 0; at < streams; ++at)
                 renew(at, common_);
@@ -674,6 +676,8 @@ private:
                           gone.bytes, gone.alignment);
         if (place != host)
             note_freed(handle_of(place));
+        for (int each : gone.marked)
+            leave_slot(each);
     }
 
     // What identity::promised asks of a program that destroys streams.
@@ -716,6 +720,20 @@ private:
         check_in(std::move(made), place > legacy ? nowhere : place);
     }
 
+    static bool is_marked(block const& which, int place) {
+        return std::find(which.marked.begin(), which.marked.end(), place) != which.marked.end();
+    }
+    /// Tells the pool that the stream there uses the block, now or later. False: the pool threw.
+    bool mark(block& which, int place) {
+        say("block %zu: marks %d", which.number, place);
+        if (!ask("used_on", [&] { pool_->used_on(which.p, handle_of(place)); }))
+            return false;
+        guard const lock(mutex_);
+        ++slots_[place].users; // until the free
+        which.marked.push_back(place);
+        return true;
+    }
+
     void use(dice& die) {
         block at_hand;
         if (!check_out(die, at_hand))
@@ -729,6 +747,10 @@ private:
         cudaStream_t const stream = handle_of(place);
         order_after_uses(at_hand, stream, place == was_on);
         bool const writes = die.chance(60);
+        bool const stays = place != own_default && place != was_on && was_on != nowhere && die.chance(50);
+        bool known = is_marked(at_hand, place);
+        if (stays && !known && marks_ && die.chance(50))
+            known = mark(at_hand, place);
         say("block %zu: %s at %d", at_hand.number, writes ? "write" : "read", place);
         launch(at_hand, stream, writes);
         if (place == own_default) {
@@ -736,15 +758,18 @@ private:
             at_hand.on = nowhere;
             at_hand.second.clear();
             at_hand.undeclared = false;
-        } else if (place == was_on || was_on == nowhere || die.chance(50)) {
+        } else if (!stays) {
             at_hand.on = place; // it moves there
             at_hand.second.clear();
             at_hand.undeclared = false;
             at_hand.ready.reset();
         } else { // a second use: its stream goes on without it
             at_hand.second.push_back(std::make_shared<point const>(stream));
-            bool const said = ask("used_on", [&] { pool_->used_on(at_hand.p, stream); });
-            at_hand.undeclared = at_hand.undeclared || !said;
+            if (!known && marks_ && die.chance(30))
+                known = mark(at_hand, place);
+            if (!known)
+                known = ask("last_used_on", [&] { pool_->last_used_on(at_hand.p, stream); });
+            at_hand.undeclared = at_hand.undeclared || !known;
         }
         check_in(std::move(at_hand), was_on);
         leave_slot(place);
@@ -923,6 +948,11 @@ private:
     bool take_for_graph(dice& die, cudaStream_t stream, block& out) {
         if (!check_out(die, out))
             return false;
+        if (!out.marked.empty()) { // it is asked about its streams long after
+            int const was_on = out.on;
+            check_in(std::exchange(out, block{}), was_on);
+            return false;
+        }
         order_after_uses(out, stream, false);
         leave_slot(out.on);
         out.on = nowhere;
@@ -1262,6 +1292,7 @@ private:
     std::optional<weir::pinned_pool> keep_;
     std::unique_ptr<pool_face> pool_;
     stream_slot slots_[streams + 1];
+    bool marks_ = false; // its streams live longer, and fewer are captured
 
     std::mutex mutex_; // what follows; never held over a call that may switch threads, but for notes in the log
     std::vector<block> blocks_;

@@ -4,8 +4,9 @@
 // A random program that uses a pool as CUDA programs do, on the simulated device.
 //
 // Three threads share four streams and a set of blocks; beside those each thread has its own default stream, and
-// there is the legacy one. The program keeps the rules: it orders a use on another stream by an event, says 'used_on'
-// or waits before it frees, records an event before it destroys a stream. So whatever the simulator reports is the
+// there is the legacy one. The program keeps the rules: it orders a use on another stream by an event, marks that stream
+// at any time and keeps it until the free, or says 'last_used_on' behind the use, or waits before it frees; it records an event
+// before it destroys a stream. So whatever the simulator reports is the
 // pool's mistake. A seed decides everything: the operations, the threads' turns, when work runs, what fails.
 //
 // invariant: same options, same log, byte by byte.

@@ -97,8 +97,9 @@ struct block {
     void* p = nullptr;
     std::size_t bytes = 0;
     std::uint32_t tag = 0;
-    std::size_t home = 0;        ///< of its worker's streams: behind all work on the block, but for what 'used_on' was told of
-    bool used_elsewhere = false; ///< as 'used_on' was told
+    std::size_t home = 0;        ///< of its worker's streams: behind all work on the block, but for what the pool was told of
+    bool used_elsewhere = false; ///< as the pool was told
+    unsigned marked = 0;         ///< a bit for each of its worker's streams that the pool asks at the free
 };
 
 class event {
@@ -284,8 +285,14 @@ private:
         block& chosen = live_[below(live_.size())];
         std::size_t const other = below(streams_of_each);
         event(stream(chosen.home)).holds(stream(other));
+        bool const marks = below(2) == 0;
+        if (marks && (chosen.marked >> other & 1) == 0) { // before the work, once
+            pool_->used_on(chosen.p, stream(other));
+            chosen.marked |= 1u << other;
+        }
         look(chosen, other);
-        pool_->used_on(chosen.p, stream(other));
+        if (!marks)
+            pool_->last_used_on(chosen.p, stream(other));
         chosen.used_elsewhere = true;
         ++done.second_uses;
     }
@@ -302,6 +309,8 @@ private:
 
     void send() {
         std::swap(live_[below(live_.size())], live_.back());
+        if (live_.back().marked != 0)
+            return; // its streams are this worker's, and may end before its free elsewhere
         mail_->leave({live_.back(), event(stream(live_.back().home))});
         live_.pop_back();
         ++done.handed_over;
@@ -323,6 +332,9 @@ private:
             return;
         std::size_t const gone = below(streams_of_each);
         std::size_t const heir = (gone + 1) % streams_of_each;
+        for (block const& each : live_)
+            if ((each.marked >> gone & 1) != 0)
+                return; // it lives until that block's free
         event(stream(gone)).holds(stream(heir));
         for (block& each : live_)
             if (each.home == gone)

@@ -80,6 +80,11 @@ public:
         last_used = p;
         last_stream = stream;
     }
+    void last_used_on(void* p, weir::stream_ref stream) {
+        last_used = p;
+        last_stream = stream;
+        ++last_uses;
+    }
     void settle() { ++settled; }
     std::size_t trim(std::size_t keep_bytes = 0) {
         std::size_t const before = reserved_bytes;
@@ -108,6 +113,7 @@ public:
     std::size_t reserved_bytes = 0;
     std::size_t largest_free_bytes = 7;
     void* last_used = nullptr;
+    int last_uses = 0; ///< of 'last_used_on'
     weir::stream_ref last_stream = weir::on_host;
 
 private:

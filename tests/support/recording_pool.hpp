@@ -23,6 +23,7 @@
 #include <weir/base/size.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/event.hpp>
+#include <weir/runtime/order_after.hpp>
 #include <weir/runtime/stream.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
@@ -160,7 +161,7 @@ public:
     using recording<recording_pool<Space>, Space>::recording;
 };
 
-/// Has 'used_on': a free waits for the events that it recorded.
+/// Has 'used_on': a free waits for what it marked, and for the events that 'last_used_on' recorded.
 template <weir::memory_space Space = weir::memory_space::device>
 class following_pool : public recording<following_pool<Space>, Space> {
 public:
@@ -168,19 +169,28 @@ public:
 
     void used_on(void* p, weir::stream_ref stream) {
         uses.push_back({p, 0, 0, stream});
+        marks_[p].push_back(stream);
+    }
+    void last_used_on(void* p, weir::stream_ref stream) {
         weir::event passed(weir::device_of(stream));
         passed.record(stream);
+        last_uses.push_back({p, 0, 0, stream});
         events_[p].push_back(std::move(passed));
     }
     void before_free(weir::stream_ref stream, void* p) noexcept {
+        for (weir::stream_ref each : marks_[p])
+            weir::order_after(stream, each);
         for (weir::event const& each : events_[p])
             static_cast<void>(cudaStreamWaitEvent(stream.get(), each.get(), 0));
+        marks_.erase(p);
         events_.erase(p);
     }
 
     std::vector<recorded> uses;
+    std::vector<recorded> last_uses;
 
 private:
+    std::map<void*, std::vector<weir::stream_ref>> marks_;
     std::map<void*, std::vector<weir::event>> events_;
 };
 

@@ -120,8 +120,10 @@ template <class R>
 using counts_uses = when<std::is_same_v<decltype(std::declval<R&>().used()), usage>>;
 template <class R>
 using ends_many = decltype(std::declval<R&>().placement(), std::declval<R&>().counts());
-template <class R, class Stream>
-using notes_uses = decltype(std::declval<R&>().used_on(range{}, std::declval<Stream>()));
+template <class T, class Block, class Stream>
+using marks_users = decltype(std::declval<T&>().used_on(std::declval<Block>(), std::declval<Stream>()));
+template <class T, class Block, class Stream>
+using notes_last_uses = decltype(std::declval<T&>().last_used_on(std::declval<Block>(), std::declval<Stream>()));
 
 // Growth.
 template <class G>
@@ -154,8 +156,6 @@ template <class P>
 using marks_pool = decltype(std::declval<P&>().rewind(std::declval<P&>().mark()));
 template <class P>
 using knows_owner = when<std::is_same_v<decltype(std::declval<P const&>().owns(nullptr)), bool>>;
-template <class P, class Stream>
-using marks_uses = decltype(std::declval<P&>().used_on(static_cast<void*>(nullptr), std::declval<Stream>()));
 template <class P>
 using trims = size_type_of<decltype(std::declval<P&>().trim())>;
 template <class P>
@@ -173,7 +173,7 @@ using says_thread_safe = when<is_constant_bool<decltype(H::thread_safe)>>;
 template <class Pool>
 inline constexpr bool has_owns = holds<knows_owner, Pool>;
 template <class Pool, class Stream>
-inline constexpr bool has_used_on = holds<marks_uses, Pool, Stream>;
+inline constexpr bool has_used_on = holds<marks_users, Pool, void*, Stream> && holds<notes_last_uses, Pool, void*, Stream>;
 
 /// The placement slot.
 template <class P>
@@ -193,8 +193,7 @@ constexpr bool require_placement() {
 /// The reuse slot, before it is bound to a placement.
 template <class R, class Placement>
 constexpr bool require_rule() {
-    static_assert(holds<binds, R, Placement>, "weir: the reuse slot needs a nested 'template <class Placement> class "
-                                              "over'");
+    static_assert(holds<binds, R, Placement>, "weir: the reuse slot needs a nested 'template <class Placement> class over'");
     static_assert(holds<says_what_it_promises, R>,
                   "weir: the reuse slot needs 'static constexpr bool' members 'thread_safe', 'orders_streams' and "
                   "'waits_before_growing'");
@@ -217,6 +216,9 @@ constexpr bool require_reuse() {
     static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
     static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int ordinal)'");
     static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
+    static_assert(holds<marks_users, R, range, Stream> == holds<notes_last_uses, R, range, Stream>,
+                  "weir: the reuse slot's 'over' needs both or none of 'void used_on(range, stream_ref)', which marks a stream for "
+                  "whose work until the free 'give' waits, and 'void last_used_on(range, stream_ref)', for its work so far");
     if constexpr (holds<gathers, R, Stream>)
         static_assert(holds<reclaims, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");
     if constexpr (holds<gathers, R, Stream> && holds<borrows, R, Stream>) {
@@ -260,8 +262,7 @@ constexpr bool require_layered() {
     static_assert(holds<says_default_alignment, P>,
                   "weir: the pool slot of a layer needs 'static constexpr std::size_t default_alignment', a power of two");
     static_assert(holds<says_what_its_users_may, P>,
-                  "weir: the pool slot of a layer needs 'static constexpr bool' members 'thread_safe' and "
-                  "'stream_ordered'");
+                  "weir: the pool slot of a layer needs 'static constexpr bool' members 'thread_safe' and 'stream_ordered'");
     static_assert(holds<tells, P>,
                   "weir: the pool slot of a layer needs 'weir::memory_report facts() const' and 'weir::text "
                   "refusal(std::size_t bytes, std::size_t alignment) const', which out_of_memory says");

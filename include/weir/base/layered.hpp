@@ -146,6 +146,11 @@ public:
         [[maybe_unused]] auto const held = hold_lock();
         return pool_.used_on(p, stream);
     }
+    template <class Stream, class P = pool_type>
+    auto last_used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().last_used_on(p, stream)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.last_used_on(p, stream);
+    }
 
 protected:
     /// Whether `Arguments` are what the layer can be made from: what makes the wrapped pool. The layer itself is

@@ -94,6 +94,14 @@ public:
         else
             second_.used_on(p, stream);
     }
+    template <class A = first_pool, class B = second_pool,
+              class = std::enable_if_t<contracts::has_used_on<A, stream_ref> && contracts::has_used_on<B, stream_ref>>>
+    void last_used_on(void* p, stream_ref stream) {
+        if (first_.owns(p))
+            first_.last_used_on(p, stream);
+        else
+            second_.last_used_on(p, stream);
+    }
 
     /// Whether either pool owns `p`; where the second can tell.
     template <class B = second_pool, class = std::enable_if_t<contracts::has_owns<B>>>

@@ -117,18 +117,16 @@ public:
             this->pool_.deallocate(stream, p, found.bytes, found.alignment);
     }
 
-    /// As the wrapped pool's, for a block that is live. Throws usage_error for another.
+    /// As the wrapped pool's, for a block that is live. They throw usage_error for another.
     template <class P = typename base::pool_type, class = std::enable_if_t<contracts::has_used_on<P, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
-        if (p) {
-            lock_guard<mutex> const lock(mutex_);
-            auto const address = reinterpret_cast<std::uintptr_t>(p);
-            std::uint32_t const at = index_.find(address);
-            if (!is_live(at))
-                throw usage_error("weir: layer::guard: 'used_on' of the block at " + address_text(p) + ", which " +
-                                  wrong_address(address, at));
-        }
+        require_live(p, "used_on");
         this->pool_.used_on(p, stream);
+    }
+    template <class P = typename base::pool_type, class = std::enable_if_t<contracts::has_used_on<P, stream_ref>>>
+    void last_used_on(void* p, stream_ref stream) {
+        require_live(p, "last_used_on");
+        this->pool_.last_used_on(p, stream);
     }
 
     /// As the wrapped pool's, for a mark that it still knows; else a sentence, and nothing ends. Of a block that ended a free
@@ -243,6 +241,17 @@ private:
         if (blocks_[at].now == state::ended)
             return "ended already, with its scope, 'rewind' or 'clear'; such a block needs no free";
         return "is freed already; free each block once";
+    }
+
+    void require_live(void* p, char const* what) const {
+        if (!p)
+            return;
+        lock_guard<mutex> const lock(mutex_);
+        auto const address = reinterpret_cast<std::uintptr_t>(p);
+        std::uint32_t const at = index_.find(address);
+        if (!is_live(at))
+            throw usage_error(text("weir: layer::guard: '") + what + "' of the block at " + address_text(p) + ", which " +
+                              wrong_address(address, at));
     }
 
     // Without the lock: the wrapped pool is asked for its name.

@@ -71,11 +71,10 @@ public:
     /// The alignment of a block that asks for none, in bytes; less than usual where the placement's blocks have less.
     static constexpr std::size_t default_alignment = default_alignment_of<Placement>(space);
 
-    /// A pool that holds nothing yet. Throws cuda_error where the upstream does, std::bad_alloc.
+    /// A pool that holds nothing yet, over a given upstream or one of its own. Throws cuda_error where that does, std::bad_alloc.
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>> pool() : pool(U()) {}
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(U(), std::move(options)) {}
-    /// The same over a given upstream.
     explicit pool(Upstream memory, pool_options options = {})
         : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(ordinal_of(held().upstream())) {}
     pool(pool const&) = delete;
@@ -123,18 +122,23 @@ public:
             return;
         range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
         if (stream_ordered && is_default_stream(stream) && !stream.is_host() && device() != any_device)
-            give_by_default(block, stream);
-        else
-            rule_.give(block, stream);
+            return give_by_default(block, stream);
+        rule_.give(block, stream);
     }
 
-    /// Notes that work enqueued on `stream` so far uses the block that was allocated at `p` (an address inside it is not looked
-    /// up): its free waits for that work. Call it after the launch, and again after the next one. Never blocks. Throws
-    /// usage_error for a stream that is being captured, cuda_error, std::bad_alloc.
-    template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_uses, R, stream_ref>>>
+    /// Notes that work on `stream` uses the block that was allocated at `p` (an address inside it is not looked up): its free waits
+    /// for all that is enqueued there until then, whenever this is called; once is enough (PyTorch's record_stream). The stream
+    /// lives until the free, as the block's own does. cudaStreamPerThread is the calling thread's, which lives on, too; where
+    /// another thread frees the block, it waits for all blocking streams of the device. If the stream is captured at the free, that
+    /// is a free on a captured stream. Never blocks. Throws usage_error while it is captured, cuda_error, std::bad_alloc.
+    template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_last_uses, R, range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
-        if (p && !stream.is_host())
-            rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
+        p && !stream.is_host() ? rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream) : void();
+    }
+    /// The same of what is enqueued on `stream` so far alone: call it after the last launch there; then the stream may end.
+    template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_last_uses, R, range, stream_ref>>>
+    void last_used_on(void* p, stream_ref stream) {
+        p && !stream.is_host() ? rule_.last_used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream) : void();
     }
 
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
@@ -308,8 +312,7 @@ private:
     }
 
     [[gnu::noinline]] void* withhold(range block, stream_ref stream) noexcept {
-        if (block)
-            rule_.give(block, stream);
+        block ? rule_.give(block, stream) : void();
         return nullptr;
     }
 
@@ -327,9 +330,9 @@ private:
             bool const elsewhere = current_device() != device();
             if (elsewhere && is_capturing(stream))
                 return rule_.give(block, stream); // by a capture there
-            if constexpr (contracts::holds<contracts::notes_uses, rule, stream_ref>)
+            if constexpr (contracts::holds<contracts::notes_last_uses, rule, range, stream_ref>)
                 if (elsewhere)
-                    rule_.used_on(block, stream);
+                    rule_.last_used_on(block, stream);
             device_guard const guard(device());
             return rule_.give(block, stream);
         } catch (...) { // CUDA does not answer

@@ -83,7 +83,7 @@ struct after_event {
         /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream
         /// frees is not handed out again, since its graph may use it at each launch.
         void give(range block, stream_ref stream) noexcept {
-            growing_array<event> uses = second_.take(block.offset);
+            block_uses uses = second_.take(block.offset, stream);
             shared<pending_free> last;
             unsigned long long id = pending_frees::host;
             bool captured = false;
@@ -97,7 +97,7 @@ struct after_event {
                         pending_.record(*last, stream);
                         known = true;
                     }
-                } else if (!uses.empty()) {
+                } else if (!uses.events.empty()) {
                     last = shared<pending_free>::make();
                 }
             } catch (...) { // nothing is known of its last use
@@ -107,15 +107,15 @@ struct after_event {
             used_.gave(block);
             used_.not_below_zero();
             try {
-                if (captured && !is_legacy(stream)) { // the legacy stream is never captured itself, only in the way
+                if (uses.in_graph || (captured && !is_legacy(stream))) { // which is never captured itself, only in the way
                     used_.lost_bytes += block.bytes;
-                } else if (!known) {
+                } else if (!known || uses.untold) {
                     stranded_.push_back(block); // only 'settle' can tell when it is free
                 } else if (!last) {
                     placement_.give(block);
                 } else {
                     last->block = block;
-                    last->uses = std::move(uses);
+                    last->uses = std::move(uses.events);
                     pending_.add(id, std::move(last));
                 }
             } catch (...) {
@@ -127,11 +127,11 @@ struct after_event {
 
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
         void strand(range block) noexcept {
-            static_cast<void>(second_.take(block.offset));
+            bool const in_graph = second_.take(block.offset, on_host).in_graph;
             lock_guard<mutex> const lock(mutex_);
             used_.gave(block);
             used_.not_below_zero();
-            keep(block);
+            in_graph ? void(used_.lost_bytes += block.bytes) : keep(block);
         }
 
         void add(range chunk, stream_ref, bool joins = false) {
@@ -180,8 +180,11 @@ struct after_event {
             }
         }
 
-        /// The work before the present end of `stream` uses the block at `block.offset`: its free waits for it.
-        void used_on(range block, stream_ref stream) { second_.add(block.offset, stream); }
+        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The stream
+        /// lives until then, too.
+        void used_on(range block, stream_ref stream) { second_.mark(block.offset, stream); }
+        /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
+        void last_used_on(range block, stream_ref stream) { second_.add(block.offset, stream); }
 
         usage used() const {
             lock_guard<mutex> const lock(mutex_);

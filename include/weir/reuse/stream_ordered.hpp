@@ -107,7 +107,10 @@ struct stream_ordered {
         }
 
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
-        void strand(range block) noexcept { strand(block, uses_.take(block.offset)); }
+        void strand(range block) noexcept {
+            block_uses uses = uses_.take(block.offset, on_host);
+            uses.in_graph ? lose(block) : strand(block, std::move(uses.events));
+        }
 
         /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take; then they are not kept.
         void add(range chunk, stream_ref stream, bool joins = false) {
@@ -147,8 +150,11 @@ struct stream_ordered {
                 exchange_.settle();
         }
 
-        /// The work before the present end of `stream` uses the block at `block.offset`: its free waits for it.
-        void used_on(range block, stream_ref stream) { uses_.add(block.offset, stream); }
+        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The stream
+        /// lives until then, too.
+        void used_on(range block, stream_ref stream) { uses_.mark(block.offset, stream); }
+        /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
+        void last_used_on(range block, stream_ref stream) { uses_.add(block.offset, stream); }
 
         /// Bytes that no event makes anyone's, but 'settle' does.
         std::size_t unsettled_bytes() { return sets_.unsettled_bytes(); }
@@ -200,27 +206,38 @@ struct stream_ordered {
         [[gnu::noinline]] bool give_asking(range block, stream_ref stream) { return enter(stream)->give(block, stream); }
         // Takes back a block that other streams use, or whose stream's handle was another's before.
         [[gnu::noinline]] void give_slowly(range block, stream_ref stream) noexcept {
-            growing_array<event> uses = uses_.take(block.offset);
+            block_uses uses = uses_.take(block.offset, stream);
             try {
                 Identity::require_no_capture(stream);
                 auto const own = enter(stream);
-                if (uses.empty() ? put(*own.get(), block, stream) : own->defer(block, std::move(uses), stream))
+                if (uses.empty()) {
+                    if (give_verified(*own.get(), block, stream))
+                        return;
+                } else if (uses.are_known() && own->defer(block, std::move(uses.events), stream)) {
                     return own->used().gave(block);
+                }
             } catch (...) {
             }
             give_unplaced(block, std::move(uses), stream);
         }
 
         // Where no event can be recorded, as in a host function, the block is the stream's until there is one: 'own' is the set
-        // of a stream that lives. But a thread may end without a word. Throws usage_error, cuda_error.
-        static bool put(set& own, range block, stream_ref stream) {
-            if (own.put(block, stream))
+        // of a stream that lives. But a thread may end without a word: false. Throws usage_error, cuda_error before any change.
+        static bool give_verified(set& own, range block, stream_ref stream) {
+            if (own.give(block, stream))
                 return true;
             weir::require_no_capture(stream);
             if (is_per_thread(stream))
                 return false;
             own.keep_open(block);
+            own.used().gave(block);
             return true;
+        }
+
+        void lose(range block) noexcept {
+            auto const settled = sets_.settled();
+            settled->used().gave(block);
+            settled->lose(block);
         }
 
         void strand(range block, growing_array<event> uses) noexcept {
@@ -232,28 +249,29 @@ struct stream_ordered {
         }
 
         // Takes back a block whose stream has no set that may be used now: it is captured, of another device or unknown to
-        // CUDA, or the host has no memory. An event of its own stands for the block where it can; else only 'settle' frees it.
-        void give_unplaced(range block, growing_array<event> uses, stream_ref stream) noexcept {
-            bool captured = false;
+        // CUDA, or the host has no memory; or one that another stream uses whose end nobody knows. An event of its own stands for
+        // the block where it can; else only 'settle' frees it.
+        void give_unplaced(range block, block_uses uses, stream_ref stream) noexcept {
+            bool captured = uses.in_graph;
             bool placed = false;
             try {
-                captured = is_capturing(stream);
-                if (!captured) {
+                if (is_capturing(stream)) {
+                    captured |= !is_legacy(stream); // which is never captured itself, only in the way
+                } else if (uses.are_known()) {
                     event passed(device_of(stream));
                     passed.record(stream);
-                    uses.push_back(std::move(passed));
+                    uses.events.push_back(std::move(passed));
                     placed = true;
                 }
             } catch (...) { // nothing is known of its last use
             }
-            if (!placed && (!captured || is_legacy(stream))) // the legacy stream is never captured itself, only in the way
-                return strand(block, std::move(uses));
+            if (captured)
+                return lose(block);
+            if (!placed)
+                return strand(block, std::move(uses.events));
             auto const settled = sets_.settled();
             settled->used().gave(block);
-            if (placed)
-                settled->defer(block, std::move(uses), on_host);
-            else
-                settled->lose(block);
+            settled->defer(block, std::move(uses.events), on_host);
         }
 
         Placement root_; // holds nothing; what the sets' placements are siblings of

@@ -100,6 +100,11 @@ public:
     /// See driver_pool_of::used_on.
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
+            uses_.mark(reinterpret_cast<std::uintptr_t>(p), stream);
+    }
+    /// See driver_pool_of::last_used_on.
+    void last_used_on(void* p, stream_ref stream) {
+        if (p && !stream.is_host())
             uses_.add(reinterpret_cast<std::uintptr_t>(p), stream);
     }
 
@@ -180,7 +185,8 @@ private:
 
     [[gnu::noinline]] void free_with_care(stream_ref stream, void* p, std::size_t bytes) noexcept {
         auto const at = reinterpret_cast<std::uintptr_t>(p);
-        growing_array<event> uses; // on other streams
+        block_uses uses; // on other streams
+        bool asked = false;
         block_origins::origin const block = origins_.take(p);
         cudaStream_t on = stream.get();
         if ((refused_.has(block.begin) || lost_.has(block.begin)) && !block.of_graph)
@@ -191,18 +197,19 @@ private:
             if (stream.is_host())
                 on = host_stream();
             if (ordinal_for(on) != any_device && freed_elsewhere(at, block.of_graph, stream))
-                return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at)});
-            uses = uses_.take(at);
+                return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at, on).events});
             device_guard const device(ordinal_for(on));
+            uses = uses_.take(at, on);
+            asked = true;
             // An event from outside would break the capture, and so would a free on the legacy stream.
             bool const asks = !uses.empty() || is_legacy(on) || block.of_graph;
             captured = asks && is_capturing(on);
             std::uint64_t const in = captured && block.of_graph ? capture_of(on).id : 0;
             capture_mode_guard const relaxed;
-            if (captured && block.of_graph && all_reached(uses))
-                uses.clear();
-            bool const frees = !captured || (uses.empty() && !is_legacy(on));
-            for (event const& each : uses)
+            if (captured && block.of_graph && all_over(uses))
+                uses.events.clear();
+            bool const frees = uses.are_known() && (!captured || (uses.empty() && !is_legacy(on)));
+            for (event const& each : uses.events)
                 if (frees)
                     each.make_wait(on);
             auto const free = block.of_graph ? &detail::free_async : &detail::free_or_unknown;
@@ -215,15 +222,20 @@ private:
             }
         } catch (...) { // some use may be in flight that the free could not be made to wait for
         }
-        if (!block.of_graph)
-            return not_taken(answer, p, refused_block{block.begin, bytes, uses.empty() ? uses_.take(at) : std::move(uses)}, on);
-        if (captured && !uses.empty())
+        if (!asked)
+            uses = uses_.take(at, on);
+        if (!block.of_graph) {
+            if (!uses.are_known())
+                open(); // to whatever device uses it
+            refused_block kept{block.begin, bytes, std::move(uses.events)};
+            return uses.in_graph ? (forget_one(), lost_.keep(std::move(kept))) : not_taken(answer, p, std::move(kept), on);
+        }
+        if ((captured || uses.in_graph) && !uses.empty())
             std::fprintf(stderr,
                          "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait for "
                          "that; capture its free once that work is done\n",
                          name_.c_str(), p);
-        if (!uses.empty())
-            uses_.put_back(at, std::move(uses)); // for the free to come
+        uses_.put_back(at, std::move(uses)); // for the free to come
     }
 
     // Whether a capture on the current device, another than the pool's, frees the block, which is of no graph; else what the

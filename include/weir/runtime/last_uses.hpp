@@ -46,7 +46,7 @@ public:
         if (uses_.any())
             try {
                 capture_mode_guard const relaxed;
-                for (event const& each : uses_.take(all))
+                for (event const& each : uses_.take(all, stream).events)
                     stream.is_host() ? each.synchronize() : each.make_wait(stream);
             } catch (...) {
                 note_unknown();

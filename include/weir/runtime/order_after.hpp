@@ -30,6 +30,11 @@ struct placed_stream {
 
     placed_stream(stream_ref name, int of = any_device) noexcept : stream(name), device(is_default_stream(name) ? of : any_device) {}
 
+    /// What the name means now. Throws cuda_error.
+    static placed_stream now(stream_ref name) {
+        return {name, is_default_stream(name) && !name.is_host() ? current_device() : any_device};
+    }
+
     /// Whether it is being captured into a graph. Throws cuda_error.
     bool is_captured() const {
         device_guard const there(device);

@@ -33,6 +33,7 @@
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/identity.hpp>
+#include <weir/runtime/marked_streams.hpp>
 #include <weir/runtime/order_after.hpp>
 #include <weir/runtime/ordered_copy.hpp>
 #include <weir/runtime/pool_ref.hpp>
@@ -59,7 +60,7 @@ public:
     owned_bytes(owned_bytes&& other) noexcept
         : pool_(other.pool_), stream_(other.stream_), alignment_(other.alignment_),
           data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)),
-          capacity_(std::exchange(other.capacity_, 0)) {}
+          capacity_(std::exchange(other.capacity_, 0)), users_(std::move(other.users_)) {}
     /// Frees its own block on its own stream, and takes the other's block, pool and stream.
     owned_bytes& operator=(owned_bytes&& other) noexcept {
         owned_bytes taken(std::move(other));
@@ -86,6 +87,7 @@ public:
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
         std::swap(capacity_, other.capacity_);
+        users_.swap(other.users_);
     }
 
     /// Goes over to `stream`, which is made to wait for the present stream's work so far. Throws cuda_error,
@@ -101,20 +103,17 @@ public:
         stream_ = later;
     }
 
-    /// The block's life goes on until the work enqueued on `stream` so far is done: through the pool where
-    /// the pool can be told, else by making the container's own stream wait. Throws what the pool's 'used_on' throws or
-    /// usage_error (a captured stream, but for two of one capture where the pool cannot be told), cuda_error.
+    /// Whatever block it has, its free waits for all that is enqueued on `stream` until then: through the pool where the pool can
+    /// be told, else by making the container's own stream wait then. Throws what the pool's 'used_on' throws or usage_error (a
+    /// captured stream, but for two of one capture where the pool cannot be told), cuda_error, std::bad_alloc.
     void used_on(stream_ref stream) {
-        if (!data_ || stream.is_host())
-            return;
-        placed_stream const user{stream, is_default_stream(stream) ? current_device() : any_device};
-        if (user == stream_)
-            return;
-        if (pool_.has_used_on())
-            return pool_.used_on(data_, stream);
-        if (!is_legacy(stream) && !stream_.is_captured())
-            require_no_capture(stream);
-        order_after(stream_, user);
+        if (!stream.is_host())
+            users_.add(pool_, data_, stream_, placed_stream::now(stream));
+    }
+    /// The free of the present block waits for what is enqueued on `stream` so far. Otherwise the same.
+    void last_used_on(stream_ref stream) {
+        if (data_ && !stream.is_host())
+            marked_streams::note_last(pool_, data_, stream_, placed_stream::now(stream));
     }
 
     /// Makes the capacity at least `bytes`, exactly that if it grows.
@@ -232,13 +231,14 @@ private:
 
     // A pool that knows no device takes a default stream for the current one's; others take it for both devices'.
     void give_back() noexcept {
+        stream_ref const last = pool_.has_used_on() ? stream_.stream : users_.end_on(stream_);
         for (int tries = 0; tries < 2; ++tries)
             try {
                 device_guard const here(device() == any_device ? stream_.device : any_device);
-                return pool_.deallocate(stream_.stream, data_, capacity_, alignment_);
+                return pool_.deallocate(last, data_, capacity_, alignment_);
             } catch (...) { // CUDA failed
             }
-        pool_.deallocate(stream_.stream, data_, capacity_, alignment_);
+        pool_.deallocate(last, data_, capacity_, alignment_);
     }
 
     // The host does not wait for a stream before it writes: it needs memory that is idle, not memory that
@@ -285,6 +285,7 @@ private:
 
     void reallocate(std::size_t capacity) {
         owned_bytes other(pool_, stream_, capacity, alignment_);
+        users_.carry_to(other.users_, pool_, other.data_);
         other.copy(other.data_, data_, size_);
         other.size_ = size_;
         swap(other); // whose end frees the old block, behind the copy
@@ -318,6 +319,7 @@ private:
         std::size_t const half_more = capacity_ + capacity_ / 2;
         std::size_t const least = kept != 0 ? half_more : capacity_;
         owned_bytes other = with_capacity(least, needed);
+        users_.carry_to(other.users_, pool_, other.data_);
         other.copy(other.data_, data_, kept);
         other.copy_in_order(other.data_ + kept, source, bytes, by, there);
         other.size_ = needed;
@@ -339,6 +341,7 @@ private:
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;     // bytes in use
     std::size_t capacity_ = 0; // bytes of the block
+    marked_streams users_;
 };
 
 } // namespace v0

@@ -59,7 +59,8 @@ struct pool_table {
     void* (*allocate)(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment);
     void (*deallocate)(void* pool, stream_ref stream, void* p, std::size_t bytes,
                        std::size_t alignment) noexcept;
-    void (*used_on)(void* pool, void* p, stream_ref stream); // null where the pool has none
+    void (*used_on)(void* pool, void* p, stream_ref stream); // null where the pool has not both
+    void (*last_used_on)(void* pool, void* p, stream_ref stream);
     int (*device)(void const* pool);
     std::size_t default_alignment;
     memory_space space;
@@ -68,10 +69,12 @@ struct pool_table {
 template <class Pool, bool = contracts::has_used_on<Pool, stream_ref>>
 struct call_used_on {
     static constexpr void (*call)(void*, void*, stream_ref) = nullptr;
+    static constexpr void (*call_last)(void*, void*, stream_ref) = nullptr;
 };
 template <class Pool>
 struct call_used_on<Pool, true> {
     static void call(void* pool, void* p, stream_ref stream) { static_cast<Pool*>(pool)->used_on(p, stream); }
+    static void call_last(void* pool, void* p, stream_ref stream) { static_cast<Pool*>(pool)->last_used_on(p, stream); }
 };
 
 template <class Pool>
@@ -89,8 +92,13 @@ struct pool_calls {
         else
             return any_device;
     }
-    static constexpr pool_table table{&allocate, &deallocate,             call_used_on<Pool>::call,
-                                      &device,   Pool::default_alignment, Pool::space};
+    static constexpr pool_table table{&allocate,
+                                      &deallocate,
+                                      call_used_on<Pool>::call,
+                                      call_used_on<Pool>::call_last,
+                                      &device,
+                                      Pool::default_alignment,
+                                      Pool::space};
 };
 
 } // namespace detail
@@ -133,12 +141,14 @@ public:
     /// Whether the pool can be told of uses on a second stream.
     bool has_used_on() const noexcept { return calls_->used_on != nullptr; }
 
-    /// The pool's own 'used_on'. Throws usage_error where it has none.
+    /// The pool's own 'used_on' and 'last_used_on'. Throw usage_error where it has not both.
     void used_on(void* p, stream_ref stream) const {
-        if (!calls_->used_on)
-            throw usage_error("weir: this pool has no 'used_on'; make the stream on which the block is freed wait for this one "
-                              "('order_after') before the free");
+        require_used_on();
         calls_->used_on(pool_, p, stream);
+    }
+    void last_used_on(void* p, stream_ref stream) const {
+        require_used_on();
+        calls_->last_used_on(pool_, p, stream);
     }
 
     /// The alignment, in bytes, that the pool gives where none is asked for.
@@ -159,6 +169,12 @@ public:
 private:
     template <memory_space>
     friend class pool_ref;
+
+    void require_used_on() const {
+        if (!has_used_on())
+            throw usage_error("weir: this pool has no 'used_on'; make the stream on which the block is freed wait for this one "
+                              "('order_after') before the free");
+    }
 
     // One sentence of what is wrong, and nothing that follows from it.
     template <class Pool>

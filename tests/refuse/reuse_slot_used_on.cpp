@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// expect: weir: the reuse slot's 'over' needs both or none of 'void used_on(range, stream_ref)', which marks a stream
+#include <weir/placement/best_fit.hpp>
+#include <weir/pool/growth.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/upstream/host.hpp>
+
+struct my_rule {
+    static constexpr bool thread_safe = false;
+    static constexpr bool orders_streams = false;
+    static constexpr bool waits_before_growing = false;
+    template <class Placement>
+    class over {
+    public:
+        over(int) {}
+        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        void give(weir::range, weir::stream_ref) noexcept {}
+        void add(weir::range, weir::stream_ref) {}
+        void settle() {}
+        weir::usage used() { return {}; }
+        void used_on(weir::range, weir::stream_ref) {} // or records at once, as the name meant before
+#ifndef REJECT
+        void last_used_on(weir::range, weir::stream_ref) {}
+#endif
+    };
+};
+
+void use() {
+    weir::pool<weir::upstream::host, weir::placement::best_fit<>, my_rule> pool;
+    pool.deallocate_sync(pool.allocate_sync(1), 1);
+}
