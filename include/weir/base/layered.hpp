@@ -147,7 +147,8 @@ public:
         return pool_.used_on(p, stream);
     }
     template <class Stream, class P = pool_type>
-    auto last_used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().last_used_on(p, stream)) {
+    [[gnu::always_inline]] auto last_used_on(void* p, Stream const& stream)
+        -> decltype(std::declval<P&>().last_used_on(p, stream)) {
         [[maybe_unused]] auto const held = hold_lock();
         return pool_.last_used_on(p, stream);
     }

@@ -34,6 +34,7 @@
 #include <weir/base/text.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
+#include <weir/runtime/default_free.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_memory.hpp>
 #include <weir/runtime/device_wait.hpp>
@@ -122,7 +123,7 @@ public:
             return;
         range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
         if (stream_ordered && is_default_stream(stream) && !stream.is_host() && device() != any_device)
-            return give_by_default(block, stream);
+            return detail::give_by_default(rule_, block, stream, device());
         rule_.give(block, stream);
     }
 
@@ -133,12 +134,14 @@ public:
     /// is a free on a captured stream. Never blocks. Throws usage_error while it is captured, cuda_error, std::bad_alloc.
     template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_last_uses, R, range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
-        p && !stream.is_host() ? rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream) : void();
+        if (p && !stream.is_host())
+            rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
     /// The same of what is enqueued on `stream` so far alone: call it after the last launch there; then the stream may end.
     template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_last_uses, R, range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
-        p && !stream.is_host() ? rule_.last_used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream) : void();
+        if (p && !stream.is_host())
+            rule_.last_used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
 
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
@@ -322,23 +325,6 @@ private:
         } catch (...) { // CUDA failed, or the host has no memory for the list of what to wait for
             return false;
         }
-    }
-
-    // A default stream is the current device's. The block's uses may be on the pool device's as well: the free waits for both.
-    [[gnu::noinline]] void give_by_default(range block, stream_ref stream) noexcept {
-        try {
-            bool const elsewhere = current_device() != device();
-            if (elsewhere && is_capturing(stream))
-                return rule_.give(block, stream); // by a capture there
-            if constexpr (contracts::holds<contracts::notes_last_uses, rule, range, stream_ref>)
-                if (elsewhere)
-                    rule_.last_used_on(block, stream);
-            device_guard const guard(device());
-            return rule_.give(block, stream);
-        } catch (...) { // CUDA does not answer
-        }
-        if constexpr (contracts::holds<contracts::strands, rule>)
-            rule_.strand(block);
     }
 
     pool_options options_;
