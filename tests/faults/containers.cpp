@@ -227,11 +227,7 @@ std::vector<act<containers<Pool>>> const& every_container_act() {
         {"used_on", no_limit, plain, [](here& s) { s.x.it->used_on(s.b); }},
         {"used_on of a pinned one", no_limit, plain, [](here& s) { s.z.it->used_on(s.a); }},
         {"last_used_on", no_limit, plain, [](here& s) { s.x.it->last_used_on(s.b); }},
-        {"growth of one that other streams use", no_limit,
-         [](here& s) {
-             s.x.it->used_on(s.b);
-             s.x.it->used_on(cudaStreamPerThread);
-         },
+        {"growth of one that another stream uses", no_limit, [](here& s) { s.x.it->used_on(s.b); },
          [](here& s) { s.x.it->reserve(10000); }, true},
         {"the end of one that another stream used", no_limit, [](here& s) { s.x.it->used_on(s.b); },
          [](here& s) { *s.x.it = device_vector<int>(*s.pool, s.a); }, true},

@@ -199,14 +199,14 @@ private:
             if (ordinal_for(on) != any_device && freed_elsewhere(at, block.of_graph, stream))
                 return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at, on).events});
             device_guard const device(ordinal_for(on));
-            uses = uses_.take(at, on);
+            uses = uses_.take(at, on, block.of_graph); // whose free may be captured, where no event can be waited for
             asked = true;
             // An event from outside would break the capture, and so would a free on the legacy stream.
             bool const asks = !uses.empty() || is_legacy(on) || block.of_graph;
             captured = asks && is_capturing(on);
             std::uint64_t const in = captured && block.of_graph ? capture_of(on).id : 0;
             capture_mode_guard const relaxed;
-            if (captured && block.of_graph && all_over(uses))
+            if (captured && block.of_graph && all_reached(uses.events))
                 uses.events.clear();
             bool const frees = uses.are_known() && (!captured || (uses.empty() && !is_legacy(on)));
             for (event const& each : uses.events)

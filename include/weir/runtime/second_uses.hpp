@@ -104,8 +104,9 @@ public:
     bool any() const noexcept { return count_.load(memory_order_relaxed) != 0; }
 
     /// Takes out the uses of the block at `offset`, which is freed on `freed_on`; empty where it has none. Records an event on each
-    /// stream that was marked, but for `freed_on`, and says where that could not be. Never blocks on a device.
-    block_uses take(std::size_t offset, stream_ref freed_on) noexcept {
+    /// stream that was marked, but for `freed_on` and, if it `asks_idle`, for those that have nothing to do: an event takes a
+    /// moment there, too. Says where no event could be recorded. Never blocks on a device.
+    block_uses take(std::size_t offset, stream_ref freed_on, bool asks_idle = false) noexcept {
         block_uses found;
         if (!any())
             return found;
@@ -121,7 +122,7 @@ public:
         }
         for (stream_mark const& each : found.marks)
             try {
-                end(found, each, freed_on);
+                end(found, each, freed_on, asks_idle);
             } catch (...) { // CUDA failed, or the host has no memory
                 found.untold = true;
             }
@@ -132,7 +133,7 @@ private:
     static constexpr std::size_t few = 32; // events of a block of which none is looked at
 
     // Notes where a marked stream ends now. Throws cuda_error, std::bad_alloc.
-    void end(block_uses& uses, stream_mark const& marked, stream_ref freed_on) {
+    void end(block_uses& uses, stream_mark const& marked, stream_ref freed_on, bool asks_idle) {
         placed_stream const own = placed_stream::now(freed_on);
         device_guard const there(marked.place());
         stream_mark::view const found = marked.look();
@@ -140,8 +141,14 @@ private:
             uses.in_graph = true;
         else if (found.now == stream_mark::state::unknown)
             uses.untold = true;
-        else if (placed_stream(found.stream, marked.ordinal()) != own)
+        else if (placed_stream(found.stream, marked.ordinal()) != own && !(asks_idle && is_idle(marked, found.stream)))
             uses.events.push_back(recorded(found.stream, marked.ordinal(), found.id));
+    }
+
+    // Of a stream that is asked for in place of another nothing follows.
+    static bool is_idle(stream_mark const& marked, stream_ref found) {
+        capture_mode_guard const relaxed;
+        return found == marked.stream() && succeeded(cudaStreamQuery(found.get()));
     }
 
     // An event at the present end of the stream of this id. Throws cuda_error.
@@ -203,22 +210,6 @@ inline bool all_reached(growing_array<event> const& events) {
         if (!each.reached())
             return false;
     return true;
-}
-
-/// Whether the block is in no use any more. Asks marked streams themselves, too: one that is idle may need a moment to reach the
-/// event that was just recorded there. Never blocks. Throws cuda_error.
-inline bool all_over(block_uses const& uses) {
-    for (event const& each : uses.events) {
-        bool over = each.reached();
-        for (stream_mark const& marked : uses.marks)
-            if (!over && marked.is_of(each.place().stream_id)) {
-                device_guard const there(marked.place());
-                over = succeeded(cudaStreamQuery(marked.stream().get()));
-            }
-        if (!over)
-            return false;
-    }
-    return uses.are_known();
 }
 
 } // namespace v0

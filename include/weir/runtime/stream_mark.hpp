@@ -56,8 +56,6 @@ public:
     int ordinal() const noexcept { return ordinal_; }
     /// The device to make current before the handle is used; any_device where it does not matter.
     int place() const noexcept { return is_default_stream(stream_) ? ordinal_ : any_device; }
-    /// Whether it is the stream of this id.
-    bool is_of(unsigned long long id) const noexcept { return id_ == id; }
     /// Whether both mark the same stream.
     bool is_as(stream_mark const& other) const noexcept {
         return id_ == other.id_ && (id_ != 0 || stream_ == other.stream_);
