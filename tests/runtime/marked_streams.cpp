@@ -92,6 +92,21 @@ TEST_CASE("marked_streams: each block of the container is told of, and its own s
     });
 }
 
+TEST_CASE("marked_streams: where the host has no memory to tell the pool, the container grows and its own stream waits") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        support::following_pool<> pool;
+        bytes_of x(pool, a, 100, 1);
+        x.used_on(b);
+        pool.starved = true;
+        CHECK_THROWS_AS(x.used_on(a), std::bad_alloc);
+        x.resize(1000);
+        pool.starved = false;
+        weir::order_after(b, a);
+        work(x, b);
+    });
+}
+
 TEST_CASE("marked_streams: while a marked stream is captured the container does not grow, and stays as it was") {
     support::every_schedule([] {
         support::scoped_stream const a, b;

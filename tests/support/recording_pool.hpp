@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <map>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -168,6 +169,8 @@ public:
     using recording<following_pool<Space>, Space>::recording;
 
     void used_on(void* p, weir::stream_ref stream) {
+        if (starved)
+            throw std::bad_alloc();
         uses.push_back({p, 0, 0, stream});
         marks_[p].push_back(stream);
     }
@@ -188,6 +191,7 @@ public:
 
     std::vector<recorded> uses;
     std::vector<recorded> last_uses;
+    bool starved = false; ///< it finds no host memory for a mark
 
 private:
     std::map<void*, std::vector<weir::stream_ref>> marks_;

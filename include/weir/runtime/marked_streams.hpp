@@ -4,17 +4,19 @@
 // Which streams use a container's memory, whatever block that is?
 //
 // A container says once that another stream uses it, and grows afterwards. So the marks are the container's, and each block that it
-// gets is said to be used on the same streams. A pool that can be told waits at the block's free. With another pool the
-// container's own stream is made to wait, just before the free.
+// gets is said to be used on the same streams. A pool that can be told waits at the block's free. With another pool, and where
+// the host had no memory to tell it, the container's own stream is made to wait, just before the free.
 //
 // invariant: every block of the container was told of, or is freed behind, all streams that are marked.
 // order:     as stream_mark's: the streams live until the container's end, or what replaced its memory.
 // cost:      none without a mark; with a pool that can be told, as the pool's 'used_on' for each block.
 // not for:   blocks without a container: a pool notes those (runtime/second_uses.hpp).
 
+#include <new>
 #include <utility>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_wait.hpp>
@@ -41,34 +43,44 @@ public:
         if (in_graph)
             detail::require_same_graph(own, capture_of(user.stream).id);
         stream_mark const fresh = in_graph ? stream_mark::of_captured(user.stream) : stream_mark(user.stream);
-        marks_.reserve_more(1);
+        if (!marks_)
+            marks_ = shared<growing_array<stream_mark>>::make();
+        marks_->reserve_more(1);
         if (p && pool.has_used_on())
             pool.used_on(p, user.stream);
-        add_mark(marks_, fresh);
+        add_mark(*marks_, fresh);
     }
 
-    /// Marks the same streams for a container's next block, `p`. Throws as 'add'.
+    /// Marks the same streams for a container's next block, `p`. Throws as 'add', but never std::bad_alloc: a free without host
+    /// memory may lose the block.
     template <memory_space Space>
     void carry_to(marked_streams& next, pool_ref<Space> pool, void* p) const {
         next.marks_ = marks_;
-        if (!p || !pool.has_used_on())
+        if (!marks_ || !p || !pool.has_used_on())
             return;
-        for (stream_mark const& each : marks_) {
+        for (stream_mark const& each : *marks_) {
             device_guard const there(each.place());
             stream_mark::view const found = each.look();
             if (found.now == stream_mark::state::captured)
                 require_end(each.stream());
-            pool.used_on(p, found.stream);
+            try {
+                pool.used_on(p, found.stream);
+            } catch (std::bad_alloc const&) {
+                next.told_ = false;
+            }
         }
     }
 
-    /// Makes `own` wait for the marked streams, before it frees a block of a pool that cannot be told. The stream to free on: one
-    /// that is being captured in place of `own`, since its graph may use the block at each launch. Blocks on the devices where
-    /// nothing can be put after a marked stream.
-    stream_ref end_on(placed_stream const& own) const noexcept {
+    /// The stream to free the block on. Where the pool was not told, that is `own`, which is made to wait for the marked streams, or
+    /// one of these that is being captured, since its graph may use the block at each launch; blocks on the devices where nothing
+    /// can be put after a marked stream.
+    template <memory_space Space>
+    stream_ref end_on(pool_ref<Space> pool, placed_stream const& own) const noexcept {
         stream_ref last = own.stream;
+        if (!marks_ || (told_ && pool.has_used_on()))
+            return last;
         bool told = true;
-        for (stream_mark const& each : marks_)
+        for (stream_mark const& each : *marks_)
             try {
                 bool const in_graph = own.is_captured();
                 device_guard const there(each.place());
@@ -104,10 +116,14 @@ public:
         order_after(own, user);
     }
 
-    void swap(marked_streams& other) noexcept { marks_.swap(other.marks_); }
+    void swap(marked_streams& other) noexcept {
+        std::swap(marks_, other.marks_);
+        std::swap(told_, other.told_);
+    }
 
 private:
-    growing_array<stream_mark> marks_;
+    shared<growing_array<stream_mark>> marks_; // null: none. With the next block for a while, without a copy
+    bool told_ = true; // the pool, of all marks, where it can be
 };
 
 } // namespace v0

@@ -231,7 +231,7 @@ private:
 
     // A pool that knows no device takes a default stream for the current one's; others take it for both devices'.
     void give_back() noexcept {
-        stream_ref const last = pool_.has_used_on() ? stream_.stream : users_.end_on(stream_);
+        stream_ref const last = users_.end_on(pool_, stream_);
         for (int tries = 0; tries < 2; ++tries)
             try {
                 device_guard const here(device() == any_device ? stream_.device : any_device);
