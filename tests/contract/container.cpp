@@ -174,8 +174,10 @@ TEST_CASE_TEMPLATE("container: pinned memory that a copy still reads is not writ
             for (std::size_t i = 0; i < uploaded.size(); ++i)
                 CHECK(uploaded[i].to_host_sync<std::vector>() == counting(500, static_cast<int>(i)));
             std::set<int const*> places; // and then it is: of 100 MB a part is the same memory
-            for (int i = 0; i < 500; ++i)
+            for (int i = 0; i < 500; ++i) {
                 places.insert(weir::pinned_vector<int>(pinned, stream, 50000).data());
+                weir::synchronize(stream);
+            }
             CHECK(places.size() < 400);
             weir::pinned_value<int> result(pinned, stream, 0);
             weir::device_value<int> answer(device, stream, 42);
