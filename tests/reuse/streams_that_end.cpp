@@ -184,12 +184,12 @@ struct freed_later {
 
 } // namespace
 
-TEST_CASE("stream_ordered: what host functions free, where CUDA answers nothing, comes back") {
+TEST_CASE_TEMPLATE("stream_ordered: what host functions free, where CUDA answers nothing, comes back", pool_type,
+                   watched<pool_of<stream_ordered<>>>, watched<pool_of<weir::reuse::after_event>>) {
     for (cudaStream_t const named : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
         world const here;
         stream own;
         cudaStream_t const on = named ? named : own;
-        using pool_type = watched<pool_of<stream_ordered<>>>;
         pool_type pool;
         for (int i = 0; i < 300; ++i) {
             freed_later<pool_type> work{&pool, on, pool.write(on, 1 * MiB), 1 * MiB};
@@ -204,6 +204,29 @@ TEST_CASE("stream_ordered: what host functions free, where CUDA answers nothing,
         device::clear_reports();
         check_all_returns(pool);
     }
+}
+
+TEST_CASE("stream_ordered: what can never be held waits for nothing, however much is stranded") {
+    world const here;
+    stream busy;
+    using pool_type = watched<pool_of<stream_ordered<>, sized>>;
+    pool_type pool;
+    for (int i = 0; i < 32; ++i) { // each leaves 2 MiB, and a note that they went out again, which its successor strands
+        stream once;
+        for (int k = 0; k < 12; ++k)
+            pool->deallocate(once, pool->allocate(once, 2 * MiB), 2 * MiB);
+    }
+    REQUIRE(pool->facts().unsettled_bytes == 64 * MiB);
+    stream own;
+    REQUIRE(device::launch(busy, {}, {}) == cudaSuccess);
+    std::size_t const reserved = pool->reserved_bytes(), unsettled = pool->facts().unsettled_bytes;
+    tally const calls;
+    CHECK(pool->try_allocate(own, std::size_t{1} << 50) == nullptr);
+    CHECK(calls.host_waits() + calls.device_waits() == 0);
+    CHECK(device::pending() != 0);
+    CHECK(pool->reserved_bytes() == reserved);
+    CHECK(pool->facts().unsettled_bytes == unsettled);
+    check_all_returns(pool);
 }
 
 TEST_CASE("stream_ordered: a block whose event cannot be recorded is the stream's own until it can") {

@@ -182,10 +182,11 @@ public:
     cudaMemPool_t get() const noexcept { return pool_.get(); }
 
     /// What is known of the pool now; CUDA does not tell the largest free range. Throws cuda_error.
-    /// lost_bytes: what captured streams freed and CUDA refused, which CUDA counts as in use.
+    /// lost_bytes: what captured streams freed and CUDA refused; unsettled_bytes: what CUDA refused elsewhere, as in host
+    /// functions, which 'settle' offers again. CUDA counts both as in use.
     memory_report facts() const {
         return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), SIZE_MAX, blocks_.count(), 0,
-                blocks_.lost_bytes()};
+                blocks_.lost_bytes(), blocks_.refused_bytes()};
     }
     /// Adds the bytes free on the device, as CUDA says. See 'examined'.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>

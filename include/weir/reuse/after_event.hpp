@@ -15,6 +15,7 @@
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <weir/base/contracts.hpp>
 #include <weir/base/growing_array.hpp>
@@ -31,6 +32,7 @@
 #include <weir/runtime/identity.hpp>
 #include <weir/runtime/pending_frees.hpp>
 #include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/stranded_blocks.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -110,7 +112,7 @@ struct after_event {
                 if (uses.in_graph || (captured && !is_legacy(stream))) { // which is never captured itself, only in the way
                     used_.lost_bytes += block.bytes;
                 } else if (!known || uses.untold) {
-                    stranded_.push_back(block); // only 'settle' can tell when it is free
+                    stranded_.add(block, any_device); // only 'settle' can tell when it is free
                 } else if (!last) {
                     placement_.give(block);
                 } else {
@@ -156,28 +158,23 @@ struct after_event {
 
         /// Blocks until no work uses what was freed before; then anyone may have it. Throws cuda_error, std::bad_alloc.
         void settle() {
-            growing_array<range> found;
+            std::uint64_t until = 0;
+            bool any = false;
             {
                 lock_guard<mutex> const lock(mutex_);
-                found.swap(stranded_);
+                until = stranded_.mark();
+                any = stranded_.weight() != 0;
             }
-            try {
-                if (!found.empty())
-                    wait_for_device(any_device);
-                wait();
-            } catch (...) {
-                lock_guard<mutex> const lock(mutex_);
-                strand(found);
-                throw;
-            }
+            if (any)
+                wait_for_device(any_device);
+            wait();
             lock_guard<mutex> const lock(mutex_);
-            try {
-                for (; !found.empty(); found.pop_back())
-                    placement_.give(found.back());
-            } catch (...) {
-                strand(found);
-                throw;
-            }
+            stranded_.take_until(until, [this](range block) { placement_.give(block); });
+        }
+        /// The same where more is stranded than a pool should grow for. Blocks then. Throws as settle.
+        void reclaim() {
+            if (stranded_.weight() > most_stranded_bytes)
+                settle();
         }
 
         /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The stream
@@ -189,6 +186,7 @@ struct after_event {
         usage used() const {
             lock_guard<mutex> const lock(mutex_);
             usage now = used_;
+            now.unsettled_bytes = stranded_.bytes();
             if constexpr (contracts::has_largest<Placement>)
                 now.largest_free_bytes = placement_.largest();
             return now;
@@ -245,14 +243,9 @@ struct after_event {
         }
 
         // With the lock held.
-        void strand(growing_array<range>& blocks) noexcept {
-            stranded_.swap(blocks); // which needs no memory; what came meanwhile may
-            for (range const& each : blocks)
-                keep(each);
-        }
         void keep(range block) noexcept {
             try {
-                stranded_.push_back(block);
+                stranded_.add(block, any_device);
             } catch (...) {
                 used_.lost_bytes += block.bytes;
             }
@@ -311,13 +304,14 @@ struct after_event {
         }
 
         static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
+        static constexpr std::size_t most_stranded_bytes = 64 * MiB; // before a pool that must grow waits for the device
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
         mutable mutex mutex_;
         Placement placement_;
         pending_frees pending_;
         std::size_t look_at_ = fewest_pending; // pending blocks; doubles while they are not reached
-        growing_array<range> stranded_; // of whose last use nothing is known
+        stranded_blocks stranded_; // of whose last use nothing is known
         growing_array<shared<pending_free>> spare_;
         unsigned waiters_ = 0; // threads that wait for events in pending_, or that were there
         second_uses second_;

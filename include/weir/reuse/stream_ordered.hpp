@@ -185,7 +185,6 @@ struct stream_ordered {
                 if (several_devices_ && !stream.is_host())
                     sets_.require_device(stream);
             }
-            reclaim();
             set* mine = nullptr;
             bool const gathers = [&] {
                 auto const own = enter(stream);
@@ -200,7 +199,18 @@ struct stream_ordered {
                     return block;
                 }
             }
-            return exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
+            range const block = exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
+            if (block)
+                reclaim_quietly(); // else the pool asks, once it knows that it can hold such a block
+            return block;
+        }
+
+        // What others left is always enough here, so the pool never has to grow.
+        void reclaim_quietly() noexcept {
+            try {
+                reclaim();
+            } catch (...) { // the next one tries again
+            }
         }
 
         [[gnu::noinline]] bool give_asking(range block, stream_ref stream) { return enter(stream)->give(block, stream); }

@@ -117,6 +117,8 @@ public:
     std::size_t count() const noexcept { return live_blocks_.load(memory_order_relaxed); }
     /// Bytes that captured streams freed and CUDA refused.
     std::size_t lost_bytes() const noexcept { return lost_.bytes(); }
+    /// What waits for 'settle'.
+    std::size_t refused_bytes() const noexcept { return refused_.bytes(); }
     /// Where the live block `p` begins for CUDA.
     void* begin_of(void* p) const noexcept { return origins_.find(p).begin; }
 

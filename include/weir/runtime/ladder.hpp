@@ -32,7 +32,7 @@ public:
     range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (!supply_.can_hold(bytes, alignment))
             return range{}; // neither waiting nor giving back would help
-        if constexpr (gathers)
+        if constexpr (contracts::holds<contracts::reclaims, Rule>)
             rule_.reclaim();
         if constexpr (WaitsFirst) {
             if (range const block = search(bytes, alignment, stream, false))

@@ -12,6 +12,7 @@
 // not for:   asking for more than the card has free as a habit: thrashing is slow and can take the GPU down.
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
@@ -19,6 +20,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/device_memory.hpp>
 #include <weir/runtime/managed_memory.hpp>
 #include <weir/runtime/memory_location.hpp>
 
@@ -66,6 +68,13 @@ public:
         } catch (...) {
             return false;
         }
+    }
+
+    /// What the device and the host have in all, in bytes: pages move between them. SIZE_MAX: not known. A call of CUDA's.
+    std::size_t most_bytes() const noexcept {
+        std::size_t const host = host_total_bytes();
+        std::size_t const device = device_total_bytes(ordinal_);
+        return device < SIZE_MAX - host ? host + device : SIZE_MAX;
     }
 
 private:
