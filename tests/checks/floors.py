@@ -52,7 +52,7 @@ HEAVY = {"iostream", "regex", "functional", "unordered_map", "map", "sstream", "
 def standard(name):
     """A header of the C++ library, by its looks: no folder and no suffix. Two of the system's stand in for <thread>
     and <mutex>, and one tells how much memory the host has."""
-    return ("/" not in name and "." not in name) or name in ("sched.h", "pthread.h", "unistd.h")
+    return ("/" not in name and "." not in name) or name in ("sched.h", "pthread.h", "sys/sysinfo.h")
 
 
 def includes(text):

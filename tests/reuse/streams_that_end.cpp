@@ -206,6 +206,32 @@ TEST_CASE_TEMPLATE("stream_ordered: what host functions free, where CUDA answers
     }
 }
 
+TEST_CASE("stream_ordered: where what is stranded cannot be waited for, the next allocation tries again") {
+    world const here;
+    watched<pool_of<stream_ordered<>, sized>> pool;
+    stream keeper;
+    void* const spare[] = {pool->allocate(keeper, 4 * MiB), pool->allocate(keeper, 4 * MiB)};
+    for (int i = 0; i < 32; ++i) {
+        stream once;
+        for (int k = 0; k < 12; ++k)
+            pool->deallocate(once, pool->allocate(once, 2 * MiB), 2 * MiB);
+    }
+    for (void* each : spare) // free for others at once
+        pool->deallocate(keeper, each, 4 * MiB);
+    REQUIRE(cudaStreamSynchronize(keeper) == cudaSuccess);
+    stream own;
+    device::fail_call("cudaFree", 1, cudaErrorUnknown); // the byte goes with the second try, and the wait has failed
+    void* const p = pool->allocate(own, 2 * MiB); // of what the keeper freed
+    CHECK(pool->facts().unsettled_bytes >= 64 * MiB);
+
+    stream other;
+    void* const q = pool->allocate(other, 2 * MiB);
+    CHECK(pool->facts().unsettled_bytes == 0);
+    pool->deallocate(own, p, 2 * MiB);
+    pool->deallocate(other, q, 2 * MiB);
+    check_all_returns(pool);
+}
+
 TEST_CASE("stream_ordered: what can never be held waits for nothing, however much is stranded") {
     world const here;
     stream busy;

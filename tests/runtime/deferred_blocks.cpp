@@ -59,6 +59,19 @@ TEST_CASE("deferred_blocks: counts apart what an event covers and what none does
     CHECK(blocks.closed_bytes() == 0);
 }
 
+TEST_CASE("deferred_blocks: takes in another's, beside its own") {
+    deferred_blocks mine, others;
+    mine.add(range{0x1000, 512}, {}, true, false);
+    others.add(range{0x2000, 1024}, {}, true, false);
+    others.add(range{0x3000, 2048}, {}, false, false);
+    mine.absorb(others);
+    CHECK(others.empty());
+    CHECK(others.closed_bytes() == 0);
+    CHECK(mine.size() == 3);
+    CHECK(mine.closed_bytes() == 512 + 1024);
+    CHECK(mine.open_bytes() == 2048);
+}
+
 TEST_CASE("deferred_blocks: what a visit that throws has not taken stays") {
     deferred_blocks blocks;
     for (std::size_t i = 1; i <= 3; ++i)

@@ -196,6 +196,28 @@ TEST_CASE("marked_streams: outside a graph's capture, a stream of it is refused"
     CHECK(graph.unbroken());
 }
 
+TEST_CASE("marked_streams: where a capture hides the end of a marked legacy stream, its device is waited for") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a;
+    cudaStream_t blocking = nullptr;
+    check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+    support::recording_pool<> pool;
+    pool.poisons = false;
+    {
+        bytes_of x(pool, a, 1000, 1);
+        x.used_on(cudaStreamLegacy);
+        weir::order_after(cudaStreamLegacy, static_cast<cudaStream_t>(a));
+        work(x, cudaStreamLegacy);
+        check(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+    }
+    CHECK(simulated_cuda::pending() == 0);
+    CHECK(pool.live_blocks() == 0);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+}
+
 TEST_CASE("marked_streams: whatever fails at the end of a container whose pool cannot be told, its block goes back unused") {
     struct state {
         support::scoped_stream a, b;

@@ -8,10 +8,12 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
 #include <thread>
@@ -372,6 +374,39 @@ TEST_CASE("stream_sets: a stream that is gone strands what it left open, and its
             CHECK(here.sets.stranded_bytes() == 0);
             CHECK(here.sets.unsettled_bytes() == 0);
             CHECK(here.sets.settled()->covered().free_bytes() == 3 * MiB + 1 * KiB);
+        }
+        check(cudaStreamDestroy(second), "cudaStreamDestroy");
+    });
+}
+
+TEST_CASE("stream_sets: what cannot be stranded for want of host memory stays where 'settle' finds it") {
+    if (!support::host_memory_can_fail)
+        return;
+    support::every_schedule([] {
+        checked here;
+        cudaStream_t first = nullptr;
+        check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        checked::set* const gone = here.at(first);
+        CHECK(here.sets.enter(first, true, &checked::make)->put_recent(range{1 * MiB, 1 * KiB}));
+        check(cudaStreamDestroy(first), "cudaStreamDestroy");
+        cudaStream_t second = nullptr;
+        check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        if (second == first) { // as CUDA does
+            bool threw = false;
+            {
+                support::failing_new const fails(0);
+                try {
+                    here.at(second);
+                } catch (std::bad_alloc const&) {
+                    threw = true;
+                }
+            }
+            CHECK(threw); // there was no memory for a set either
+            CHECK(here.sets.stranded_bytes() == 0);
+            CHECK(here.sets.unsettled_bytes() == 1 * KiB);
+            here.sets.settle(nobody);
+            CHECK(here.sets.unsettled_bytes() == 0);
+            CHECK(weir::locked<checked::set>(*gone)->covered().free_bytes() == 1 * KiB);
         }
         check(cudaStreamDestroy(second), "cudaStreamDestroy");
     });

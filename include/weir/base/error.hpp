@@ -14,7 +14,6 @@
 // not for:   'deallocate' and destructors: they never throw.
 
 #include <cstddef>
-#include <exception>
 #include <new>
 #include <utility>
 #include <weir/base/largest_blocks.hpp>

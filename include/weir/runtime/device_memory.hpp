@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
-#include <unistd.h>
+#include <sys/sysinfo.h>
 #include <weir/base/memory_space.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
@@ -53,9 +53,8 @@ inline std::size_t device_total_bytes(int ordinal) noexcept {
 /// The bytes of memory that the host has in all, which no page-locked memory exceeds; SIZE_MAX where the system does not say.
 /// Never blocks. Any thread.
 inline std::size_t host_total_bytes() noexcept {
-    long const pages = sysconf(_SC_PHYS_PAGES);
-    long const page_bytes = sysconf(_SC_PAGESIZE);
-    return pages <= 0 || page_bytes <= 0 ? SIZE_MAX : static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes);
+    struct sysinfo now {};
+    return sysinfo(&now) == 0 ? static_cast<std::size_t>(now.totalram) * now.mem_unit : SIZE_MAX;
 }
 
 } // namespace v0

@@ -19,7 +19,6 @@
 //           nothing (a probe of the conformance suite).
 
 #include <cuda_runtime_api.h>
-#include <exception>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
@@ -28,26 +27,34 @@
 namespace weir {
 inline namespace v0 {
 
+namespace detail {
+// Calls visit() for each device from `first` to before `last` on which there may be work.
+template <class Visit>
+void visit_ready(int first, int last, Visit const& visit) {
+    for (int each = first; each < last; ++each)
+        try {
+            if (is_ready(each)) {
+                device_guard const guard(each);
+                visit();
+            }
+        } catch (...) { // the others first; of their failures nobody is told
+            try {
+                visit_ready(each + 1, last, visit);
+            } catch (...) {
+            }
+            throw;
+        }
+}
+} // namespace detail
+
 /// Calls visit() while device `ordinal` is current; any_device: each on which there may be work, since CUDA is ready there, also
 /// behind one that fails. Makes no device ready but the current one. Throws cuda_error, and what the first visit that fails throws.
 template <class Visit>
 void visit_devices(int ordinal, Visit const& visit) {
-    if (ordinal != any_device) {
-        device_guard const guard(ordinal);
-        return visit();
-    }
-    int const count = device_count();
-    std::exception_ptr failed;
-    for (int each = 0; each < count; ++each)
-        try {
-            if (detail::is_ready(each))
-                visit_devices(each, visit);
-        } catch (...) {
-            if (!failed)
-                failed = std::current_exception();
-        }
-    if (failed)
-        std::rethrow_exception(failed);
+    if (ordinal == any_device)
+        return detail::visit_ready(0, device_count(), visit);
+    device_guard const guard(ordinal);
+    visit();
 }
 
 /// Blocks until all work on the device is done; any_device: on every one that the process uses, also

@@ -101,13 +101,10 @@ void settle_sets(Sets& sets, stranded_blocks& stranded, Lock& moving) {
             own->settle();
     }
     locked const host = sets.settled();
-    try {
-        stranded.take_until(stranded_until, [&](range block) { host->covered().give(block); });
-    } catch (...) { // no host memory: the others stay
+    stranded.take_until(stranded_until, [&](range block) {
+        host->covered().give(block);
         host->offer();
-        throw;
-    }
-    host->offer();
+    });
 }
 
 } // namespace v0
