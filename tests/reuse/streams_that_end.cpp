@@ -223,7 +223,6 @@ TEST_CASE("stream_ordered: where what is stranded cannot be waited for, the next
     device::fail_call("cudaFree", 1, cudaErrorUnknown); // the byte goes with the second try, and the wait has failed
     void* const p = pool->allocate(own, 2 * MiB); // of what the keeper freed
     CHECK(pool->facts().unsettled_bytes >= 64 * MiB);
-
     stream other;
     void* const q = pool->allocate(other, 2 * MiB);
     CHECK(pool->facts().unsettled_bytes == 0);
