@@ -276,8 +276,9 @@ TEST_CASE_TEMPLATE(
         handlers_asked = 0;
         std::size_t const held = pool.facts().reserved_bytes;
         for (int turn = 0; turn < 2; ++turn)
-            for (auto const& [bytes, alignment] : {std::pair<std::size_t, std::size_t>{one_pebibyte, 256},
-                                                   {1, Row::largest_alignment}, {one_pebibyte - 1, 1}, {SIZE_MAX, 1}}) {
+            for (auto const& asked : {std::pair<std::size_t, std::size_t>{one_pebibyte, 256}, {1, Row::largest_alignment},
+                                      {one_pebibyte - 1, 1}, {SIZE_MAX, 1}}) {
+                std::size_t const bytes = asked.first, alignment = asked.second;
                 CAPTURE(bytes);
                 CAPTURE(alignment);
 #ifdef WEIR_SIMULATED_CUDA
