@@ -664,7 +664,7 @@ TEST_CASE("after_event: a thread that waits at the limit stands in nobody's way"
 }
 
 TEST_CASE("after_event: threads in turn") {
-    unsigned taken = 0;
+    std::atomic<unsigned> taken{0};
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         CAPTURE(seed);
         world const here(device::config{}.random(seed));
@@ -673,7 +673,7 @@ TEST_CASE("after_event: threads in turn") {
         auto const loop = [&](cudaStream_t on, std::size_t bytes) {
             for (int i = 0; i < 12; ++i)
                 if (void* const p = pool.try_allocate(on, bytes)) {
-                    ++taken;
+                    taken.fetch_add(1);
                     CHECK(device::launch(on, {}, {{p, bytes}}) == cudaSuccess);
                     pool.deallocate(on, p, bytes);
                 }

@@ -685,7 +685,7 @@ private:
         guard const lock(mutex_);
         ++frees_;
         for (stream_slot& each : slots_)
-            if (each.handle == stream)
+            if (!each.going && each.handle == stream) // else the handle is being written
                 each.freed_at = frees_;
     }
 
