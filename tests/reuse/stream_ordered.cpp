@@ -814,7 +814,7 @@ TEST_CASE("stream_ordered: a promise saves the questions") {
 // ---- record before publishing ------------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE("stream_ordered: no thread sees a freed block before its event", Pool, slabs, fits_compact) {
-    unsigned taken = 0;
+    std::atomic<unsigned> taken{0};
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         CAPTURE(seed);
         world const here(device::config{}.random(seed));
@@ -823,7 +823,7 @@ TEST_CASE_TEMPLATE("stream_ordered: no thread sees a freed block before its even
         auto const loop = [&](cudaStream_t on, std::size_t bytes) {
             for (int i = 0; i < 12; ++i)
                 if (void* const p = pool.try_allocate(on, bytes)) {
-                    ++taken;
+                    taken.fetch_add(1);
                     CHECK(device::launch(on, {}, {{p, bytes}}) == cudaSuccess);
                     pool.deallocate(on, p, bytes);
                 }
