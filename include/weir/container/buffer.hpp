@@ -40,7 +40,8 @@ public:
     /// An empty buffer that holds no memory. `stream`: not the host (usage_error).
     buffer(pool_ref<Space> pool, stream_ref stream) : buffer(pool, stream, 0) {}
 
-    /// `bytes` bytes, not initialised, aligned as the pool aligns (256 bytes for device pools, less over slabs of smaller blocks).
+    /// `bytes` bytes, not initialised, aligned as the pool aligns (256 bytes for device pools, less over slabs of smaller
+    /// blocks).
     buffer(pool_ref<Space> pool, stream_ref stream, std::size_t bytes)
         : pooled<Space>(pool, stream, bytes, 1) {}
 

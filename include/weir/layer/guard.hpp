@@ -61,8 +61,8 @@ public:
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
     guard() : base(std::in_place) {}
 
-    /// Sets who hears of wrong frees, in the thread that frees; under layer::synchronized with its lock held, so that it may not
-    /// ask the pool there. Not while other threads use the pool.
+    /// Sets who hears of wrong frees, in the thread that frees; under layer::synchronized with its lock held, so that it may
+    /// not ask the pool there. Not while other threads use the pool.
     void on_violation(violation_handler handler) noexcept { handler_ = handler; }
 
     /// As the wrapped pool's.

@@ -16,6 +16,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 
@@ -174,7 +175,7 @@ private:
         // An unused current range is not used up: it changes places, and a mark at its start stays good.
         if (at_.used != 0)
             ++at_.index;
-        std::swap(ranges_[best], ranges_[at_.index]);
+        swap_values(ranges_[best], ranges_[at_.index]);
         at_.used = 0;
         return true;
     }

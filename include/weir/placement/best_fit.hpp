@@ -19,6 +19,7 @@
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/size_lists.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/fwd.hpp>
 
 #include <cstddef>
@@ -137,7 +138,7 @@ public:
         bool const fewer = free_.size() < other.free_.size(); // the fewer move
         (fewer ? other : *this).free_.reserve(free_.size() + other.free_.size());
         if (fewer)
-            std::swap(*this, other);
+            swap_values(*this, other);
         for (auto const& n : other.free_.nodes())
             if (n.free)
                 free_.insert(n.free);

@@ -27,6 +27,7 @@
 #include <weir/base/size.hpp>
 #include <weir/base/slab_classes.hpp>
 #include <weir/base/slab_table.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/fwd.hpp>
 
 #include <cstddef>
@@ -150,7 +151,7 @@ public:
         to.reserve(few.slabs_.size());
         to.raw_.reserve(to.slabs_.capacity() + few.raw_.size());
         if (fewer)
-            std::swap(*this, other); // what is known of slabs without free blocks goes along, harmlessly
+            swap_values(*this, other); // what is known of slabs without free blocks goes along, harmlessly
         other.surrender([this](range piece) {
             raw_.put(piece);
             free_bytes_ += piece.bytes;

@@ -103,12 +103,12 @@ public:
         blocks_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// Notes that work on `stream` uses the block that was allocated at `p` (an address inside it is not looked up): its free waits
-    /// for all that is enqueued there until then, whenever this is called; once is enough (PyTorch's record_stream). The stream
-    /// lives until the free, as the block's own does. cudaStreamPerThread is the calling thread's, which lives on, too; where
-    /// another thread frees the block, it waits for all blocking streams of the device. If the stream is captured at the free, that
-    /// is a free on a captured stream, and a graph's block stays as it is. Never blocks. Throws usage_error while it is captured,
-    /// cuda_error, std::bad_alloc.
+    /// Notes that work on `stream` uses the block that was allocated at `p` (an address inside it is not looked up): its free
+    /// waits for all that is enqueued there until then, whenever this is called; once is enough (PyTorch's record_stream). The
+    /// stream lives until the free, as the block's own does. cudaStreamPerThread is the calling thread's, which lives on, too;
+    /// where another thread frees the block, it waits for all blocking streams of the device. If the stream is captured at the
+    /// free, that is a free on a captured stream, and a graph's block stays as it is. Never blocks. Throws usage_error while it
+    /// is captured, cuda_error, std::bad_alloc.
     void used_on(void* p, stream_ref stream) { blocks_.used_on(p, stream); }
     /// The same of what is enqueued on `stream` so far alone: call it after the last launch there; then the stream may end.
     void last_used_on(void* p, stream_ref stream) { blocks_.last_used_on(p, stream); }

@@ -65,8 +65,8 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// As 'release' on the host; blocks still handed out are reported on stderr, and where a device does not answer the pool keeps
-    /// what it gave from others forever.
+    /// As 'release' on the host; blocks still handed out are reported on stderr, and where a device does not answer the pool
+    /// keeps what it gave from others forever.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
         try {
@@ -133,10 +133,10 @@ public:
         }
     }
 
-    /// Gives everything back to the pool, ordered behind what `stream` did so far (the last launch, or else what used the pool's
-    /// blocks before the capture) and what other streams did before they freed blocks outside the capture. The graph is not
-    /// launched again; another capture may begin. Waits for all devices in use where `stream` is the host, else only if CUDA
-    /// failed. Throws usage_error while `stream` is captured or a block is handed out, cuda_error; nothing goes back then.
+    /// Gives everything back to the pool, ordered behind what `stream` did so far (the last launch, or else what used the
+    /// pool's blocks before the capture) and what other streams did before they freed blocks outside the capture. The graph is
+    /// not launched again; another capture may begin. Waits for all devices in use where `stream` is the host, else only if
+    /// CUDA failed. Throws usage_error while `stream` is captured or a block is handed out, cuda_error; nothing goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
         lock_guard<mutex> const lock(mutex_);

@@ -72,7 +72,8 @@ public:
     /// The alignment of a block that asks for none, in bytes; less than usual where the placement's blocks have less.
     static constexpr std::size_t default_alignment = default_alignment_of<Placement>(space);
 
-    /// A pool that holds nothing yet, over a given upstream or one of its own. Throws cuda_error where that does, std::bad_alloc.
+    /// A pool that holds nothing yet, over a given upstream or one of its own. Throws cuda_error where that does,
+    /// std::bad_alloc.
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>> pool() : pool(U()) {}
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(U(), std::move(options)) {}
@@ -127,11 +128,12 @@ public:
         rule_.give(block, stream);
     }
 
-    /// Notes that work on `stream` uses the block that was allocated at `p` (an address inside it is not looked up): its free waits
-    /// for all that is enqueued there until then, whenever this is called; once is enough (PyTorch's record_stream). The stream
-    /// lives until the free, as the block's own does. cudaStreamPerThread is the calling thread's, which lives on, too; where
-    /// another thread frees the block, it waits for all blocking streams of the device. If the stream is captured at the free, that
-    /// is a free on a captured stream. Never blocks. Throws usage_error while it is captured, cuda_error, std::bad_alloc.
+    /// Notes that work on `stream` uses the block that was allocated at `p` (an address inside it is not looked up): its free
+    /// waits for all that is enqueued there until then, whenever this is called; once is enough (PyTorch's record_stream). The
+    /// stream lives until the free, as the block's own does. cudaStreamPerThread is the calling thread's, which lives on, too;
+    /// where another thread frees the block, it waits for all blocking streams of the device. If the stream is captured at the
+    /// free, that is a free on a captured stream. Never blocks. Throws usage_error while it is captured, cuda_error,
+    /// std::bad_alloc.
     template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_last_uses, R, range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
@@ -162,8 +164,8 @@ public:
     /// Gives all memory back to the device and keeps the address of every block, so that pointers and captured graphs stay
     /// valid; what blocks hold is lost. Until 'resume' the pool hands nothing out (blocks may be freed), and no work may use
     /// its memory. Returns the bytes given back; a chunk that CUDA refuses to take stays. Blocks until every device that the
-    /// process uses has done all work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc; blocks
-    /// are then as they were, and chunks that were wholly free have gone back.
+    /// process uses has done all work. Throws usage_error where the device cannot map memory, cuda_error, std::bad_alloc;
+    /// blocks are then as they were, and chunks that were wholly free have gone back.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend() {
         return begin_suspension(nullptr, [](auto const&) {});
@@ -212,8 +214,8 @@ public:
     bool suspended() const noexcept { return supply_.suspended(); }
 
     /// Blocks until no enqueued work uses freed bytes; then every one may go to any stream. Where no event tells of some, that
-    /// is until all work on the stream's device, or on every one in use, is done. Breaks no capture, but where such a device has
-    /// not a byte left (runtime/device_wait.hpp). Throws cuda_error, std::bad_alloc.
+    /// is until all work on the stream's device, or on every one in use, is done. Breaks no capture, but where such a device
+    /// has not a byte left (runtime/device_wait.hpp). Throws cuda_error, std::bad_alloc.
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds, which nothing uses any more. One thread.

@@ -23,6 +23,7 @@
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
@@ -177,8 +178,8 @@ struct after_event {
                 settle();
         }
 
-        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The stream
-        /// lives until then, too.
+        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The
+        /// stream lives until then, too.
         void used_on(range block, stream_ref stream) { second_.mark(block.offset, stream); }
         /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
         void last_used_on(range block, stream_ref stream) { second_.add(block.offset, stream); }
@@ -296,7 +297,7 @@ struct after_event {
         void take_spare(int ordinal, shared<pending_free>& free) noexcept {
             for (std::size_t i = spare_.size(); i-- > 0;)
                 if (spare_[i]->ordinal == ordinal) {
-                    std::swap(spare_[i], spare_.back());
+                    swap_values(spare_[i], spare_.back());
                     free = std::move(spare_.back());
                     spare_.pop_back();
                     return;

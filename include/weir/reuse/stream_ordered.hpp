@@ -150,8 +150,8 @@ struct stream_ordered {
                 exchange_.settle();
         }
 
-        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The stream
-        /// lives until then, too.
+        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The
+        /// stream lives until then, too.
         void used_on(range block, stream_ref stream) { uses_.mark(block.offset, stream); }
         /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
         void last_used_on(range block, stream_ref stream) { uses_.add(block.offset, stream); }
@@ -259,8 +259,8 @@ struct stream_ordered {
         }
 
         // Takes back a block whose stream has no set that may be used now: it is captured, of another device or unknown to
-        // CUDA, or the host has no memory; or one that another stream uses whose end nobody knows. An event of its own stands for
-        // the block where it can; else only 'settle' frees it.
+        // CUDA, or the host has no memory; or one that another stream uses whose end nobody knows. An event of its own stands
+        // for the block where it can; else only 'settle' frees it.
         void give_unplaced(range block, block_uses uses, stream_ref stream) noexcept {
             bool captured = uses.in_graph;
             bool placed = false;

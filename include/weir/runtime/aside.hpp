@@ -91,8 +91,8 @@ void recall(Set& owner) {
 /// From so many bytes on a range is left whole at the price of an event.
 inline constexpr std::size_t worth_an_event_bytes = 1 * MiB;
 
-/// A block that costs no event: of what is aside of the stream, else of what no work uses. No slab is cut for it, nor a range for
-/// a large one, where the `open_bytes` that the stream freed last may do.
+/// A block that costs no event: of what is aside of the stream, else of what no work uses. No slab is cut for it, nor a range
+/// for a large one, where the `open_bytes` that the stream freed last may do.
 template <class Set>
 range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, std::size_t open_bytes) {
     range block;

@@ -46,7 +46,8 @@ public:
         }
     }
 
-    /// Covers nothing, while a copy of it covers what it did. Takes the event of `spare`, which covers nothing either, if it can.
+    /// Covers nothing, while a copy of it covers what it did. Takes the event of `spare`, which covers nothing either, if it
+    /// can.
     void release(coverage const& spare) noexcept {
         passed_ = spare.ordinal_ == ordinal_ && spare.passed_ != passed_ ? spare.passed_ : shared<event>();
         reached_ = true;

@@ -3,8 +3,8 @@
 
 // How is a block freed on a default stream?
 //
-// A default stream is a name: it means the current device's stream, whichever device the block is of. The block's uses may be on
-// the pool's device as well. So the free waits for both: it is made on the pool's device, behind the last use on the other.
+// A default stream is a name: it means the current device's stream, whichever device the block is of. The block's uses may be
+// on the pool's device as well. So the free waits for both: it is made on the pool's device, behind the last use on the other.
 //
 // order:     behind what is enqueued so far on the default streams of both devices.
 // cost:      one more event where another device is current.

@@ -15,6 +15,7 @@
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/second_uses.hpp>
 #include <weir/runtime/stream.hpp>
@@ -85,7 +86,7 @@ public:
         for (std::size_t i = before; i-- > 0;)
             if (take(blocks_[i])) {
                 closed_bytes_ -= blocks_[i].closed ? blocks_[i].block.bytes : 0;
-                std::swap(blocks_[i], blocks_.back());
+                swap_values(blocks_[i], blocks_.back());
                 blocks_.pop_back();
             }
         return blocks_.size() != before;

@@ -12,7 +12,8 @@
 // order:    what was enqueued on the device before the call is over after it.
 // cost:     two driver calls, and the wait: 17 to 40 us on a machine of one H200 (a byte of the device's: 80 to 95, and 5
 //           while another small block of cudaMalloc's lives), 110 on one of two (a managed byte: 1,000).
-// errors:   the others are waited for all the same where one device fails. One that is lost fails each wait for all, as it fails
+// errors:   the others are waited for all the same where one device fails. One that is lost fails each wait for all, as it
+// fails
 //           each call of its own, until the process is restarted.
 // not for:  a thread that the device's work waits for, with any_device that of any device in use: it would hang. One stream or
 //           event: see synchronize.hpp and event.hpp. CUDA's own memory pools: they do not notice that cudaFree waited, and trim
@@ -47,8 +48,9 @@ void visit_ready(int first, int last, Visit const& visit) {
 }
 } // namespace detail
 
-/// Calls visit() while device `ordinal` is current; any_device: each on which there may be work, since CUDA is ready there, also
-/// behind one that fails. Makes no device ready but the current one. Throws cuda_error, and what the first visit that fails throws.
+/// Calls visit() while device `ordinal` is current; any_device: each on which there may be work, since CUDA is ready there,
+/// also behind one that fails. Makes no device ready but the current one. Throws cuda_error, and what the first visit that
+/// fails throws.
 template <class Visit>
 void visit_devices(int ordinal, Visit const& visit) {
     if (ordinal == any_device)

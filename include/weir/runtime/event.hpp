@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <utility>
+#include <weir/base/swap.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/driver_calls.hpp>
@@ -43,8 +44,8 @@ public:
     }
     event(event&& other) noexcept : event_(other.event_), place_(other.place_) { other.event_ = nullptr; }
     event& operator=(event&& other) noexcept {
-        std::swap(event_, other.event_);
-        std::swap(place_, other.place_);
+        swap_values(event_, other.event_);
+        swap_values(place_, other.place_);
         return *this;
     }
     ~event() {

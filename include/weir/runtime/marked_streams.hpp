@@ -3,9 +3,9 @@
 
 // Which streams use a container's memory, whatever block that is?
 //
-// A container says once that another stream uses it, and grows afterwards. So the marks are the container's, and each block that it
-// gets is said to be used on the same streams. A pool that can be told waits at the block's free. With another pool, and where
-// the host had no memory to tell it, the container's own stream is made to wait, just before the free.
+// A container says once that another stream uses it, and grows afterwards. So the marks are the container's, and each block
+// that it gets is said to be used on the same streams. A pool that can be told waits at the block's free. With another pool,
+// and where the host had no memory to tell it, the container's own stream is made to wait, just before the free.
 //
 // invariant: every block of the container was told of, or is freed behind, all streams that are marked.
 // order:     as stream_mark's: the streams live until the container's end, or what replaced its memory.
@@ -17,6 +17,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/device_wait.hpp>
@@ -71,9 +72,9 @@ public:
         }
     }
 
-    /// The stream to free the block on. Where the pool was not told, that is `own`, which is made to wait for the marked streams, or
-    /// one of these that is being captured, since its graph may use the block at each launch; blocks on the devices where nothing
-    /// can be put after a marked stream.
+    /// The stream to free the block on. Where the pool was not told, that is `own`, which is made to wait for the marked
+    /// streams, or one of these that is being captured, since its graph may use the block at each launch; blocks on the devices
+    /// where nothing can be put after a marked stream.
     template <memory_space Space>
     stream_ref end_on(pool_ref<Space> pool, placed_stream const& own) const noexcept {
         stream_ref last = own.stream;
@@ -104,7 +105,8 @@ public:
         return last;
     }
 
-    /// Notes that the block `p` is used by what is enqueued on `user` so far, or makes `own` wait for that now. Throws as 'add'.
+    /// Notes that the block `p` is used by what is enqueued on `user` so far, or makes `own` wait for that now. Throws as
+    /// 'add'.
     template <memory_space Space>
     static void note_last(pool_ref<Space> pool, void* p, placed_stream const& own, placed_stream const& user) {
         if (user == own)
@@ -117,8 +119,8 @@ public:
     }
 
     void swap(marked_streams& other) noexcept {
-        std::swap(marks_, other.marks_);
-        std::swap(told_, other.told_);
+        swap_values(marks_, other.marks_);
+        swap_values(told_, other.told_);
     }
 
 private:

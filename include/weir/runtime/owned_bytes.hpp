@@ -28,6 +28,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/base/text.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
@@ -81,12 +82,12 @@ public:
     placed_stream placed() const noexcept { return stream_; }
 
     void swap(owned_bytes& other) noexcept {
-        std::swap(pool_, other.pool_);
-        std::swap(stream_, other.stream_);
-        std::swap(alignment_, other.alignment_);
-        std::swap(data_, other.data_);
-        std::swap(size_, other.size_);
-        std::swap(capacity_, other.capacity_);
+        swap_values(pool_, other.pool_);
+        swap_values(stream_, other.stream_);
+        swap_values(alignment_, other.alignment_);
+        swap_values(data_, other.data_);
+        swap_values(size_, other.size_);
+        swap_values(capacity_, other.capacity_);
         users_.swap(other.users_);
     }
 
@@ -103,9 +104,9 @@ public:
         stream_ = later;
     }
 
-    /// Whatever block it has, its free waits for all that is enqueued on `stream` until then: through the pool where the pool can
-    /// be told, else by making the container's own stream wait then. Throws what the pool's 'used_on' throws or usage_error (a
-    /// captured stream, but for two of one capture where the pool cannot be told), cuda_error, std::bad_alloc.
+    /// Whatever block it has, its free waits for all that is enqueued on `stream` until then: through the pool where the pool
+    /// can be told, else by making the container's own stream wait then. Throws what the pool's 'used_on' throws or usage_error
+    /// (a captured stream, but for two of one capture where the pool cannot be told), cuda_error, std::bad_alloc.
     void used_on(stream_ref stream) {
         if (!stream.is_host())
             users_.add(pool_, data_, stream_, placed_stream::now(stream));
@@ -301,8 +302,8 @@ private:
         return owned_bytes(pool_, stream_, needed, alignment_);
     }
 
-    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there` with
-    // which `by` works.
+    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there`
+    // with which `by` works.
     void splice(std::size_t kept, void const* source, std::size_t bytes, placed_stream const& by, int there = any_device) {
         require_not_null(source, bytes);
         if (add_overflows(kept, bytes))

@@ -22,6 +22,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/runtime/device_guard.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/second_uses.hpp>
@@ -89,7 +90,7 @@ public:
             }
             line_of_.erase(lines_[i].stream + 1); // streams come and go
             if (i + 1 != lines_.size()) {
-                std::swap(lines_[i], lines_.back());
+                swap_values(lines_[i], lines_.back());
                 line_of_.assign(lines_[i].stream + 1, static_cast<std::uint32_t>(i));
             }
             lines_.pop_back();

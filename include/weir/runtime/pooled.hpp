@@ -44,15 +44,16 @@ public:
     /// being captured where the container holds memory and its present stream is not; the stream is then what it was.
     void set_stream(stream_ref stream) { bytes_.set_stream(stream); }
 
-    /// Says that work on another stream uses the container, now or later: from now on every free of its memory, where it grows and
-    /// at its end, waits for all that is enqueued on `stream` until then. Once is enough, before the launches or after them. The
-    /// stream lives until the container's end; a captured one makes that a free on a captured stream, and growth is refused
-    /// while it is captured. It orders the end of the memory's life and nothing else. A pool that can be told is told; with
-    /// another, this container's own stream waits at the free. Does not block. Throws usage_error for a stream that is being
-    /// captured (but in a graph_memory for another one of its capture), cuda_error, std::bad_alloc.
+    /// Says that work on another stream uses the container, now or later: from now on every free of its memory, where it grows
+    /// and at its end, waits for all that is enqueued on `stream` until then. Once is enough, before the launches or after
+    /// them. The stream lives until the container's end; a captured one makes that a free on a captured stream, and growth is
+    /// refused while it is captured. It orders the end of the memory's life and nothing else. A pool that can be told is told;
+    /// with another, this container's own stream waits at the free. Does not block. Throws usage_error for a stream that is
+    /// being captured (but in a graph_memory for another one of its capture), cuda_error, std::bad_alloc.
     void used_on(stream_ref stream) { bytes_.used_on(stream); }
     /// The same of what is enqueued on `stream` so far alone, of the present memory: call it after the last launch there, and
-    /// again after the next one. The stream may end sooner. With a pool that cannot be told this container's own stream waits now.
+    /// again after the next one. The stream may end sooner. With a pool that cannot be told this container's own stream waits
+    /// now.
     void last_used_on(stream_ref stream) { bytes_.last_used_on(stream); }
 
     /// The memory itself, for a container that is filled from this one.

@@ -26,6 +26,7 @@
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/mutex.hpp>
+#include <weir/base/swap.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/device_guard.hpp>
@@ -54,8 +55,8 @@ struct block_uses {
 class second_uses {
 public:
     /// Marks `stream`, a stream of any device, as one that uses the block at `offset`: 'take' records an event there. Of a
-    /// thread's own default stream, what it did so far is noted as well. Never blocks on a device. Throws usage_error for a stream
-    /// that is being captured, cuda_error, or std::bad_alloc, before any change.
+    /// thread's own default stream, what it did so far is noted as well. Never blocks on a device. Throws usage_error for a
+    /// stream that is being captured, cuda_error, or std::bad_alloc, before any change.
     void mark(std::size_t offset, stream_ref stream) {
         stream_mark const fresh(stream);
         event so_far;
@@ -77,8 +78,8 @@ public:
         of(offset, 1, 0).events.push_back(std::move(passed));
     }
 
-    /// Puts back what 'take' took out, for another 'take'. Where the host has no memory for that, it blocks until the events were
-    /// reached, and the marks are gone.
+    /// Puts back what 'take' took out, for another 'take'. Where the host has no memory for that, it blocks until the events
+    /// were reached, and the marks are gone.
     void put_back(std::size_t offset, block_uses&& uses) noexcept {
         if (uses.events.empty() && uses.marks.empty())
             return;
@@ -103,9 +104,9 @@ public:
     /// Whether any block has second uses. Reading it costs a free nothing.
     bool any() const noexcept { return count_.load(memory_order_relaxed) != 0; }
 
-    /// Takes out the uses of the block at `offset`, which is freed on `freed_on`; empty where it has none. Records an event on each
-    /// stream that was marked, but for `freed_on` and, if it `asks_idle`, for those that have nothing to do: an event takes a
-    /// moment there, too. Says where no event could be recorded. Never blocks on a device.
+    /// Takes out the uses of the block at `offset`, which is freed on `freed_on`; empty where it has none. Records an event on
+    /// each stream that was marked, but for `freed_on` and, if it `asks_idle`, for those that have nothing to do: an event
+    /// takes a moment there, too. Says where no event could be recorded. Never blocks on a device.
     block_uses take(std::size_t offset, stream_ref freed_on, bool asks_idle = false) noexcept {
         block_uses found;
         if (!any())
@@ -115,7 +116,7 @@ public:
             std::uint32_t const at = index_.find(offset);
             if (at == address_map::none)
                 return found;
-            std::swap(found, blocks_[at]);
+            swap_values(found, blocks_[at]);
             index_.erase(offset);
             spare_.push_back(at);
             count_.fetch_sub(1, memory_order_relaxed);
@@ -191,7 +192,7 @@ private:
         capture_mode_guard const relaxed;
         for (std::size_t i = uses.size(); i-- > 0;)
             if (uses[i].reached()) {
-                std::swap(uses[i], uses.back());
+                swap_values(uses[i], uses.back());
                 uses.pop_back();
             }
     }

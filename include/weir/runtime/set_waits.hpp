@@ -8,9 +8,11 @@
 // and settles what is as it was: a set to which bytes came meanwhile is left for the next time.
 //
 // invariant: what is settled came before the wait began.
-// order:     `moving`: the lock under which bytes go from one set to another; held while the sets are asked, so that none passes
+// order:     `moving`: the lock under which bytes go from one set to another; held while the sets are asked, so that none
+// passes
 //            on its way. Then each set's own.
-// cost:      an event's wait a set that is not at rest; a wait for the device (device_wait.hpp) where no event tells of some bytes.
+// cost:      an event's wait a set that is not at rest; a wait for the device (device_wait.hpp) where no event tells of some
+// bytes.
 // not for:   deciding when to wait: that is runtime/ladder.hpp.
 
 #include <cstdint>

@@ -8,10 +8,10 @@
 // stream is made to wait for it, if the caller wants that; else the set is told that it is wanted.
 //
 // One event stands for all that a stream freed, and is recorded anew with every close: a stream that never rests would keep for
-// itself whatever it ever got, and others would grow for ever in its stead. So before a pool grows, what such a set holds is set
-// aside with its event as it is, in a set of its own, which is reached as the stream goes on; wanted again, the set's next close
-// does the same, before it records, and brings what no work uses to the host's set. All of that begins only where others search
-// in vain: streams that get along pay nothing.
+// itself whatever it ever got, and others would grow for ever in its stead. So before a pool grows, what such a set holds is
+// set aside with its event as it is, in a set of its own, which is reached as the stream goes on; wanted again, the set's next
+// close does the same, before it records, and brings what no work uses to the host's set. All of that begins only where others
+// search in vain: streams that get along pay nothing.
 //
 // invariant: whoever takes bytes from another set is ordered after that set's event: it was reached, or the taker's stream was
 //            made to wait and then recorded its own, so that the order travels on.
@@ -50,9 +50,9 @@ public:
     stream_exchange(stream_exchange const&) = delete;
     stream_exchange& operator=(stream_exchange const&) = delete;
 
-    /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, and a few more for its own
-    /// set; of a stock that it lends; or by itself. With `wait`, the stream waits for the event of bytes that are not free yet.
-    /// Never blocks.
+    /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, and a few more for its
+    /// own set; of a stock that it lends; or by itself. With `wait`, the stream waits for the event of bytes that are not free
+    /// yet. Never blocks.
     range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
         capture_mode_guard const relaxed;
         lock_guard<mutex> const alone(moving_);
@@ -102,9 +102,9 @@ public:
     }
 
     /// Brings all bytes that no work uses together, where they join, and to `stream`, unless its own are in use. With `grows`,
-    /// when the pool is about to: there they come anyway, and what others still use is set aside, for the next time. What is aside
-    /// of the stream itself comes back to join whenever a quarter more lies free than when it last did; more often, others would
-    /// wait for it in vain. Never blocks.
+    /// when the pool is about to: there they come anyway, and what others still use is set aside, for the next time. What is
+    /// aside of the stream itself comes back to join whenever a quarter more lies free than when it last did; more often,
+    /// others would wait for it in vain. Never blocks.
     void gather(stream_ref stream, bool grows) {
         capture_mode_guard const relaxed;
         lock_guard<mutex> const alone(moving_);
@@ -190,7 +190,8 @@ private:
     }
 
     // Asks, once a search, whether the bytes of another stream's set, which is locked, are in use. If so, they are wanted, and
-    // with `sets_aside` set aside, where what was there before is not in use; if not, with `settles`, they join those of others.
+    // with `sets_aside` set aside, where what was there before is not in use; if not, with `settles`, they join those of
+    // others.
     void look_at(Set& donor, bool sets_aside, bool settles = false) {
         if (std::exchange(donor.looked_at, searches_) == searches_)
             return;

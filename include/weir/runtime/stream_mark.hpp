@@ -8,7 +8,8 @@
 // that thread alone; another thread asks the legacy stream in its place, which waits for it.
 //
 // invariant: a mark names one stream that ever existed, whatever its handle names by now.
-// order:     the marked stream, and the thread whose default stream it is, must live until 'look' is called last: CUDA crashes on
+// order:     the marked stream, and the thread whose default stream it is, must live until 'look' is called last: CUDA crashes
+// on
 //            the handle of a stream that is gone, unless another one bears it.
 // cost:      three questions to CUDA for a mark, two for a look (runtime/capture.hpp).
 // not for:   a use that is over: an event tells of that, and outlives the stream (runtime/second_uses.hpp).

@@ -19,7 +19,8 @@
 //
 // invariant: every covered byte's last use comes before 'passed' in its stream's order, also of those from another stream: the
 //            taker waited for its event before it recorded its own. What came after the moment of a settle raised 'arrivals'.
-// order:     all members need 'lock', the atomics and 'offered' excepted. An event is recorded under it, so that nobody sees the
+// order:     all members need 'lock', the atomics and 'offered' excepted. An event is recorded under it, so that nobody sees
+// the
 //            bytes before. While the stream's queue is full (1,021 launches on an H200), recording waits until the device has
 //            taken up some of its work, as a launch there would, and so do those who look for bytes in this set; no other
 //            stream's queue matters.

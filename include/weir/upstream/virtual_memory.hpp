@@ -12,7 +12,8 @@
 // place; 'extends' tells. Such chunks can be neither opened to other devices nor exported: who asks for that has none.
 //
 // invariant: a chunk is one mapping; what has no memory behind it is free in 'addresses'.
-// order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk, or calls 'wait_before_unmapping'.
+// order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk, or calls
+// 'wait_before_unmapping'.
 // cost:      35 to 50 us a chunk, of 2 MiB or of 128; move and release about as much, and a wait where it was asked for. The
 //            driver has room for some 524,000 mappings a process: 1 TiB of the smallest.
 // not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it, GPUDirect RDMA may, and
@@ -124,9 +125,9 @@ public:
         }
     }
 
-    /// Puts the memory of a chunk, which no work uses (as for 'release'), behind other addresses, right behind a chunk's end; the old addresses
-    /// are free then. False where the new ones are not, or CUDA refused: the chunk is as it was (and perhaps also there, until
-    /// CUDA takes it away again).
+    /// Puts the memory of a chunk, which no work uses (as for 'release'), behind other addresses, right behind a chunk's end;
+    /// the old addresses are free then. False where the new ones are not, or CUDA refused: the chunk is as it was (and perhaps
+    /// also there, until CUDA takes it away again).
     bool move(void* chunk, std::size_t bytes, void* to) noexcept {
         range const from{reinterpret_cast<std::size_t>(chunk), bytes};
         range const place{reinterpret_cast<std::size_t>(to), bytes};
@@ -178,7 +179,8 @@ public:
         }
     }
 
-    /// How many bytes of addresses 'extend' and 'move' could have behind `end`, where a chunk ends, while no chunk is in the way.
+    /// How many bytes of addresses 'extend' and 'move' could have behind `end`, where a chunk ends, while no chunk is in the
+    /// way.
     std::size_t addresses_behind(void const* end) const noexcept {
         lock_guard<mutex> const lock(state_->lock);
         return state_->addresses.behind(reinterpret_cast<std::size_t>(end));
