@@ -3,7 +3,7 @@
 #include <memory>
 #include <weir/base/swap.hpp>
 
-TEST_CASE("swap_values: each gets what the other had, by moves") {
+TEST_CASE("swap: each gets what the other had, by moves") {
     auto a = std::make_unique<int>(1);
     std::unique_ptr<int> b;
     weir::swap_values(a, b);

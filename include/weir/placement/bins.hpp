@@ -32,7 +32,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace weir {
 inline namespace v0 {
