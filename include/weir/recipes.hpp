@@ -15,6 +15,10 @@
 #include <cstddef>
 #include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/fixed.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
@@ -22,7 +26,6 @@
 #include <weir/placement/by_size.hpp>
 #include <weir/placement/slab.hpp>
 #include <weir/pool/driver_pool.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>

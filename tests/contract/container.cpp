@@ -18,8 +18,8 @@
 #include <weir/container/vector.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/recipes.hpp>
-#include <weir/runtime/order_after.hpp>
 
 #define POOLS_THAT_KERNELS_REACH                                                                             \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::driver_pool,             \

@@ -3,12 +3,14 @@
 // Any parts that fit make a pool: compositions that no recipe names. A new part joins one of them, or adds a line.
 
 #include "pool_subject.hpp"
+#include <weir/growth/exact.hpp>
+#include <weir/growth/fixed.hpp>
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
 #include <weir/placement/slab.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>

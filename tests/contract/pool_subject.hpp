@@ -22,13 +22,12 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/pool_options.hpp>
 #include <weir/base/size.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/pool/scope.hpp>
-#include <weir/runtime/order_after.hpp>
+#include <weir/resource/pool_options.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace pool_contract {

@@ -9,7 +9,7 @@
 using namespace pool_contract;
 
 TEST_CASE_TEMPLATE("pool contract: says what it is", Pool, WEIR_TEST_POOLS) {
-    CHECK(weir::contracts::require_layered<Pool, stream_ref>());
+    CHECK(weir::contract::require_layered<Pool, stream_ref>());
     CHECK(std::is_same_v<decltype(Pool::thread_safe), bool const>);
     CHECK(std::is_same_v<decltype(Pool::stream_ordered), bool const>);
     CHECK(weir::is_power_of_two(Pool::default_alignment));
@@ -347,7 +347,7 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
 
 TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do until then, whenever they were marked", Pool,
                    WEIR_TEST_POOLS) {
-    if constexpr (weir::contracts::has_used_on<Pool, stream_ref> && weir::device_accessible(Pool::space))
+    if constexpr (weir::contract::has_used_on<Pool, stream_ref> && weir::device_accessible(Pool::space))
         support::every_schedule([] {
             support::scoped_stream const a, b, c;
             subject<Pool> here;

@@ -9,8 +9,10 @@
 
 #include <new>
 #include <vector>
-#include <weir/runtime/second_uses.hpp>
-#include <weir/runtime/stream_set.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
+#include <weir/order/second_uses.hpp>
+#include <weir/reuse/stream_ordered/stream_set.hpp>
 
 using namespace faults;
 using stage::checked;

@@ -28,7 +28,7 @@ namespace {
 template <class Pool>
 struct full {
     static constexpr std::size_t limit_bytes = 6 * MiB;
-    static constexpr bool lists = weir::contracts::holds<support::wrapped_pool, Pool>;
+    static constexpr bool lists = weir::contract::holds<support::wrapped_pool, Pool>;
 
     stage::stream a, b;
     std::unique_ptr<Pool> pool = made<Pool>(limit_bytes);

@@ -15,6 +15,7 @@
 #include <support/noted.hpp>
 #include <tuple>
 #include <utility>
+#include <weir/growth/exact.hpp>
 #include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/limit.hpp>
@@ -118,9 +119,9 @@ inline void fail(char const* sentence) {
 }
 template <class Pool>
 void hear(Pool& pool) {
-    if constexpr (weir::contracts::holds<support::wrapped_pool, Pool>)
+    if constexpr (weir::contract::holds<support::wrapped_pool, Pool>)
         hear(pool.inner());
-    else if constexpr (weir::contracts::holds<support::second_pool, Pool>)
+    else if constexpr (weir::contract::holds<support::second_pool, Pool>)
         hear(pool.first()), hear(pool.second());
 }
 template <class Pool>
@@ -287,7 +288,7 @@ private:
     }
     void give_all_back() {
         pool->settle();
-        if constexpr (weir::contracts::holds<clears, Pool>)
+        if constexpr (weir::contract::holds<clears, Pool>)
             pool->clear();
         pool->trim();
     }
@@ -305,7 +306,7 @@ void clutter(scene<Pool>& s) {
     s.free(s.write(s.c, 6 * MiB));
     s.free(s.write(s.b, 6 * MiB));
     CHECK(cudaStreamSynchronize(s.b) == cudaSuccess);
-    if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+    if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
         void* const p = s.write(s.a, 5 * MiB);
         s.pool->used_on(p, s.b);
         s.free(p);
@@ -388,7 +389,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) { s.try_allocate(s.c, 4 * MiB); }},
         {"allocate: a block that a second stream used", 4 * MiB,
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.write(s.a, 4 * MiB);
                  s.pool->used_on(p, s.b);
                  s.pool->used_on(p, s.c);
@@ -398,7 +399,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) { s.try_allocate(s.a, 4 * MiB); }},
         {"allocate: another stream's block that a second one used", 4 * MiB,
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.write(s.a, 4 * MiB);
                  s.pool->used_on(p, s.b);
                  s.free(p);
@@ -471,7 +472,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          true},
         {"deallocate: a block that a second stream used", no_limit,
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  s.pool->used_on(s.write(s.a, 1 * KiB), s.b);
                  s.pool->used_on(s.write(s.a, 6 * MiB), s.b);
              }
@@ -483,7 +484,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          true},
         {"used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
                  s.pool->used_on(p, s.b);
                  s.pool->used_on(p, s.b);
@@ -492,7 +493,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          }},
         {"last_used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
                  s.pool->last_used_on(p, s.b);
                  s.pool->last_used_on(p, cudaStreamPerThread);
@@ -511,7 +512,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
              static_cast<void>(s.pool->facts());
              static_cast<void>(s.pool->report());
              static_cast<void>(s.pool->refusal(1 * MiB, 256));
-             if constexpr (weir::contracts::has_owns<Pool>)
+             if constexpr (weir::contract::has_owns<Pool>)
                  CHECK(s.pool->owns(s.live.begin()->first));
          }},
     };
@@ -565,7 +566,7 @@ std::vector<act<scene<Pool>>> const& every_frame_act() {
 /// What a pool can be asked, in the states that decide what it does.
 template <class Pool>
 std::vector<act<scene<Pool>>> const& every_act() {
-    if constexpr (weir::contracts::holds<weir::contracts::marks_pool, Pool>)
+    if constexpr (weir::contract::holds<weir::contract::marks_pool, Pool>)
         return every_frame_act<Pool>();
     else
         return every_pool_act<Pool>();

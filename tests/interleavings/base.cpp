@@ -6,12 +6,12 @@
 
 #include <array>
 #include <cstdint>
-#include <weir/base/fence_set.hpp>
-#include <weir/base/holdings.hpp>
-#include <weir/base/lookup_table.hpp>
-#include <weir/base/mutex.hpp>
 #include <weir/base/shared.hpp>
-#include <weir/base/spin_lock.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/base/threads/spin_lock.hpp>
+#include <weir/placement/best_fit/fence_set.hpp>
+#include <weir/pool/pool/held_chunks.hpp>
+#include <weir/reuse/stream_ordered/lookup_table.hpp>
 
 using interleavings::always;
 using interleavings::choose;
@@ -277,7 +277,7 @@ TEST_CASE("interleavings: fence_set: a fence is seen from its insertion to its e
     });
 }
 
-// ---- holdings -------------------------------------------------------------------------------------------------------
+// ---- held_chunks -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -315,14 +315,14 @@ struct two_chunks {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("interleavings: holdings: whoever asks hears of chunks that are held", Lock, weir::spin_lock,
+TEST_CASE_TEMPLATE("interleavings: held_chunks: whoever asks hears of chunks that are held", Lock, weir::spin_lock,
                    weir::mutex) {
-    constexpr std::size_t page = weir::holdings<two_chunks, Lock>::granularity();
+    constexpr std::size_t page = weir::held_chunks<two_chunks, Lock>::granularity();
     explore([] {
         two_chunks::state books;
         books.refuses = choose(2) == 1;
         {
-            weir::holdings<two_chunks, Lock> chunks(two_chunks(books), 2 * page);
+            weir::held_chunks<two_chunks, Lock> chunks(two_chunks(books), 2 * page);
             weir::range const lasting = chunks.acquire(page);
             always([&] { require(chunks.bytes() <= 2 * page, "more is held than the limit allows"); });
             auto const ask = [&] {

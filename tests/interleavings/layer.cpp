@@ -9,11 +9,11 @@
 #include <initializer_list>
 #include <string>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/layer/watermark.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 using interleavings::always;

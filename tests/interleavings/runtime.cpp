@@ -8,19 +8,19 @@
 
 #include <cstddef>
 #include <utility>
-#include <weir/base/mutex.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/stream_ordering.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/order/second_uses.hpp>
 #include <weir/placement/best_fit.hpp>
+#include <weir/reuse/after_event/pending_frees.hpp>
+#include <weir/reuse/stream_ordered/identity.hpp>
+#include <weir/reuse/stream_ordered/stream_answers.hpp>
+#include <weir/reuse/stream_ordered/stream_directory.hpp>
+#include <weir/reuse/stream_ordered/stream_exchange.hpp>
+#include <weir/reuse/stream_ordered/stream_set.hpp>
+#include <weir/reuse/stream_ordered/tuning.hpp>
 #include <weir/runtime/event.hpp>
-#include <weir/runtime/identity.hpp>
-#include <weir/runtime/pending_frees.hpp>
-#include <weir/runtime/second_uses.hpp>
-#include <weir/runtime/stream_answers.hpp>
-#include <weir/runtime/stream_exchange.hpp>
-#include <weir/runtime/stream_set.hpp>
-#include <weir/runtime/stream_sets.hpp>
 
 using interleavings::explore_on_device;
 using interleavings::plan;
@@ -139,21 +139,21 @@ struct tuning : weir::reuse::stream_ordered_tuning {
 };
 
 using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
-using directory = weir::stream_sets<set, weir::identity::checked>;
+using directory = weir::stream_directory<set, weir::identity::checked>;
 
 set* make() {
     return new set(weir::placement::best_fit<512>());
 }
 
-TEST_CASE("interleavings: stream_set: what is offered is what is there whenever the lock is free") {
+TEST_CASE("interleavings: stream_set: what is hint is what is there whenever the lock is free") {
     explore_on_device([] {
         stream const s;
         set of_s = set(weir::placement::best_fit<512>());
         of_s.name(s, weir::key_of(s), weir::id_of(s), 0);
         of_s.covered().add(range{1 * MiB, 1 * MiB});
-        of_s.offer();
+        of_s.update_hint();
         auto const exact = [&] {
-            require(of_s.offered.bytes() == of_s.covered().free_bytes(), "what is offered is not what is there");
+            require(of_s.hint.bytes() == of_s.covered().free_bytes(), "what is hint is not what is there");
         };
         threads(
             [&] {
@@ -170,23 +170,23 @@ TEST_CASE("interleavings: stream_set: what is offered is what is there whenever 
             },
             [&] {
                 for (int i = 0; i < 2; ++i) {
-                    bool const more = of_s.offered.may_hold(600 * KiB);
+                    bool const more = of_s.hint.may_hold(600 * KiB);
                     weir::lock_guard<weir::spin_lock> const own(of_s.lock);
                     exact();
                     if (!more)
                         continue;
                     if (range const block = of_s.covered().take(100 * KiB, 256)) {
-                        of_s.offer();
+                        of_s.update_hint();
                         of_s.put_back(block, false);
                     }
                 }
             });
         exact();
-        require(of_s.offered.bytes() == 1 * MiB, "bytes are lost");
+        require(of_s.hint.bytes() == 1 * MiB, "bytes are lost");
     });
 }
 
-// ---- stream_sets ----------------------------------------------------------------------------------------------------
+// ---- stream_directory ----------------------------------------------------------------------------------------------------
 
 /// Enters the set of `s` and looks whether it is that.
 set* enter(directory& sets, cudaStream_t s, bool verify = true) {
@@ -201,7 +201,7 @@ void fill(directory& sets, stream const* streams, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
         auto const own = sets.enter(streams[i], true, make);
         own->covered().add(range{(i + 1) * 16 * MiB, 1 * MiB});
-        own->offer();
+        own->update_hint();
     }
 }
 
@@ -212,7 +212,7 @@ std::size_t free_bytes(directory& sets) {
     return sum;
 }
 
-TEST_CASE("interleavings: stream_sets: threads that see a stream first make it one set") {
+TEST_CASE("interleavings: stream_directory: threads that see a stream first make it one set") {
     explore_on_device([] {
         stream const a, b;
         directory sets(0, make);
@@ -234,14 +234,14 @@ TEST_CASE("interleavings: stream_sets: threads that see a stream first make it o
     });
 }
 
-TEST_CASE("interleavings: stream_sets: a handle comes back at once, in the same thread or another") {
+TEST_CASE("interleavings: stream_directory: a handle comes back at once, in the same thread or another") {
     explore_on_device([] {
         stream a, b;
         directory sets(0, make);
         {
             auto const own = sets.enter(a, true, make);
             own->covered().add(range{1 * MiB, 1 * MiB});
-            own->offer();
+            own->update_hint();
         }
         enter(sets, b);
         auto const reborn = [&](stream& mine) {
@@ -279,21 +279,21 @@ void old_set_is_wanted(bool by_two, bool by_other) {
     require(free_bytes(sets) == 14 * MiB, "bytes are lost");
 }
 
-TEST_CASE("interleavings: stream_sets: a set is used again while another thread finds it by the old handle") {
+TEST_CASE("interleavings: stream_directory: a set is used again while another thread finds it by the old handle") {
     explore_on_device([] { old_set_is_wanted(true, false); }, large);
 }
 
-TEST_CASE("interleavings: stream_sets: a set is used again while another stream looks for one") {
+TEST_CASE("interleavings: stream_directory: a set is used again while another stream looks for one") {
     explore_on_device([] { old_set_is_wanted(false, true); }, large);
 }
 
-TEST_CASE("interleavings: stream_sets: a set is used again while two threads find it and another stream looks for one") {
+TEST_CASE("interleavings: stream_directory: a set is used again while two threads find it and another stream looks for one") {
     plan fewer = large;
     fewer.preemptions = 1;
     explore_on_device([] { old_set_is_wanted(true, true); }, fewer);
 }
 
-TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away while its stream comes to it") {
+TEST_CASE("interleavings: stream_directory: the set of a default stream is taken away while its stream comes to it") {
     explore_on_device(
         [] {
             stream const full[14];
@@ -308,7 +308,7 @@ TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away
                         auto const own = sets.enter(cudaStreamLegacy, verify, make);
                         require(own->key.load(std::memory_order_relaxed) == key, "the set of another stream");
                         own->covered().add(range{(verify ? 2048 : 1024) * MiB, 1 * MiB});
-                        own->offer();
+                        own->update_hint();
                         require(own->key.load(std::memory_order_relaxed) == key, "a set is taken while it is in use");
                     }
                 },
@@ -319,14 +319,14 @@ TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away
         large);
 }
 
-TEST_CASE("interleavings: stream_sets: whoever looks at every set misses no byte that is set aside meanwhile") {
+TEST_CASE("interleavings: stream_directory: whoever looks at every set misses no byte that is set aside meanwhile") {
     for (bool const reached : {false, true})
         explore_on_device([reached] {
             stream const a, b;
             directory sets(0, make);
             set* const own = enter(sets, a);
             own->covered().add(range{1 * MiB, 1 * MiB});
-            own->offer();
+            own->update_hint();
             if (!reached)
                 require(own->close(a), "cannot close"); // and nobody has asked since
             threads(
@@ -358,7 +358,7 @@ using exchange_of_sets = weir::stream_exchange<set, weir::identity::checked, tun
 struct aside_of_a {
     explicit aside_of_a(range bytes) {
         own->covered().add(bytes);
-        own->offer();
+        own->update_hint();
         require(own->close(a), "cannot close");
         exchange.gather(b, true);
     }
@@ -381,7 +381,7 @@ TEST_CASE("interleavings: stream_exchange: who searches finds what another threa
         enter(sets, a);
         set* const mine = enter(sets, b);
         sets.settled()->covered().add(range{16 * MiB, 512 * KiB});
-        sets.settled()->offer();
+        sets.settled()->update_hint();
         bool const grows = interleavings::choose(2) == 0;
         range block;
         threads([&] { exchange.gather(a, grows); },
@@ -420,7 +420,7 @@ TEST_CASE("interleavings: stream_exchange: what was lent comes back in use, wher
         require(own->close(here.a), "cannot close");
         own->covered().add(range{16 * MiB, 1 * MiB + 512 * KiB});
         own->covered().add(range{18 * MiB, 1 * MiB});
-        own->offer();
+        own->update_hint();
         weir::event now(0);
         now.record(here.a);
         if (now.reached() || !own->aside)

@@ -7,8 +7,8 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <weir/base/mutex.hpp>
-#include <weir/base/spin_lock.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/base/threads/spin_lock.hpp>
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #include <sanitizer/lsan_interface.h>

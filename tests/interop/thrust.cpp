@@ -24,6 +24,7 @@
 #include <vector>
 #include <weir/container/buffer.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/growth/exact.hpp>
 #include <weir/interop/thrust.hpp>
 #include <weir/recipes.hpp>
 

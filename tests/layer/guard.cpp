@@ -21,9 +21,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/growth/fixed.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/placement/arena.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/reuse/immediate.hpp>

@@ -12,12 +12,13 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/fixed.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/slab.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/recipes.hpp>
 #include <weir/reuse/immediate.hpp>

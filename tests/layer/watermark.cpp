@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/growth/exact.hpp>
 #include <weir/layer/watermark.hpp>
 #include <weir/recipes.hpp>
 

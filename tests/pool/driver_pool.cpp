@@ -123,7 +123,7 @@ TEST_CASE("driver_pool: knows what is in use and reserved, now and at most") {
         CHECK(pool.in_use_bytes() == 1 * MiB);
         CHECK(pool.peak_in_use_bytes() == 3 * MiB);
         CHECK(pool.peak_reserved_bytes() >= 3 * MiB);
-        weir::memory_pool_statistics const all = pool.statistics();
+        weir::cuda_pool_statistics const all = pool.statistics();
         CHECK(all.in_use_bytes == 1 * MiB);
         CHECK(all.peak_in_use_bytes == 3 * MiB);
         CHECK(all.reserved_bytes == pool.reserved_bytes());

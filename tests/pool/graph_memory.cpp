@@ -15,12 +15,12 @@
 #include <vector>
 #include <weir/container/vector.hpp>
 #include <weir/layer/failure_handler.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/graph_memory.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/recipes.hpp>
 #include <weir/reuse/stream_ordered.hpp>
-#include <weir/runtime/order_after.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
 using weir::check;

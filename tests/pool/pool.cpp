@@ -28,12 +28,16 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/exact.hpp>
+#include <weir/growth/fixed.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
 #include <weir/placement/slab.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>
@@ -1472,3 +1476,28 @@ TEST_CASE("pool: a free on a stream that was destroyed is kept for settle, and t
     world.forgive(); // the simulator reports the use of the handle: on a GPU it is the program's crash
 }
 #endif
+
+TEST_CASE("pool: a request that fails was never in use, and a paged pool moves free pages as before") {
+    using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
+                                   weir::reuse::immediate, growth::paged<512, 2 * MiB, 64 * MiB>>;
+    support::every_schedule([] {
+        for (bool const fails : {false, true}) {
+            CAPTURE(fails);
+            support::scoped_stream const stream;
+            mapped_pool pool;
+            void* const a = pool.try_allocate(stream, 20 * MiB);
+            void* const b = pool.try_allocate(stream, 20 * MiB);
+            void* const c = pool.try_allocate(stream, 20 * MiB);
+            if (fails)
+                CHECK_FALSE(pool.try_allocate(stream, 1024 * weir::GiB));
+            CHECK(pool.reserved_bytes() == 60 * MiB);
+            pool.deallocate(stream, b, 20 * MiB);
+            void* const d = pool.try_allocate(stream, 30 * MiB); // b is too small, and its pages pay
+            CHECK(d);
+            CHECK(pool.reserved_bytes() <= 72 * MiB);
+            pool.deallocate(stream, a, 20 * MiB);
+            pool.deallocate(stream, c, 20 * MiB);
+            pool.deallocate(stream, d, 30 * MiB);
+        }
+    });
+}

@@ -7,8 +7,8 @@
 #include <support/sentence.hpp>
 #include <type_traits>
 #include <utility>
+#include <weir/growth/fixed.hpp>
 #include <weir/placement/arena.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/reuse/immediate.hpp>

@@ -3,7 +3,7 @@
 #ifdef REJECT
 #define _WIN32
 #endif
-#include <weir/base/atomic.hpp>
+#include <weir/base/threads/atomic.hpp>
 
 int read(weir::atomic<int> const& value) {
     return value.load(weir::memory_order_acquire);

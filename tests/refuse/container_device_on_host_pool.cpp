@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: this container's memory is used by kernels, and a host pool's is out of their reach; use a
 // device, managed or pinned pool
-#include <weir/base/resource.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/resource/resource.hpp>
 
 template <weir::memory_space Space>
 struct any_pool : weir::resource<any_pool<Space>> {

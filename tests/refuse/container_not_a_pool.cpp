@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t bytes, std::size_t
 // alignment)', null when there is no room
-#include <weir/base/resource.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/resource/resource.hpp>
 
 template <weir::memory_space Space>
 struct any_pool : weir::resource<any_pool<Space>> {

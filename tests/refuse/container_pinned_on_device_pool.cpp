@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the host touches this memory, and a device pool's is out of its reach; use a pinned or managed pool,
-#include <weir/base/resource.hpp>
 #include <weir/container/buffer.hpp>
+#include <weir/resource/resource.hpp>
 
 template <weir::memory_space Space>
 struct any_pool : weir::resource<any_pool<Space>> {

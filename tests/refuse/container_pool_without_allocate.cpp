@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t
 // alignment)', which throws; derive the pool from 'weir::resource', which has it
-#include <weir/base/resource.hpp>
 #include <weir/container/buffer.hpp>
+#include <weir/resource/resource.hpp>
 
 template <weir::memory_space Space>
 struct any_pool : weir::resource<any_pool<Space>> {

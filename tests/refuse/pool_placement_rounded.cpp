@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the placement slot needs 'static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment)'
-#include <weir/pool/growth.hpp>
+#include <weir/growth/geometric.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/host.hpp>

@@ -12,7 +12,7 @@
 #include <support/fault_sweep.hpp>
 #include <thread>
 #include <vector>
-#include <weir/runtime/order_after.hpp>
+#include <weir/order/order_after.hpp>
 
 using namespace stage;
 using weir::on_host;

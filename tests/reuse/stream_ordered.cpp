@@ -17,8 +17,9 @@
 #include <thread>
 #include <utility>
 #include <vector>
+#include <weir/growth/exact.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/recipes.hpp>
-#include <weir/runtime/order_after.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
 using namespace stage;

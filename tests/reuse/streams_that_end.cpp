@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include <weir/runtime/order_after.hpp>
+#include <weir/order/order_after.hpp>
 
 using namespace stage;
 using weir::on_host;

@@ -100,17 +100,17 @@ TEST_CASE("driver_calls: whether a stream is captured may be asked during its ca
 namespace {
 
 // A pool of CUDA's.
-class memory_pool {
+class cuda_pool {
 public:
-    memory_pool() {
+    cuda_pool() {
         cudaMemPoolProps wanted{};
         wanted.allocType = cudaMemAllocationTypePinned;
         wanted.location.type = cudaMemLocationTypeDevice;
         REQUIRE(cudaMemPoolCreate(&pool_, &wanted) == cudaSuccess);
     }
-    memory_pool(memory_pool const&) = delete;
-    memory_pool& operator=(memory_pool const&) = delete;
-    ~memory_pool() { CHECK(cudaMemPoolDestroy(pool_) == cudaSuccess); }
+    cuda_pool(cuda_pool const&) = delete;
+    cuda_pool& operator=(cuda_pool const&) = delete;
+    ~cuda_pool() { CHECK(cudaMemPoolDestroy(pool_) == cudaSuccess); }
     operator cudaMemPool_t() const { return pool_; }
 
 private:
@@ -131,7 +131,7 @@ struct owned_event {
 TEST_CASE("driver_calls: events and blocks of a pool, on every kind of stream") {
     support::every_schedule([] {
         support::scoped_stream const one, other;
-        memory_pool const pool;
+        cuda_pool const pool;
         std::size_t const bytes = 1 << 16;
         for (cudaStream_t stream : {cudaStream_t(one), cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
             owned_event const passed;
@@ -156,7 +156,7 @@ TEST_CASE("driver_calls: events and blocks of a pool, on every kind of stream") 
 TEST_CASE("driver_calls: an error is answered, and not on the thread's record") {
     support::every_schedule([] {
         support::scoped_stream const s;
-        memory_pool const pool;
+        cuda_pool const pool;
         void* p = nullptr;
         std::size_t const too_much = std::size_t{1} << 60;
         for (cudaStream_t stream : {cudaStream_t(s), cudaStream_t{}}) {
@@ -184,7 +184,7 @@ TEST_CASE("driver_calls: where the driver wants a context the runtime is asked")
 TEST_CASE("driver_calls: where the driver wants a context the runtime is called, whatever the call") {
     simulated_cuda::world const here;
     support::scoped_stream const s;
-    memory_pool const pool;
+    cuda_pool const pool;
     owned_event const passed;
     void* p = nullptr;
     auto const both = [](char const* call, auto const& made) {

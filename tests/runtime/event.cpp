@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 #include <weir/runtime/event.hpp>
-#include <weir/runtime/synchronize.hpp>
+#include <weir/runtime/wait.hpp>
 
 using support::sentence_of;
 using weir::any_device;

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/growth/exact.hpp>
 #include <weir/pool/driver_pool.hpp>
 #include <weir/recipes.hpp>
 

@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <support/every_schedule.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/devices.hpp>
 
 namespace support {
 

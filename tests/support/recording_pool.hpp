@@ -20,11 +20,11 @@
 #include <vector>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/event.hpp>
-#include <weir/runtime/order_after.hpp>
 #include <weir/runtime/stream.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>

@@ -13,7 +13,7 @@
 #include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/device.hpp>
 
 using support::sentence_of;
@@ -23,7 +23,7 @@ using weir::upstream::device;
 
 static_assert(device::space == weir::memory_space::device);
 static_assert(std::is_nothrow_copy_constructible_v<device> && !std::is_convertible_v<int, device>);
-static_assert(weir::contracts::holds<weir::contracts::may_refuse, device>);
+static_assert(weir::contract::holds<weir::contract::may_refuse, device>);
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
 using weir::check;
@@ -25,8 +25,8 @@ using weir::MiB;
 using virtual_memory = weir::upstream::virtual_memory<>;
 
 static_assert(virtual_memory::space == weir::memory_space::device);
-static_assert(weir::contracts::holds<weir::contracts::extends, virtual_memory>);
-static_assert(weir::contracts::holds<weir::contracts::may_refuse, virtual_memory>);
+static_assert(weir::contract::holds<weir::contract::extends, virtual_memory>);
+static_assert(weir::contract::holds<weir::contract::may_refuse, virtual_memory>);
 static_assert(!std::is_convertible_v<int, virtual_memory>);
 
 namespace {

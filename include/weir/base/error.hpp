@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <new>
 #include <utility>
-#include <weir/base/largest_blocks.hpp>
+#include <weir/base/memory_report.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 
@@ -82,25 +82,6 @@ private:
     text said_;
     char const* call_;
     int code_;
-};
-
-/// What a pool knows of itself at one moment. Sizes in bytes.
-struct memory_report {
-    static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
-
-    text name;                                ///< the pool's name, as its options gave it
-    std::size_t in_use_bytes = 0;             ///< handed out and not yet freed, rounding included
-    std::size_t reserved_bytes = 0;           ///< held from the upstream
-    std::size_t limit_bytes = unknown;        ///< the most it may hold; SIZE_MAX: no limit, or not known
-    std::size_t largest_free_bytes = unknown; ///< a block of that size needs no growth, on some stream; a larger one may not
-                                              ///< either; SIZE_MAX: not known
-    std::size_t live_blocks = 0;              ///< blocks handed out and not yet freed
-    std::size_t chunks = 0;                   ///< pieces held from the upstream
-    std::size_t lost_bytes = 0;               ///< freed, but not handed out again: graphs may use them, or the host had no memory
-    std::size_t unsettled_bytes = 0;          ///< freed, and nobody's before a 'settle', but of the stream that freed them
-    // What takes longer to find out, and only 'examined' of a pool does:
-    std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known
-    largest_blocks largest_live = {};        ///< what layers list of the blocks that are out
 };
 
 /// There was no room. Carries what was asked for, the pool's state, and which part refused and why.

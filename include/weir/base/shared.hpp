@@ -14,7 +14,7 @@
 
 #include <cstddef>
 #include <utility>
-#include <weir/base/atomic.hpp>
+#include <weir/base/threads/atomic.hpp>
 
 namespace weir {
 inline namespace v0 {

@@ -21,9 +21,9 @@
 
 #include <cstddef>
 #include <weir/base/memory_space.hpp>
+#include <weir/container/owned/pooled.hpp>
 #include <weir/fwd.hpp>
-#include <weir/runtime/pool_ref.hpp>
-#include <weir/runtime/pooled.hpp>
+#include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {

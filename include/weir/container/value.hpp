@@ -19,12 +19,12 @@
 // not for:   many of them: see vector.
 
 #include <cstddef>
-#include <weir/base/element.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/container/owned/element.hpp>
+#include <weir/container/owned/pooled.hpp>
 #include <weir/fwd.hpp>
-#include <weir/runtime/pool_ref.hpp>
-#include <weir/runtime/pooled.hpp>
+#include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {

@@ -32,15 +32,14 @@
 #include <type_traits>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_wait.hpp>
-#include <weir/runtime/order_after.hpp>
-#include <weir/runtime/pool_ref.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/resource/pool_ref.hpp>
+#include <weir/resource/resource.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/runtime/synchronize.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {

@@ -26,10 +26,12 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/contracts.hpp>
-#include <weir/base/layered.hpp>
 #include <weir/base/text.hpp>
+#include <weir/contract/handler_slot.hpp>
+#include <weir/contract/pool_slot.hpp>
+#include <weir/contract/reuse_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/layered.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -54,7 +56,7 @@ inline constexpr int most_attempts = 64;
 /// Whether several threads may be in a handler at once: what it says of itself, else the user sees to it.
 template <class Handler>
 constexpr bool is_thread_safe() {
-    if constexpr (contracts::holds<contracts::says_thread_safe, Handler>)
+    if constexpr (contract::holds<contract::says_thread_safe, Handler>)
         return Handler::thread_safe;
     else
         return true;
@@ -64,7 +66,7 @@ constexpr bool is_thread_safe() {
 /// said no.
 template <class Handler, class Retry>
 auto ask(Handler& handler, failed_allocation failed, Retry const& retry) -> decltype(retry()) {
-    if constexpr (contracts::holds<contracts::walks, Handler, failed_allocation>) {
+    if constexpr (contract::holds<contract::walks, Handler, failed_allocation>) {
         return handler.ask(failed, retry);
     } else {
         for (failed.attempt = 0; failed.attempt < most_attempts && handler(std::as_const(failed)); ++failed.attempt)
@@ -85,7 +87,7 @@ public:
 };
 template <class First, class... Rest>
 class chain_of<First, Rest...> {
-    static_assert(contracts::require_handler<std::remove_reference_t<First>, failed_allocation>());
+    static_assert(contract::require_handler<std::remove_reference_t<First>, failed_allocation>());
 
 public:
     static constexpr bool thread_safe =
@@ -110,7 +112,7 @@ private:
 /// 'settle'; yes where that was anything. See 'trim'.
 template <class Pool>
 class trim_of {
-    static_assert(contracts::holds<contracts::trims, Pool>,
+    static_assert(contract::holds<contract::trims, Pool>,
                   "weir: handler::trim needs pools with 'std::size_t trim()', the bytes given back");
 
 public:
@@ -122,7 +124,7 @@ public:
     bool operator()(failed_allocation const& failed) {
         if (failed.attempt == 0 && trims())
             return true;
-        if constexpr (contracts::holds<contracts::settles, Pool>)
+        if constexpr (contract::holds<contract::settles, Pool>)
             if (failed.attempt < 2) {
                 pool_->settle();
                 return trims();
@@ -136,7 +138,7 @@ private:
 
     // Whether that gave anything back, or, of a suspended pool, left less to be restored.
     bool trims() {
-        if constexpr (contracts::holds<tells_suspended_bytes, Pool>) {
+        if constexpr (contract::holds<tells_suspended_bytes, Pool>) {
             std::size_t const before = pool_->suspended_bytes();
             return pool_->trim() != 0 || pool_->suspended_bytes() < before;
         } else {
@@ -172,7 +174,7 @@ template <class Pool, class Handler>
 class failure_handler : public layered<failure_handler<Pool, Handler>, Pool> {
     using base = layered<failure_handler<Pool, Handler>, Pool>;
     using handler_type = std::remove_reference_t<Handler>;
-    static_assert(contracts::require_handler<handler_type, failed_allocation>());
+    static_assert(contract::require_handler<handler_type, failed_allocation>());
 
 public:
     static constexpr bool thread_safe = base::thread_safe && handler::is_thread_safe<handler_type>();

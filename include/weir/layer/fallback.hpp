@@ -16,14 +16,14 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/report_text.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/report_text.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -35,9 +35,9 @@ template <class First, class Second>
 class fallback : public resource<fallback<First, Second>> {
     using first_pool = std::remove_reference_t<First>;
     using second_pool = std::remove_reference_t<Second>;
-    static_assert(contracts::require_layered<first_pool, stream_ref>());
-    static_assert(contracts::require_layered<second_pool, stream_ref>());
-    static_assert(contracts::has_owns<first_pool>,
+    static_assert(contract::require_layered<first_pool, stream_ref>());
+    static_assert(contract::require_layered<second_pool, stream_ref>());
+    static_assert(contract::has_owns<first_pool>,
                   "weir: layer::fallback needs a first pool with 'bool owns(void const*) const', to know where a "
                   "block goes back to");
 
@@ -87,7 +87,7 @@ public:
 
     /// Forwarded to the block's pool; where both pools know second uses. Throws as that pool.
     template <class A = first_pool, class B = second_pool,
-              class = std::enable_if_t<contracts::has_used_on<A, stream_ref> && contracts::has_used_on<B, stream_ref>>>
+              class = std::enable_if_t<contract::has_used_on<A, stream_ref> && contract::has_used_on<B, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (first_.owns(p))
             first_.used_on(p, stream);
@@ -95,7 +95,7 @@ public:
             second_.used_on(p, stream);
     }
     template <class A = first_pool, class B = second_pool,
-              class = std::enable_if_t<contracts::has_used_on<A, stream_ref> && contracts::has_used_on<B, stream_ref>>>
+              class = std::enable_if_t<contract::has_used_on<A, stream_ref> && contract::has_used_on<B, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (first_.owns(p))
             first_.last_used_on(p, stream);
@@ -104,7 +104,7 @@ public:
     }
 
     /// Whether either pool owns `p`; where the second can tell.
-    template <class B = second_pool, class = std::enable_if_t<contracts::has_owns<B>>>
+    template <class B = second_pool, class = std::enable_if_t<contract::has_owns<B>>>
     bool owns(void const* p) const {
         return first_.owns(p) || second_.owns(p);
     }

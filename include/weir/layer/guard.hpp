@@ -26,15 +26,15 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/address_map.hpp>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
-#include <weir/base/largest_blocks.hpp>
-#include <weir/base/layered.hpp>
-#include <weir/base/mutex.hpp>
-#include <weir/base/resource.hpp>
+#include <weir/base/memory_report.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/layered.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -118,12 +118,12 @@ public:
     }
 
     /// As the wrapped pool's, for a block that is live. They throw usage_error for another.
-    template <class P = typename base::pool_type, class = std::enable_if_t<contracts::has_used_on<P, stream_ref>>>
+    template <class P = typename base::pool_type, class = std::enable_if_t<contract::has_used_on<P, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         require_live(p, "used_on");
         this->pool_.used_on(p, stream);
     }
-    template <class P = typename base::pool_type, class = std::enable_if_t<contracts::has_used_on<P, stream_ref>>>
+    template <class P = typename base::pool_type, class = std::enable_if_t<contract::has_used_on<P, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         require_live(p, "last_used_on");
         this->pool_.last_used_on(p, stream);
@@ -131,12 +131,12 @@ public:
 
     /// As the wrapped pool's, for a mark that it still knows; else a sentence, and nothing ends. Of a block that ended a free
     /// is wrong. One thread.
-    template <class P = typename base::pool_type, class = std::enable_if_t<contracts::holds<contracts::marks_pool, P>>>
+    template <class P = typename base::pool_type, class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
     auto mark() {
         return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), last_serial()};
     }
     template <class Mark, class P = typename base::pool_type,
-              class = std::enable_if_t<contracts::holds<contracts::marks_pool, P>>>
+              class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
     void rewind(Mark const& to) {
         std::size_t const before = this->pool_.facts().live_blocks;
         this->pool_.rewind(to.point);

@@ -18,12 +18,12 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/atomic.hpp>
-#include <weir/base/counts.hpp>
 #include <weir/base/error.hpp>
-#include <weir/base/layered.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/counters.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/layered.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {

@@ -19,14 +19,14 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/atomic.hpp>
-#include <weir/base/counts.hpp>
 #include <weir/base/error.hpp>
-#include <weir/base/layered.hpp>
-#include <weir/base/live_blocks.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/counters.hpp>
 #include <weir/fwd.hpp>
+#include <weir/layer/statistics/live_blocks.hpp>
+#include <weir/resource/layered.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {

@@ -6,7 +6,7 @@
 // One mutex around each call. Right for arenas and slabs that are shared now and then; a pool that is thread-safe
 // by itself does not need it, and is refused.
 //
-// invariant: at most one thread is inside the wrapped pool: what base/layered.hpp forwards, be it only a name or a limit,
+// invariant: at most one thread is inside the wrapped pool: what resource/layered.hpp forwards, be it only a name or a limit,
 //            takes the lock here. What the pool answers by reference, as it may its name, does not change.
 // cost:      an uncontended mutex, 14 ns a call.
 // not for:   hot pools on many streams: see reuse::stream_ordered.
@@ -14,9 +14,9 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
-#include <weir/base/layered.hpp>
-#include <weir/base/mutex.hpp>
+#include <weir/base/threads/mutex.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/layered.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {

@@ -23,13 +23,13 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/atomic.hpp>
-#include <weir/base/counts.hpp>
-#include <weir/base/contracts.hpp>
-#include <weir/base/layered.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/spin_lock.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/counters.hpp>
+#include <weir/base/threads/spin_lock.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/layered.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -61,10 +61,10 @@ using tunes_watermark = decltype(T::allocations_between_looks + T::looks_in_half
 template <class Pool, class Tuning>
 class watermark : public layered<watermark<Pool, Tuning>, Pool> {
     using base = layered<watermark<Pool, Tuning>, Pool>;
-    static_assert(contracts::holds<contracts::trims_to, typename base::pool_type>,
+    static_assert(contract::holds<contract::trims_to, typename base::pool_type>,
                   "weir: layer::watermark needs a pool with 'std::size_t trim(std::size_t keep_bytes)', the bytes given "
                   "back, and 'std::size_t reserved_bytes() const'");
-    static_assert(contracts::holds<detail::tunes_watermark, Tuning>,
+    static_assert(contract::holds<detail::tunes_watermark, Tuning>,
                   "weir: the tuning slot of layer::watermark needs the four numbers of weir::layer::watermark_tuning; derive "
                   "from it");
     static_assert(Tuning::allocations_between_looks >= 1 && Tuning::looks_in_half_window >= 1,

@@ -3,7 +3,7 @@
 
 // best_fit: ranges of any size, with little waste and in constant time.
 //
-// The closest fitting free range is split; a freed one joins its free neighbours (base/free_ranges.hpp). Only free
+// The closest fitting free range is split; a freed one joins its free neighbours (placement/best_fit/free_ranges.hpp). Only free
 // ranges are recorded: a live block costs nothing, and one that was taken from a sibling is given here like any other.
 //
 // invariant: no two free ranges touch, but at a fence; take fails only where no free range fits.
@@ -13,14 +13,14 @@
 //       free range.
 // not for: blocks smaller than the granularity: they are rounded up to it. Put bins in front.
 
-#include <weir/base/fence_set.hpp>
-#include <weir/base/free_ranges.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/size_lists.hpp>
 #include <weir/base/swap.hpp>
 #include <weir/fwd.hpp>
+#include <weir/placement/best_fit/fence_set.hpp>
+#include <weir/placement/best_fit/free_ranges.hpp>
+#include <weir/placement/best_fit/size_lists.hpp>
 
 #include <cstddef>
 #include <cstdint>

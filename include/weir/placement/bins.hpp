@@ -22,13 +22,13 @@
 // not for: blocks above 4,096 times MinimumBytes: rounded() is 0. Raw pieces do not join: put by_size over it where
 //          the mix of sizes changes.
 
-#include <weir/base/piece_list.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/slab_classes.hpp>
-#include <weir/base/slab_table.hpp>
 #include <weir/base/swap.hpp>
 #include <weir/fwd.hpp>
+#include <weir/placement/bins/piece_list.hpp>
+#include <weir/placement/bins/slab_classes.hpp>
+#include <weir/placement/bins/slab_table.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -15,7 +15,7 @@
 // one. A block that is out when the capture begins is not the graph's: freed in the capture, it is kept until the pool
 // ends.
 //
-// invariant: nothing leaks, and nothing is freed too early: what CUDA refuses to take back is kept (runtime/driver_blocks.hpp).
+// invariant: nothing leaks, and nothing is freed too early: what CUDA refuses to take back is kept (pool/driver_pool/driver_blocks.hpp).
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free. The host
 //            may touch pinned and managed blocks once the stream has reached the allocation.
 // cost:      600 to 800 ns a pair on one thread, more as threads join (bench/results).
@@ -26,19 +26,18 @@
 #include <cuda_runtime_api.h>
 #include <type_traits>
 #include <utility>
-#include <weir/base/block_origins.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/pool_options.hpp>
-#include <weir/base/report_text.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_memory.hpp>
-#include <weir/runtime/driver_blocks.hpp>
-#include <weir/runtime/driver_pool_options.hpp>
-#include <weir/runtime/memory_pool.hpp>
+#include <weir/pool/driver_pool/block_origins.hpp>
+#include <weir/pool/driver_pool/driver_blocks.hpp>
+#include <weir/pool/driver_pool/driver_pool_options.hpp>
+#include <weir/resource/pool_options.hpp>
+#include <weir/resource/report_text.hpp>
+#include <weir/resource/resource.hpp>
+#include <weir/runtime/cuda_pool.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -137,7 +136,7 @@ public:
     }
 
     /// What CUDA counts: in use and reserved, now and at most since reset_peaks. Throws cuda_error.
-    memory_pool_statistics statistics() const { return pool_.statistics(); }
+    cuda_pool_statistics statistics() const { return pool_.statistics(); }
     /// Bytes held from the device, now and at most since reset_peaks. Throws cuda_error.
     std::size_t reserved_bytes() const { return pool_.bytes(cudaMemPoolAttrReservedMemCurrent); }
     std::size_t peak_reserved_bytes() const { return pool_.bytes(cudaMemPoolAttrReservedMemHigh); }
@@ -147,7 +146,7 @@ public:
     /// The peaks become what is held and out now. Throws cuda_error.
     void reset_peaks() { pool_.reset_peaks(); }
 
-    /// For another process (runtime/imported_pool.hpp): a file descriptor of the pool, the caller's to send and to close.
+    /// For another process (pool/imported_pool.hpp): a file descriptor of the pool, the caller's to send and to close.
     /// Not of managed memory. Throws usage_error where driver_pool_options::handle_types does not have it, cuda_error.
     template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
     int export_descriptor() const {
@@ -167,7 +166,7 @@ public:
         if (options_.handle_types == 0)
             require_handle_type(cudaMemHandleTypePosixFileDescriptor, "cudaMemHandleTypePosixFileDescriptor");
         void* const begin = blocks_.begin_of(p);
-        return memory_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
+        return cuda_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
     }
 
     /// The most that it may hold, driver_pool_options::maximum_bytes, which CUDA rounds up; SIZE_MAX: no limit.
@@ -195,7 +194,7 @@ public:
     }
     /// One line: what CUDA counts, now and at most since reset_peaks. Throws cuda_error.
     text report() const {
-        memory_pool_statistics const now = statistics();
+        cuda_pool_statistics const now = statistics();
         std::size_t const lost = blocks_.lost_bytes();
         return "pool '" + options_.name + "' (" + name_of(Space) + ", the driver's pool): " + bytes_text(now.in_use_bytes) +
                " in use in " + count_text(blocks_.count(), " block") + ", " +
@@ -239,7 +238,7 @@ private:
     }
 
     driver_pool_options options_;
-    memory_pool pool_;
+    cuda_pool pool_;
     driver_blocks blocks_;
 };
 

@@ -25,34 +25,34 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/mutex.hpp>
-#include <weir/base/pool_options.hpp>
 #include <weir/base/range.hpp>
-#include <weir/base/report_text.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/threads/mutex.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/placement_slot.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/pool/graph_memory/graph_life.hpp>
+#include <weir/pool/graph_memory/last_uses.hpp>
+#include <weir/resource/pool_options.hpp>
+#include <weir/resource/report_text.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/graph_life.hpp>
-#include <weir/runtime/identity.hpp>
-#include <weir/runtime/last_uses.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
 
-/// Any thread may call any member; but the first call for a capture names its graph to CUDA (runtime/graph_life.hpp), and no
+/// Any thread may call any member; but the first call for a capture names its graph to CUDA (pool/graph_memory/graph_life.hpp), and no
 /// other thread may use that graph meanwhile, also not through another graph_memory. `Placement`: which bytes of a chunk.
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
-    static_assert(contracts::require_layered<Pool, stream_ref>());
-    static_assert(contracts::holds<contracts::says_device, Pool>, "weir: the pool slot of graph_memory needs 'int device() const'");
-    static_assert(contracts::require_placement<Placement>());
+    static_assert(contract::require_layered<Pool, stream_ref>());
+    static_assert(contract::holds<contract::says_device, Pool>, "weir: the pool slot of graph_memory needs 'int device() const'");
+    static_assert(contract::require_placement<Placement>());
 
 public:
     static constexpr memory_space space = Pool::space;
@@ -145,7 +145,7 @@ public:
     }
 
     /// The same if nothing that could use the memory is left of the graph: neither it nor a copy nor an executable, and no
-    /// launch under way (runtime/graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
+    /// launch under way (pool/graph_memory/graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
     /// it may say so for some time after the last launch. Waits for all devices in use where the capture freed blocks of the
     /// pool, else only if CUDA failed. Throws as release.
     bool try_release(stream_ref stream) {
@@ -259,8 +259,8 @@ private:
         return sum;
     }
     std::size_t largest_bytes() const noexcept {
-        std::size_t most = contracts::has_largest<Placement> ? 0 : SIZE_MAX; // not known
-        if constexpr (contracts::has_largest<Placement>)
+        std::size_t most = contract::has_largest<Placement> ? 0 : SIZE_MAX; // not known
+        if constexpr (contract::has_largest<Placement>)
             for (stream_free const& each : frees_)
                 most = each.free->largest() > most ? each.free->largest() : most;
         return most;

@@ -11,7 +11,7 @@
 // invariant: reserved_bytes() <= limit_bytes(); every block lies in memory that is held; a failed call changes no block.
 // order:     a block is for work enqueued on its stream after the allocation; its free is ordered after work
 //            enqueued on its stream before the free.
-// cost:      a try that succeeds is the reuse rule's 'take'; growth is driver calls (runtime/supply.hpp), and wholly free
+// cost:      a try that succeeds is the reuse rule's 'take'; growth is driver calls (pool/pool/supply.hpp), and wholly free
 //            chunks may move or go back for it.
 // not for:   watching or steering: layers do that.
 
@@ -20,43 +20,44 @@
 #include <initializer_list>
 #include <type_traits>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
-#include <weir/base/largest_blocks.hpp>
+#include <weir/base/memory_report.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/mutex.hpp>
-#include <weir/base/pool_options.hpp>
 #include <weir/base/range.hpp>
-#include <weir/base/report_text.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/spin_lock.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/base/threads/spin_lock.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/growth_slot.hpp>
+#include <weir/contract/placement_slot.hpp>
+#include <weir/contract/reuse_slot.hpp>
+#include <weir/contract/upstream_slot.hpp>
 #include <weir/fwd.hpp>
-#include <weir/runtime/default_free.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_memory.hpp>
-#include <weir/runtime/device_wait.hpp>
-#include <weir/runtime/identity.hpp>
-#include <weir/runtime/ladder.hpp>
-#include <weir/runtime/pool_ref.hpp>
+#include <weir/pool/pool/default_free.hpp>
+#include <weir/pool/pool/ladder.hpp>
+#include <weir/pool/pool/supply.hpp>
+#include <weir/pool/pool/suspension.hpp>
+#include <weir/resource/pool_options.hpp>
+#include <weir/resource/pool_ref.hpp>
+#include <weir/resource/report_text.hpp>
+#include <weir/resource/resource.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/runtime/supply.hpp>
-#include <weir/runtime/suspension.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
 
 template <class Upstream, class Placement, class Reuse, class Growth>
 class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
-    static_assert(contracts::require_upstream<Upstream>());
-    static_assert(contracts::require_placement<Placement>());
-    static_assert(contracts::require_rule<Reuse, Placement>());
-    static_assert(contracts::require_growth<Growth>());
+    static_assert(contract::require_upstream<Upstream>());
+    static_assert(contract::require_placement<Placement>());
+    static_assert(contract::require_rule<Reuse, Placement>());
+    static_assert(contract::require_growth<Growth>());
     using rule = typename Reuse::template over<Placement>;
-    static_assert(contracts::require_reuse<rule, stream_ref>());
-    static constexpr bool ends_many = contracts::holds<contracts::ends_many, rule>; // blocks at a time
+    static_assert(contract::require_reuse<rule, stream_ref>());
+    static constexpr bool ends_many = contract::holds<contract::ends_many, rule>; // blocks at a time
     using list_lock = std::conditional_t<Reuse::thread_safe, spin_lock, no_lock>;
     using growth_lock = std::conditional_t<Reuse::thread_safe, mutex, no_lock>;
     using supply_of = supply<Upstream, Placement, rule, Growth, list_lock, Reuse::orders_streams>;
@@ -78,7 +79,7 @@ public:
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(U(), std::move(options)) {}
     explicit pool(Upstream memory, pool_options options = {})
-        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(ordinal_of(held().upstream())) {}
+        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(contract::ordinal_of(held().upstream())) {}
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
@@ -134,13 +135,13 @@ public:
     /// where another thread frees the block, it waits for all blocking streams of the device. If the stream is captured at the
     /// free, that is a free on a captured stream. Never blocks. Throws usage_error while it is captured, cuda_error,
     /// std::bad_alloc.
-    template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_last_uses, R, range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
     /// The same of what is enqueued on `stream` so far alone: call it after the last launch there; then the stream may end.
-    template <class R = rule, class = std::enable_if_t<contracts::holds<contracts::notes_last_uses, R, range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             rule_.last_used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
@@ -215,22 +216,22 @@ public:
 
     /// Blocks until no enqueued work uses freed bytes; then every one may go to any stream. Where no event tells of some, that
     /// is until all work on the stream's device, or on every one in use, is done. Breaks no capture, but where such a device
-    /// has not a byte left (runtime/device_wait.hpp). Throws cuda_error, std::bad_alloc.
+    /// has not a byte left (runtime/wait.hpp). Throws cuda_error, std::bad_alloc.
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds, which nothing uses any more. One thread.
-    template <class P = Placement, class = std::enable_if_t<contracts::has_clear<P> && ends_many>>
+    template <class P = Placement, class = std::enable_if_t<contract::has_clear<P> && ends_many>>
     void clear() {
         rule_.placement().clear();
         rule_.counts() = usage{};
     }
 
     /// Blocks allocated after 'mark' end with 'rewind' (order: see weir::scope). One thread. 'mark' throws std::bad_alloc.
-    template <class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
+    template <class P = Placement, class = std::enable_if_t<contract::has_mark<P> && ends_many>>
     auto mark() {
         return rule_.placement().mark(rule_.counts());
     }
-    template <class Mark, class P = Placement, class = std::enable_if_t<contracts::has_mark<P> && ends_many>>
+    template <class Mark, class P = Placement, class = std::enable_if_t<contract::has_mark<P> && ends_many>>
     void rewind(Mark const& point) {
         rule_.counts() = rule_.placement().rewind(point, rule_.counts());
     }
@@ -244,7 +245,7 @@ public:
     /// What the options call it.
     text const& name() const noexcept { return options_.name(); }
     /// The ordinal of the pool's device, or any_device.
-    int device() const noexcept { return ordinal_of(held().upstream()); }
+    int device() const noexcept { return contract::ordinal_of(held().upstream()); }
 
     /// Whether `p` lies in memory that the pool holds. Never blocks on a device.
     bool owns(void const* p) const noexcept { return held().owns(reinterpret_cast<std::uintptr_t>(p)); }
@@ -252,7 +253,7 @@ public:
     /// What the pool knows of itself now. Any thread; takes a lock per stream, one after the other.
     memory_report facts() const {
         usage const used = rule_.used();
-        std::size_t const free = contracts::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
+        std::size_t const free = contract::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
         return memory_report{options_.name(),     used.bytes,  held().bytes(),  limit_bytes(),
                              suspended() ? 0 : free, used.blocks, held().count(), used.lost_bytes, used.unsettled_bytes};
     }
@@ -276,7 +277,7 @@ public:
             return "the pool is suspended; call 'resume' first";
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
         return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), name_of(space),
-                            ends_many && contracts::has_mark<Placement>,
+                            ends_many && contract::has_mark<Placement>,
                             upstream_lack{held().most_bytes(), held().out_of_addresses()}) +
                (needed == 0 || alignment <= default_alignment ? "" : " (a block aligned to " + number_text(alignment) + ")");
     }
@@ -296,7 +297,7 @@ private:
     }
 
     void give_back(std::size_t keep_bytes, [[maybe_unused]] bool cuts = false) {
-        if constexpr (contracts::holds<contracts::gathers, rule, stream_ref>)
+        if constexpr (contract::holds<contract::gathers, rule, stream_ref>)
             rule_.gather(on_host, false);
         if constexpr (supply_of::can_suspend)
             if (cuts)

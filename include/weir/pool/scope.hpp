@@ -13,7 +13,7 @@
 // not for:   pools without marks: it does not compile there.
 
 #include <utility>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 
 namespace weir {
@@ -22,7 +22,7 @@ inline namespace v0 {
 /// Lives on the stack; one thread at a time, as the pool.
 template <class Pool>
 class [[nodiscard]] scope {
-    static_assert(contracts::holds<contracts::marks_pool, Pool>,
+    static_assert(contract::holds<contract::marks_pool, Pool>,
                   "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'; of the layers only "
                   "layer::guard passes them on");
 

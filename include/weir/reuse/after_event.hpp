@@ -11,30 +11,29 @@
 // invariant: what the placement holds is in nobody's use; a pending block has at least one event.
 // order:     an allocation on any stream, or on the host, comes after every use of its bytes.
 // cost:      an event a free, and a lock three times; a miss asks about one free of each stream, or a few more
-//            (runtime/pending_frees.hpp).
+//            (reuse/after_event/pending_frees.hpp).
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/growing_array.hpp>
-#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/swap.hpp>
+#include <weir/base/threads/mutex.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/order/second_uses.hpp>
+#include <weir/order/stranded_blocks.hpp>
+#include <weir/reuse/after_event/pending_frees.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_wait.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
-#include <weir/runtime/identity.hpp>
-#include <weir/runtime/pending_frees.hpp>
-#include <weir/runtime/second_uses.hpp>
-#include <weir/runtime/stranded_blocks.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -48,7 +47,7 @@ struct after_event {
 
     template <class Placement>
     class over {
-        static_assert(!contracts::has_mark<Placement>,
+        static_assert(!contract::has_mark<Placement>,
                       "weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use "
                       "'reuse::immediate' over it");
 
@@ -139,7 +138,7 @@ struct after_event {
 
         void add(range chunk, stream_ref, bool joins = false) {
             lock_guard<mutex> const lock(mutex_);
-            if constexpr (contracts::fences<Placement>)
+            if constexpr (contract::fences<Placement>)
                 if (!joins)
                     placement_.fence(chunk);
             placement_.add(chunk);
@@ -188,7 +187,7 @@ struct after_event {
             lock_guard<mutex> const lock(mutex_);
             usage now = used_;
             now.unsettled_bytes = stranded_.bytes();
-            if constexpr (contracts::has_largest<Placement>)
+            if constexpr (contract::has_largest<Placement>)
                 now.largest_free_bytes = placement_.largest();
             return now;
         }

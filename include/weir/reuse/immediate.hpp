@@ -10,14 +10,14 @@
 // order:     none; the stream argument is ignored.
 // cost:      the placement's; for each chunk that is unmapped (trim, a move, the end) a wait for all work, on every device in
 // use
-//            (runtime/device_wait.hpp).
+//            (runtime/wait.hpp).
 // not for:   memory that work on another stream than the next user's may still use: see 'stream_ordered'; several
 //            threads: see layer::synchronized.
 
 #include <cstddef>
-#include <weir/base/contracts.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -58,7 +58,7 @@ struct immediate {
         }
 
         void add(range chunk, stream_ref, bool joins = false) {
-            if constexpr (contracts::fences<Placement>)
+            if constexpr (contract::fences<Placement>)
                 if (!joins)
                     placement_.fence(chunk);
             placement_.add(chunk);
@@ -80,7 +80,7 @@ struct immediate {
 
         usage used() const noexcept {
             usage now = used_;
-            if constexpr (contracts::has_largest<Placement>)
+            if constexpr (contract::has_largest<Placement>)
                 now.largest_free_bytes = placement_.largest();
             return now;
         }

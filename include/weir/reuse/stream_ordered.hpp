@@ -3,7 +3,7 @@
 
 // When may freed bytes be handed out again, if work on streams goes on after the call that freed them?
 //
-// Bytes freed on a stream wait in that stream's set (runtime/stream_set.hpp). An allocation climbs a ladder:
+// Bytes freed on a stream wait in that stream's set (reuse/stream_ordered/stream_set.hpp). An allocation climbs a ladder:
 //   1. bytes freed on this stream: at once, with no event and no wait;
 //   2. bytes freed on another stream whose event has been reached: a query, never a wait;
 //   3. fresh bytes: the pool grows, within its limit;                     } the order of 3 and 4 is the
@@ -23,22 +23,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
-#include <weir/base/stream_ordering.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/order/second_uses.hpp>
+#include <weir/reuse/stream_ordered/identity.hpp>
+#include <weir/reuse/stream_ordered/stream_directory.hpp>
+#include <weir/reuse/stream_ordered/stream_exchange.hpp>
+#include <weir/reuse/stream_ordered/stream_set.hpp>
+#include <weir/reuse/stream_ordered/tuning.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/identity.hpp>
-#include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/runtime/stream_exchange.hpp>
-#include <weir/runtime/stream_set.hpp>
-#include <weir/runtime/stream_sets.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -46,7 +46,7 @@ namespace reuse {
 
 template <class Identity, class Handover, class Tuning>
 struct stream_ordered {
-    static_assert(contracts::require_stream_order<Identity, Handover, Tuning, stream_ref>());
+    static_assert(contract::require_stream_order<Identity, Handover, Tuning, stream_ref>());
 
     static constexpr bool thread_safe = true;
     static constexpr bool orders_streams = true;
@@ -54,11 +54,11 @@ struct stream_ordered {
 
     template <class Placement>
     class over {
-        static_assert(contracts::migrates<Placement>,
+        static_assert(contract::migrates<Placement>,
                       "weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: "
                       "'void absorb(Placement&)' and 'range lend(std::size_t bytes, std::size_t alignment)'");
         using set = stream_set<Placement, Identity, Tuning>;
-        using directory = stream_sets<set, Identity>;
+        using directory = stream_directory<set, Identity>;
 
     public:
         /// `ordinal`: the device of streams that allocate; any_device: any.
@@ -115,11 +115,11 @@ struct stream_ordered {
         /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take; then they are not kept.
         void add(range chunk, stream_ref stream, bool joins = false) {
             auto const own = enter(stream);
-            if constexpr (contracts::fences<Placement>)
+            if constexpr (contract::fences<Placement>)
                 if (!joins)
                     own->covered().fence(chunk);
             own->covered().add(chunk);
-            own->offer();
+            own->update_hint();
         }
 
         /// Calls visit(Placement&) for bytes that `stream` may have. Throws as take, and what the visitor throws.
@@ -140,7 +140,7 @@ struct stream_ordered {
         /// Rung 5: blocks until every event recorded so far has been reached; whether any had not been. Throws cuda_error.
         bool wait() { return exchange_.wait(); }
 
-        /// As stream_sets' settle: blocks until no work uses what was freed before the call, which anyone may have then.
+        /// As stream_directory' settle: blocks until no work uses what was freed before the call, which anyone may have then.
         void settle() { exchange_.settle(); }
 
         /// The same where more than Tuning::stranded_bytes are stranded, which nothing else frees: streams that are gone left
@@ -166,7 +166,7 @@ struct stream_ordered {
         struct set_maker {
             Placement const& root;
             set* operator()() const {
-                if constexpr (contracts::has_sibling<Placement>)
+                if constexpr (contract::has_sibling<Placement>)
                     return new set(root.sibling());
                 else
                     return new set(Placement());

@@ -16,7 +16,7 @@
 #include <utility>
 #include <weir/base/swap.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
 

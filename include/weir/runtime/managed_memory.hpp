@@ -21,7 +21,6 @@
 #include <weir/base/error.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/identity.hpp>
 #include <weir/runtime/memory_location.hpp>
 #include <weir/runtime/stream.hpp>
 

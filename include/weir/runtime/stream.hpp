@@ -17,10 +17,11 @@
 // not for:   owning, creating or destroying streams.
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <type_traits>
 #include <utility>
-#include <weir/base/resource.hpp>
+#include <weir/base/stand_ins.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_calls.hpp>
@@ -119,6 +120,29 @@ inline unsigned long long id_of(stream_ref stream) {
     unsigned long long id = 0;
     check(detail::query_id(stream.get(), &id), "cudaStreamGetId");
     return id;
+}
+
+/// Whether `stream` is one of CUDA's default streams, whose handle is a fixed value; also of the host, whose handle is null.
+inline bool is_default_stream(stream_ref stream) noexcept {
+    return is_default_handle(stream.get());
+}
+
+/// Whether `stream` is the calling thread's own default stream.
+inline bool is_per_thread(stream_ref stream) noexcept {
+    return stream.get() == cudaStreamPerThread;
+}
+
+/// Whether `stream` is the legacy default stream, which cannot be captured.
+inline bool is_legacy(stream_ref stream) noexcept {
+    return stream.get() == cudaStreamLegacy;
+}
+
+/// A nonzero number under which to look up what is known of `stream`: its handle, or for a default stream its id
+/// made odd. Streams that live at the same time have different keys. Throws cuda_error for a default stream.
+[[gnu::always_inline]] inline std::uint64_t key_of(stream_ref stream) {
+    if (is_default_stream(stream))
+        return (static_cast<std::uint64_t>(id_of(stream)) << 1) | 1;
+    return reinterpret_cast<std::uintptr_t>(stream.get());
 }
 
 } // namespace v0

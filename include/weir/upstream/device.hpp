@@ -19,8 +19,7 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_memory.hpp>
+#include <weir/runtime/devices.hpp>
 
 namespace weir {
 inline namespace v0 {

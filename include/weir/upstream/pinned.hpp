@@ -20,7 +20,7 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_memory.hpp>
+#include <weir/runtime/devices.hpp>
 
 namespace weir {
 inline namespace v0 {

@@ -5,7 +5,7 @@
 //
 // Addresses are reserved ahead, and memory is mapped behind them chunk by chunk. A pool asks for more right behind what it
 // has, so that free ranges join across growth, and moves any chunk, with its memory, to where that is needed, or gives it
-// back, without waiting for the device unless the pool asks for that. How many addresses are reserved, runtime/reservations.hpp
+// back, without waiting for the device unless the pool asks for that. How many addresses are reserved, upstream/virtual_memory/reservations.hpp
 // says.
 //
 // A device that cannot map memory (or a driver that is too old) has chunks from cudaMalloc here, which never grow in
@@ -25,18 +25,17 @@
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/threads/mutex.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_memory.hpp>
-#include <weir/runtime/device_wait.hpp>
-#include <weir/runtime/memory_map.hpp>
-#include <weir/runtime/reservations.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/wait.hpp>
+#include <weir/upstream/virtual_memory/memory_map.hpp>
+#include <weir/upstream/virtual_memory/reservations.hpp>
 
 namespace weir {
 inline namespace v0 {

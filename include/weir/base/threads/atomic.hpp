@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Where do threads meet?
+//
+// At an atomic, at a mutex, and in a loop that waits for what another thread does. All of weir takes these three from
+// here and from base/threads/mutex.hpp, so that a test can stand in the system's place and say at each meeting which thread
+// goes on: tests/interleavings names a header of its own as WEIR_ATOMIC_HEADER, and tries every order.
+//
+// 'atomic' has those members of std::atomic that weir needs, over the compiler's builtins, as libstdc++'s and libc++'s
+// are. <atomic> itself is an eighth of what all of weir costs a file that includes it, compiled by nvcc.
+//
+// invariant: an atomic is as large as its value and lock-free. Without the macro nothing stands between.
+// order:     std::atomic's; each call names its own.
+// cost:      std::atomic's.
+// not for:   users: a program defines the macro in all of its files alike, or in none.
+
+#ifdef WEIR_ATOMIC_HEADER
+#include WEIR_ATOMIC_HEADER // defines weir::atomic, weir::memory_order, weir::mutex and weir::spin
+#else
+
+#ifdef _WIN32
+#error "weir: is for Linux, with GCC or Clang as the host's compiler; on Windows build under WSL 2"
+#endif
+
+#include <sched.h> // a tenth of the compile time of <thread>
+
+namespace weir {
+inline namespace v0 {
+
+enum memory_order : int {
+    memory_order_relaxed = __ATOMIC_RELAXED,
+    memory_order_acquire = __ATOMIC_ACQUIRE,
+    memory_order_release = __ATOMIC_RELEASE,
+    memory_order_acq_rel = __ATOMIC_ACQ_REL
+};
+
+/// A value of `T`, a whole number, bool or pointer, which threads may read and write at once.
+template <class T>
+class atomic {
+    static_assert(__atomic_always_lock_free(sizeof(T), nullptr), "weir: an atomic is at most as large as a pointer");
+
+public:
+    constexpr atomic(T value) noexcept : value_(value) {}
+    atomic(atomic const&) = delete;
+    atomic& operator=(atomic const&) = delete;
+
+    T load(memory_order order) const noexcept { return __atomic_load_n(&value_, order); }
+    void store(T value, memory_order order) noexcept { __atomic_store_n(&value_, value, order); }
+    // These return the value before.
+    T exchange(T value, memory_order order) noexcept { return __atomic_exchange_n(&value_, value, order); }
+    T fetch_add(T value, memory_order order) noexcept { return __atomic_fetch_add(&value_, value, order); }
+    T fetch_sub(T value, memory_order order) noexcept { return __atomic_fetch_sub(&value_, value, order); }
+    /// Writes `desired` where the value is `expected`, else reads it into that; may fail for no reason. A failure orders
+    /// nothing.
+    bool compare_exchange_weak(T& expected, T desired, memory_order order) noexcept {
+        return __atomic_compare_exchange_n(&value_, &expected, desired, true, order, memory_order_relaxed);
+    }
+
+private:
+    T value_;
+};
+
+/// One turn of a loop that reads an atomic until another thread has written it; `turns`: those before this one. Lets
+/// another thread run on this core once there were many, so that a holder that lost its core gets one back.
+inline void spin(int turns) noexcept {
+    constexpr int turns_before_yield = 100; // a critical section is shorter than this many reads
+    if (turns < turns_before_yield)
+        return;
+    sched_yield();
+}
+
+} // namespace v0
+} // namespace weir
+
+#endif

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What does every container do with its bytes, whatever they mean?
+//
+// 'owned_bytes' is a block of a pool with a size, a capacity and a stream: it grows, copies, moves to another
+// stream, and goes back to its pool on the stream that it belongs to. Buffer, vector and value are thin and
+// typed on top. There are two kinds. Where the host cannot reach the memory, everything is enqueued on the
+// stream. Where it can (pinned), the host reads and writes at once: a block is one that nothing in flight
+// uses, copies are made by the host, and the stream orders only the end of its life, since copy engines may
+// still read.
+//
+// invariant: size <= capacity; a block is held if and only if capacity > 0.
+// invariant: a member that throws leaves contents, size and capacity as they were.
+// order:     what this class enqueues is on its stream; copies from a block of another stream run after that
+//            stream's work so far and before its work from then on. Copies that the host makes (pinned) are over
+//            when the call returns, and wait for no stream.
+// cost:      growing copies the contents once; appending grows by half, so n appended bytes cost O(n) copies.
+// not for:   elements that are not trivially copyable.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <new>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/swap.hpp>
+#include <weir/base/text.hpp>
+#include <weir/container/owned/marked_streams.hpp>
+#include <weir/container/owned/ordered_copy.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/resource/pool_ref.hpp>
+#include <weir/resource/resource.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Bytes of a pool, owned. Movable, not copyable. One thread at a time; no member blocks the host, but for
+/// those named '..._sync'; where the host touches the memory, an allocation that has to wait for memory in flight; copies
+/// from and to memory that is not page-locked, which CUDA stages; and a copy that failed under way, whose end is awaited.
+template <memory_space Space>
+class owned_bytes {
+    static constexpr bool by_host = host_accessible(Space);
+
+public:
+    /// `bytes` bytes, not initialised, of `pool`, aligned to `alignment` and to what the pool gives; zero
+    /// bytes hold no block. Throws what the pool's 'allocate' throws, and usage_error where `stream` is the
+    /// host.
+    owned_bytes(pool_ref<Space> pool, stream_ref stream, std::size_t bytes, std::size_t alignment)
+        : owned_bytes(pool, placed(pool, stream), bytes, alignment) {}
+    /// Takes the block; `other` is empty then, and stays on its pool and stream.
+    owned_bytes(owned_bytes&& other) noexcept
+        : pool_(other.pool_), stream_(other.stream_), alignment_(other.alignment_),
+          data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)),
+          capacity_(std::exchange(other.capacity_, 0)), users_(std::move(other.users_)) {}
+    /// Frees its own block on its own stream, and takes the other's block, pool and stream.
+    owned_bytes& operator=(owned_bytes&& other) noexcept {
+        owned_bytes taken(std::move(other));
+        swap(taken);
+        return *this;
+    }
+    ~owned_bytes() {
+        if (data_)
+            give_back();
+    }
+
+    std::byte* data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return size_; }
+    std::size_t capacity() const noexcept { return capacity_; }
+    pool_ref<Space> pool() const noexcept { return pool_; }
+    stream_ref stream() const noexcept { return stream_.stream; }
+    /// The same, and whose default stream it is where it is one.
+    placed_stream placed() const noexcept { return stream_; }
+
+    void swap(owned_bytes& other) noexcept {
+        swap_values(pool_, other.pool_);
+        swap_values(stream_, other.stream_);
+        swap_values(alignment_, other.alignment_);
+        swap_values(data_, other.data_);
+        swap_values(size_, other.size_);
+        swap_values(capacity_, other.capacity_);
+        users_.swap(other.users_);
+    }
+
+    /// Goes over to `stream`, which is made to wait for the present stream's work so far. Throws cuda_error,
+    /// and usage_error for the host.
+    void set_stream(stream_ref stream) {
+        if (stream.is_host())
+            throw usage_error(
+                "weir: a container cannot move from a stream to 'on_host', which nothing makes wait; "
+                "name another stream");
+        placed_stream const later = placed(pool_, stream);
+        if (data_)
+            order_after(later, stream_);
+        stream_ = later;
+    }
+
+    /// Whatever block it has, its free waits for all that is enqueued on `stream` until then: through the pool where the pool
+    /// can be told, else by making the container's own stream wait then. Throws what the pool's 'used_on' throws or usage_error
+    /// (a captured stream, but for two of one capture where the pool cannot be told), cuda_error, std::bad_alloc.
+    void used_on(stream_ref stream) {
+        if (!stream.is_host())
+            users_.add(pool_, data_, stream_, placed_stream::now(stream));
+    }
+    /// The free of the present block waits for what is enqueued on `stream` so far. Otherwise the same.
+    void last_used_on(stream_ref stream) {
+        if (data_ && !stream.is_host())
+            marked_streams::note_last(pool_, data_, stream_, placed_stream::now(stream));
+    }
+
+    /// Makes the capacity at least `bytes`, exactly that if it grows.
+    void reserve(std::size_t bytes) {
+        if (bytes > capacity_)
+            reallocate(bytes);
+    }
+    /// Makes the size `bytes`; what is new is not initialised. Grows to exactly that, and never shrinks the
+    /// block.
+    void resize(std::size_t bytes) {
+        reserve(bytes);
+        size_ = bytes;
+    }
+    /// Makes the size 0 and keeps the block.
+    void clear() noexcept { size_ = 0; }
+    /// Gives what is beyond the size back: a smaller block, or none.
+    void shrink_to_fit() {
+        if (capacity_ != size_)
+            reallocate(size_);
+    }
+
+    /// The contents become `bytes` bytes at `source`, which may lie in this block. Here and below: enqueued on the
+    /// stream, or, where the host reaches the memory, done at once.
+    void assign(void const* source, std::size_t bytes) { splice(0, source, bytes, stream_); }
+    /// `bytes` bytes at `source`, which may lie in this block, follow the contents.
+    void append(void const* source, std::size_t bytes) { splice(size_, source, bytes, stream_); }
+
+    /// The same from a container's bytes: enqueued after what its stream did with them and before what that stream
+    /// does next; or, where the host copies, at once, with nothing waited for.
+    template <memory_space Other>
+    void assign(owned_bytes<Other> const& source) {
+        require_reach<Other>();
+        splice(0, source.data(), source.size(), source.placed(), source.device());
+    }
+    template <memory_space Other>
+    void append(owned_bytes<Other> const& source) {
+        require_reach<Other>();
+        splice(size_, source.data(), source.size(), source.placed(), source.device());
+    }
+
+    /// Overwrites `bytes` bytes from `offset` on, within the size.
+    void write(std::size_t offset, void const* source, std::size_t bytes) {
+        copy(data_ + offset, source, bytes);
+    }
+
+    /// As 'write', from a variable that ends with the caller: CUDA reads pageable memory before it returns,
+    /// except in a capture, where it would keep the address: usage_error.
+    void write_now(std::size_t offset, void const* source, std::size_t bytes) {
+        require_source_lives();
+        write(offset, source, bytes);
+    }
+
+    /// Throws usage_error where a copy from what ends with the caller would be captured.
+    void require_source_lives() const {
+        if constexpr (!by_host)
+            refuse_capture(
+                "keeps the address of the value, which does not live that long; copy from memory that "
+                "outlives the graph");
+    }
+
+    /// Enqueues a copy of `bytes` bytes from `offset` on to `target`.
+    void read(std::size_t offset, void* target, std::size_t bytes) const {
+        require_not_null(target, bytes);
+        copy(target, data_ + offset, bytes);
+    }
+
+    /// As 'read', and waits for the stream. Throws cuda_error, and usage_error while the stream is captured.
+    void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
+        refuse_capture("cannot be waited for; read after the graph has run");
+        device_guard const here(home()); // whose default stream it may be
+        read(offset, target, bytes);
+        synchronize(stream_.stream);
+    }
+
+    /// Overwrites the contents with zero bytes.
+    void zero() {
+        if (size_ == 0)
+            return;
+        if constexpr (by_host) {
+            std::memset(data_, 0, size_);
+        } else {
+            device_guard const here(home());
+            check(cudaMemsetAsync(data_, 0, size_, stream_.stream.get()), "cudaMemsetAsync");
+        }
+    }
+
+    /// Where the memory lies: the ordinal of a device, or any_device for memory that no device has to itself.
+    int device() const { return device_of(pool_); }
+
+private:
+    owned_bytes(pool_ref<Space> pool, placed_stream const& stream, std::size_t bytes, std::size_t alignment)
+        : pool_(pool), stream_(stream),
+          alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()) {
+        if (bytes == 0)
+            return;
+        device_guard const here(stream_.device);
+        data_ = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
+        size_ = capacity_ = bytes;
+    }
+
+    // A default stream is the memory's device's; where it lies on none, the one that is current as the container goes to it.
+    static placed_stream placed(pool_ref<Space> pool, stream_ref stream) {
+        if (stream.is_host())
+            throw usage_error(
+                "weir: a container is freed on a stream, and 'on_host' is none; name the stream whose work uses the container "
+                "last, or cudaStreamLegacy");
+        int here = device_of(pool);
+        if (here == any_device && is_default_stream(stream) && !succeeded(cudaGetDevice(&here)))
+            here = current_device(); // once more
+        return {stream, here};
+    }
+    static int device_of(pool_ref<Space> pool) { return pool.space() == memory_space::device ? pool.device() : any_device; }
+    // The device to make current for calls: CUDA refuses one that mapped or a driver's memory is not open to.
+    int home() const { return device() == any_device ? stream_.device : device(); }
+
+    // A pool that knows no device takes a default stream for the current one's; others take it for both devices'.
+    void give_back() noexcept {
+        stream_ref const last = users_.end_on(pool_, stream_);
+        for (int tries = 0; tries < 2; ++tries)
+            try {
+                device_guard const here(device() == any_device ? stream_.device : any_device);
+                return pool_.deallocate(last, data_, capacity_, alignment_);
+            } catch (...) { // CUDA failed
+            }
+        pool_.deallocate(last, data_, capacity_, alignment_);
+    }
+
+    // The host does not wait for a stream before it writes: it needs memory that is idle, not memory that
+    // will be.
+    stream_ref life_begins_on() const noexcept {
+        if constexpr (by_host)
+            return stream_ref(on_host);
+        else
+            return stream_.stream;
+    }
+
+    template <memory_space Other>
+    static constexpr void require_reach() {
+        static_assert(
+            !by_host || host_accessible(Other),
+            "weir: a pinned container is filled by the host, which cannot read a device container; use the "
+            "device container's 'copy_to_async' with the pinned container's 'data()'");
+    }
+
+    void refuse_capture(char const* why) const {
+        if (stream_.is_captured())
+            throw usage_error(
+                text("weir: the container's stream is being captured into a graph, which ") + why);
+    }
+
+    void copy(void* to, void const* from, std::size_t bytes) const {
+        if (bytes == 0)
+            return;
+        if constexpr (by_host) {
+            std::memmove(to, from, bytes);
+        } else {
+            device_guard const here(home());
+            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync",
+                  detail::if_no_such_memory);
+        }
+    }
+
+    void copy_in_order(void* to, void const* from, std::size_t bytes, placed_stream const& by, int there) const {
+        if constexpr (by_host)
+            copy(to, from, bytes);
+        else
+            weir::copy_in_order(to, device(), stream_, from, there, by, bytes);
+    }
+
+    void reallocate(std::size_t capacity) {
+        owned_bytes other(pool_, stream_, capacity, alignment_);
+        users_.carry_to(other.users_, pool_, other.data_);
+        other.copy(other.data_, data_, size_);
+        other.size_ = size_;
+        swap(other); // whose end frees the old block, behind the copy
+    }
+
+    // Of so many bytes if the pool has room for them, else of as many as are needed.
+    owned_bytes with_capacity(std::size_t wanted, std::size_t needed) const {
+        try {
+            if (wanted > needed)
+                return owned_bytes(pool_, stream_, wanted, alignment_);
+        } catch (std::bad_alloc const&) {
+        }
+        return owned_bytes(pool_, stream_, needed, alignment_);
+    }
+
+    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there`
+    // with which `by` works.
+    void splice(std::size_t kept, void const* source, std::size_t bytes, placed_stream const& by, int there = any_device) {
+        require_not_null(source, bytes);
+        if (add_overflows(kept, bytes))
+            throw usage_error(
+                "weir: the bytes to append do not fit the address space beside those that are there");
+        std::size_t const needed = kept + bytes;
+        bool const there_already = bytes == 0 || (source == data_ && kept == 0 && bytes <= size_);
+        if (there_already || (needed <= capacity_ && (kept == size_ || overwrites(source, by)))) {
+            if (!there_already)
+                copy_in_order(data_ + kept, source, bytes, by, there);
+            size_ = needed;
+            return;
+        }
+        std::size_t const half_more = capacity_ + capacity_ / 2;
+        std::size_t const least = kept != 0 ? half_more : capacity_;
+        owned_bytes other = with_capacity(least, needed);
+        users_.carry_to(other.users_, pool_, other.data_);
+        other.copy(other.data_, data_, kept);
+        other.copy_in_order(other.data_ + kept, source, bytes, by, there);
+        other.size_ = needed;
+        swap(other);
+    }
+
+    // Whether the contents are overwritten where they are: where nothing after the copy can fail, and the source is elsewhere.
+    bool overwrites(void const* source, placed_stream const& by) const noexcept {
+        return by_host || (by == stream_ && !holds(source));
+    }
+
+    bool holds(void const* p) const noexcept {
+        return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(data_) < capacity_;
+    }
+
+    pool_ref<Space> pool_;
+    placed_stream stream_;
+    std::size_t alignment_;
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;     // bytes in use
+    std::size_t capacity_ = 0; // bytes of the block
+    marked_streams users_;
+};
+
+} // namespace v0
+} // namespace weir

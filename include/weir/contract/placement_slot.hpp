@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What must a placement have to fit its slot, and what may it have besides?
+//
+// optional:  'take_at_hand' with what belongs to it, for small blocks without a search; 'largest'; 'fence' and 'remove', for
+//            chunks that go back; 'free_before', 'free_after' and 'for_each_free', for growth in place; 'sibling', 'absorb'
+//            and 'lend', for a placement a stream; 'mark' and 'rewind'; 'clear'.
+// cost:      compile time only.
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <weir/base/range.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/contract/holds.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace contract {
+
+template <class P>
+using takes = when<std::is_same_v<decltype(std::declval<P&>().take(std::size_t{}, std::size_t{})), range>>;
+template <class P>
+using gives = decltype(std::declval<P&>().give(range{}));
+template <class P>
+using adds = decltype(std::declval<P&>().add(range{}));
+template <class P>
+using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_t{})), std::size_t>>;
+template <class P>
+using counts_free = size_type_of<decltype(std::declval<P const&>().free_bytes())>;
+template <class P>
+using splinters = decltype(P::is_small(0, 0), std::declval<P&>().take_at_hand(0, 0).bytes + std::declval<P const&>().splinter_bytes());
+template <class P>
+using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
+template <class P>
+using fences_chunks = decltype(std::declval<P&>().fence(range{}));
+template <class P>
+using removes = when<std::is_same_v<decltype(std::declval<P&>().remove(range{})), bool>>;
+template <class P>
+using knows_free = decltype(std::declval<P const&>().free_before(std::size_t{}), std::declval<P const&>().free_after(std::size_t{}),
+                            std::declval<P&>().remove(range{}, std::size_t{}),
+                            std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(range)>()));
+template <class P>
+using makes_sibling = when<std::is_same_v<decltype(std::declval<P const&>().sibling()), P>>;
+template <class P>
+using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
+template <class P>
+using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), range>>;
+template <class P>
+using marks = when<std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(usage{}), usage{})), usage>>;
+template <class P>
+using clears = decltype(std::declval<P&>().clear());
+template <class P>
+using says_needs = when<std::is_same_v<decltype(P::needs(std::size_t{}, std::size_t{}, std::size_t{})), std::size_t>>;
+
+template <class Placement>
+inline constexpr bool has_largest = holds<knows_largest, Placement>;
+template <class Placement>
+inline constexpr bool fences = holds<fences_chunks, Placement>;
+template <class Placement>
+inline constexpr bool has_remove = holds<removes, Placement>;
+template <class Placement>
+inline constexpr bool has_free_ranges = holds<knows_free, Placement>;
+template <class Placement>
+inline constexpr bool has_sibling = holds<makes_sibling, Placement>;
+template <class Placement>
+inline constexpr bool migrates = holds<absorbs, Placement>&& holds<lends, Placement>;
+template <class Placement>
+inline constexpr bool has_mark = holds<marks, Placement>;
+template <class Placement>
+inline constexpr bool has_clear = holds<clears, Placement>;
+
+/// The placement slot.
+template <class P>
+constexpr bool require_placement() {
+    static_assert(holds<takes, P>, "weir: the placement slot needs 'range take(std::size_t bytes, std::size_t alignment)'");
+    static_assert(holds<gives, P>, "weir: the placement slot needs 'void give(range)'");
+    static_assert(holds<adds, P>, "weir: the placement slot needs 'void add(range)'");
+    static_assert(holds<rounds, P>, "weir: the placement slot needs 'static constexpr std::size_t "
+                                    "rounded(std::size_t bytes, std::size_t alignment)'");
+    static_assert(holds<says_needs, P>,
+                  "weir: the placement slot needs 'static constexpr std::size_t needs(std::size_t bytes, std::size_t "
+                  "alignment, std::size_t base_alignment)', the bytes of a chunk that surely has room for such a block");
+    static_assert(holds<counts_free, P>, "weir: the placement slot needs 'std::size_t free_bytes() const'");
+    return true;
+}
+
+} // namespace contract
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which streams besides its own use a block, and up to where?
+//
+// A block belongs to the stream that it was allocated on. A caller who uses it on another stream as well says so. Either the
+// stream is marked, once and whenever that is, and the free records an event at the end that it has then; or the caller knows
+// the last use, and an event is recorded there and then, after which the stream may go. The free finds both here, and waits for
+// the events. Few blocks have any, so a free first reads one counter.
+//
+// invariant: an offset is in the map if and only if it has an event or a mark. A stream marks a block once.
+// order:     the event of a last use covers what was enqueued before it was added, that of a mark what was enqueued before the
+//            block was taken out. It knows when that was.
+// cost:      none: one relaxed load a free where no block has a second use; else a lock and a look-up. A last use: the stream's
+//            id and an event; a mark: its id, and two questions and an event at the free. A block has about as many events as
+//            uses that were not over when the next ones came.
+// not for:   the block's own stream.
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <new>
+#include <utility>
+#include <weir/base/address_map.hpp>
+#include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/swap.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/order/stream_mark.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// What a free knows of its block's uses on other streams.
+struct block_uses {
+    growing_array<event> events;      ///< what it waits for
+    growing_array<stream_mark> marks; ///< the streams of some of these
+    bool in_graph = false; ///< a graph that is being captured uses the block, at each launch
+    bool untold = false;   ///< of some use no event tells: only a wait for all devices does
+
+    bool empty() const noexcept { return events.empty() && !in_graph && !untold; }
+    /// Whether the block is in no use once the events were reached.
+    bool are_known() const noexcept { return !in_graph && !untold; }
+};
+
+/// Any thread may call any member.
+class second_uses {
+public:
+    /// Marks `stream`, a stream of any device, as one that uses the block at `offset`: 'take' records an event there. Of a
+    /// thread's own default stream, what it did so far is noted as well. Never blocks on a device. Throws usage_error for a
+    /// stream that is being captured, cuda_error, or std::bad_alloc, before any change.
+    void mark(std::size_t offset, stream_ref stream) {
+        stream_mark const fresh(stream);
+        event so_far;
+        if (is_per_thread(stream)) // threads end
+            so_far = recorded(stream, fresh.ordinal(), id_of(stream));
+        lock_guard<mutex> const lock(mutex_);
+        block_uses& own = of(offset, so_far ? 1 : 0, 1);
+        if (so_far)
+            own.events.push_back(std::move(so_far));
+        add_mark(own.marks, fresh);
+    }
+
+    /// Notes that the work before the present end of `stream` uses the block at `offset`, and no later work. The stream may end
+    /// then. Otherwise as 'mark'.
+    void add(std::size_t offset, stream_ref stream) {
+        require_end(stream);
+        event passed = recorded(stream, device_of(stream), id_of(stream));
+        lock_guard<mutex> const lock(mutex_);
+        of(offset, 1, 0).events.push_back(std::move(passed));
+    }
+
+    /// Puts back what 'take' took out, for another 'take'. Where the host has no memory for that, it blocks until the events
+    /// were reached, and the marks are gone.
+    void put_back(std::size_t offset, block_uses&& uses) noexcept {
+        if (uses.events.empty() && uses.marks.empty())
+            return;
+        try {
+            lock_guard<mutex> const lock(mutex_);
+            block_uses& list = of(offset, uses.events.size(), uses.marks.size());
+            for (event& each : uses.events)
+                list.events.push_back(std::move(each));
+            for (stream_mark const& each : uses.marks)
+                add_mark(list.marks, each);
+        } catch (...) {
+            for (event const& each : uses.events) {
+                try {
+                    capture_mode_guard const relaxed;
+                    each.synchronize();
+                } catch (...) { // the device is lost: nothing runs any more
+                }
+            }
+        }
+    }
+
+    /// Whether any block has second uses. Reading it costs a free nothing.
+    bool any() const noexcept { return count_.load(memory_order_relaxed) != 0; }
+
+    /// Takes out the uses of the block at `offset`, which is freed on `freed_on`; empty where it has none. Records an event on
+    /// each stream that was marked, but for `freed_on` and, if it `asks_idle`, for those that have nothing to do: an event
+    /// takes a moment there, too. Says where no event could be recorded. Never blocks on a device.
+    block_uses take(std::size_t offset, stream_ref freed_on, bool asks_idle = false) noexcept {
+        block_uses found;
+        if (!any())
+            return found;
+        {
+            lock_guard<mutex> const lock(mutex_);
+            std::uint32_t const at = index_.find(offset);
+            if (at == address_map::none)
+                return found;
+            swap_values(found, blocks_[at]);
+            index_.erase(offset);
+            spare_.push_back(at);
+            count_.fetch_sub(1, memory_order_relaxed);
+        }
+        for (stream_mark const& each : found.marks)
+            try {
+                end(found, each, freed_on, asks_idle);
+            } catch (...) { // CUDA failed, or the host has no memory
+                found.untold = true;
+            }
+        return found;
+    }
+
+private:
+    static constexpr std::size_t few = 32; // events of a block of which none is looked at
+
+    // Notes where a marked stream ends now. Throws cuda_error, std::bad_alloc.
+    void end(block_uses& uses, stream_mark const& marked, stream_ref freed_on, bool asks_idle) {
+        placed_stream const own = placed_stream::now(freed_on);
+        device_guard const there(marked.place());
+        stream_mark::view const found = marked.look();
+        if (found.now == stream_mark::state::captured)
+            uses.in_graph = true;
+        else if (found.now == stream_mark::state::unknown)
+            uses.untold = true;
+        else if (placed_stream(found.stream, marked.ordinal()) != own && !(asks_idle && is_idle(marked, found.stream)))
+            uses.events.push_back(recorded(found.stream, marked.ordinal(), found.id));
+    }
+
+    // Of a stream that is asked for in place of another nothing follows.
+    static bool is_idle(stream_mark const& marked, stream_ref found) {
+        capture_mode_guard const relaxed;
+        return found == marked.stream() && succeeded(cudaStreamQuery(found.get()));
+    }
+
+    // An event at the present end of the stream of this id. Throws cuda_error.
+    event recorded(stream_ref stream, int ordinal, unsigned long long id) {
+        event_place place;
+        place.stream_id = id;
+        event passed(ordinal);
+        place.begin = marks_.fetch_add(1, memory_order_acq_rel) + 1;
+        passed.record(stream);
+        place.end = marks_.fetch_add(1, memory_order_acq_rel) + 1;
+        passed.note(place);
+        return passed;
+    }
+
+    // What is known of the block, with room for more. Throws std::bad_alloc, cuda_error, before any change that shows.
+    block_uses& of(std::size_t offset, std::size_t more_events, std::size_t more_marks) {
+        std::uint32_t at = index_.find(offset);
+        bool const is_new = at == address_map::none;
+        if (is_new && spare_.empty()) {
+            spare_.reserve(blocks_.size() + 1); // so that 'take' never allocates
+            blocks_.push_back({});
+            spare_.push_back(static_cast<std::uint32_t>(blocks_.size() - 1));
+        }
+        block_uses& found = blocks_[is_new ? at = spare_.back() : at];
+        std::size_t const more = more_events + found.marks.size() + more_marks; // also for 'take', which has no memory to ask for
+        if (more_events != 0 && found.events.size() >= few && found.events.capacity() - found.events.size() < more)
+            drop_reached(found.events); // so that a block which is used for long has few
+        found.events.reserve_more(more);
+        found.marks.reserve_more(more_marks);
+        if (is_new) {
+            index_.insert(offset, at);
+            spare_.pop_back();
+            count_.fetch_add(1, memory_order_relaxed);
+        }
+        return found;
+    }
+
+    // Throws cuda_error.
+    static void drop_reached(growing_array<event>& uses) {
+        capture_mode_guard const relaxed;
+        for (std::size_t i = uses.size(); i-- > 0;)
+            if (uses[i].reached()) {
+                swap_values(uses[i], uses.back());
+                uses.pop_back();
+            }
+    }
+
+    mutex mutex_;
+    address_map index_;                 // offset -> index into blocks_
+    growing_array<block_uses> blocks_;
+    growing_array<std::uint32_t> spare_; // of blocks_, that no block uses
+    atomic<std::size_t> count_{0};
+    atomic<std::uint64_t> marks_{0}; // counted so far: what is counted later comes later
+};
+
+/// Whether every event of `events` has been reached. Never blocks. Throws cuda_error.
+inline bool all_reached(growing_array<event> const& events) {
+    for (event const& each : events)
+        if (!each.reached())
+            return false;
+    return true;
+}
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which freed blocks does no event tell of?
+//
+// Mostly a stream's own calls record the event that tells when its last frees are over. A stream that was destroyed makes
+// no more calls, and in a host function CUDA answers none. What was freed there lies here until somebody has waited for
+// all work of the device. It is a list: whoever waits marks its end before, and takes what lay in front of the mark after.
+//
+// invariant: 'weight' is never below the sum of the blocks' bytes.
+// order:     one thread at a time, but for 'weight'.
+// cost:      24 bytes of host memory a block.
+// not for:   blocks that events tell of: see deferred_blocks.hpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/threads/atomic.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// One thread at a time, 'weight' excepted.
+class stranded_blocks {
+public:
+    /// A block counts as so many bytes at least, so that many small ones are not kept for ever.
+    static constexpr std::size_t least_weight = 16 * KiB;
+
+    /// Adds a block that work on device `ordinal` may use (any_device: on any). An empty one stands for bytes that
+    /// are handed out again: that work is to be waited for all the same. Throws std::bad_alloc before any change.
+    void add(range block, int ordinal) {
+        entries_.push_back(entry{block, ordinal});
+        bytes_ += block.bytes;
+        weigh(weight() + weight_of(block));
+    }
+
+    /// What was added so far ends here.
+    std::uint64_t mark() const noexcept { return taken_ + entries_.size(); }
+
+    /// Calls visit(ordinal) for the device of each block.
+    template <class Visit>
+    void visit_devices(Visit const& visit) const {
+        for (entry const& each : entries_)
+            visit(each.ordinal);
+    }
+
+    /// Hands every block in front of `mark` to `sink(range)` and forgets it. Where the sink throws, the others stay.
+    template <class Sink>
+    void take_until(std::uint64_t mark, Sink const& sink) {
+        std::size_t done = 0;
+        struct remainder {
+            stranded_blocks& list;
+            std::size_t& done;
+            ~remainder() { list.drop(done); }
+        } const rest{*this, done};
+        for (; taken_ + done < mark && done < entries_.size(); ++done)
+            if (range const block = entries_[done].block)
+                sink(block);
+    }
+
+    /// Sum of the blocks' bytes.
+    std::size_t bytes() const noexcept { return bytes_; }
+    /// The same, where a block counts as 'least_weight' at least. Any thread; perhaps a moment old.
+    std::size_t weight() const noexcept { return weight_.load(memory_order_relaxed); }
+
+private:
+    struct entry {
+        range block;
+        int ordinal;
+    };
+
+    static std::size_t weight_of(range block) noexcept { return block.bytes < least_weight ? least_weight : block.bytes; }
+    void weigh(std::size_t now) noexcept { weight_.store(now, memory_order_relaxed); }
+
+    // The first `count` are gone.
+    void drop(std::size_t count) noexcept {
+        for (std::size_t i = 0; i != count; ++i) {
+            bytes_ -= entries_[i].block.bytes;
+            weigh(weight() - weight_of(entries_[i].block));
+        }
+        for (std::size_t i = count; i != entries_.size(); ++i)
+            entries_[i - count] = entries_[i];
+        for (std::size_t i = 0; i != count; ++i)
+            entries_.pop_back();
+        taken_ += count;
+    }
+
+    growing_array<entry> entries_;
+    std::uint64_t taken_ = 0; // that are gone from the front
+    std::size_t bytes_ = 0;
+    atomic<std::size_t> weight_{0};
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What becomes of a block that CUDA does not take back?
+//
+// It is kept, with the events of the streams that use it, so that it neither leaks nor is freed too early, and is offered
+// again once the devices are idle. What was freed wrongly may be among them: a captured stream refuses what is not its
+// graph's and what is nobody's alike. So an address that CUDA hands out again is forgotten, and one that it does not know is
+// told to whoever offers.
+//
+// invariant: a block is here, or CUDA has taken it back, or does not know it, or the host had no memory to note it. One that a
+//            thread frees wrongly while CUDA hands its address to another thread may be kept here in that one's place.
+// order:     'offer' waits for the devices, then for the events, then frees.
+// cost:      none until CUDA refuses a block; one relaxed load for 'has' and 'forget'.
+// not for:   blocks that CUDA takes.
+
+#include <cstddef>
+#include <cstdio>
+#include <cuda_runtime_api.h>
+#include <utility>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/driver_calls.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/wait.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// A block that CUDA did not take back, and what must have run before it may.
+struct refused_block {
+    void* begin;
+    std::size_t bytes;
+    growing_array<event> uses;
+};
+
+/// Says that `p` is no block to be freed. `is_here`: it waits in a list of the pool's refused blocks.
+inline void tell_wrong_free(char const* pool, void const* p, bool is_here) noexcept {
+    // In one piece: threads may err at a time.
+    std::fprintf(stderr, "weir: pool '%s': the block at %p is freed already%s\n", pool, p,
+                 is_here ? "; free each block once"
+                         : " or was not handed out by this pool; free each block once, where it was allocated");
+}
+
+namespace detail {
+
+// cudaFreeAsync, but cudaErrorInvalidValue means that CUDA does not know the block: a captured stream, which answers so to a
+// live block of no graph, is not taken at its word, nor is a first answer, which may be the error of earlier work.
+inline cudaError_t free_or_unknown(void* begin, cudaStream_t stream) noexcept {
+    cudaError_t const answer = free_async(begin, stream);
+    if (answer != cudaErrorInvalidValue)
+        return answer;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    bool const captured = query_capture(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+    return captured ? cudaErrorStreamCaptureUnsupported : free_async(begin, stream);
+}
+
+} // namespace detail
+
+/// Any thread may call any member.
+class refused_blocks {
+public:
+    /// Keeps a block. Where the host has no memory for that, neither CUDA nor the host can take it, and it leaks.
+    void keep(refused_block block) noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        add(std::move(block));
+    }
+
+    bool empty() const noexcept { return count_.load(memory_order_relaxed) == 0; }
+    /// Bytes of the blocks here.
+    std::size_t bytes() const noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        return bytes_;
+    }
+    /// Whether the block that begins at `begin` is here.
+    bool has(void const* begin) const noexcept {
+        if (empty())
+            return false;
+        lock_guard<mutex> const lock(mutex_);
+        for (growing_array<refused_block> const* each : {&blocks_, &offered_})
+            for (refused_block const& block : *each)
+                if (block.begin == begin)
+                    return true;
+        return false;
+    }
+    /// CUDA has handed out `begin`: what was kept at that address is not its to free any more.
+    void forget(void const* begin) noexcept {
+        if (empty())
+            return;
+        lock_guard<mutex> const lock(mutex_);
+        drop(begin);
+    }
+    /// The same for what CUDA hands out in `hand_out()`, which answers with it: no address is offered in between.
+    template <class HandOut>
+    void forget_new(HandOut&& hand_out) noexcept {
+        if (empty())
+            return forget(hand_out());
+        lock_guard<mutex> const lock(mutex_);
+        drop(hand_out());
+    }
+
+    /// Blocks until all work on device `ordinal` (any_device: on every device) is done, and frees the blocks on `stream`;
+    /// what CUDA refuses again stays, but for what it does not know: `unknown(begin)` hears of that, and must not throw.
+    /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does, but where it is the `last` offer,
+    /// behind which nobody trims. Throws cuda_error; then every block that CUDA has not taken is still here, but for those that
+    /// the host has no memory to note again.
+    template <class Unknown>
+    void offer(int ordinal, cudaStream_t stream, Unknown&& unknown, bool last = false) {
+        lock_guard<mutex> const alone(offers_);
+        capture_mode_guard const relaxed; // of captures on other devices
+        {
+            lock_guard<mutex> const lock(mutex_);
+            offered_.swap(blocks_);
+        }
+        try {
+            last ? wait_for_device(ordinal) : wait_for_all(ordinal);
+            for (refused_block const& each : offered_)
+                for (event const& passed : each.uses)
+                    passed.synchronize(); // on a stream of another device
+        } catch (...) {
+            end_offer([](refused_block const&) { return false; });
+            throw;
+        }
+        bool taken = false;
+        end_offer([&](refused_block const& each) {
+            cudaError_t const error = detail::free_or_unknown(each.begin, stream);
+            if (error == cudaSuccess)
+                taken = true;
+            else if (error == cudaErrorInvalidValue)
+                unknown(each.begin);
+            else
+                return false;
+            return true;
+        });
+        if (taken) // so that the memory is there for a trim
+            check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    }
+
+private:
+    // All with the lock held.
+    void add(refused_block block) noexcept {
+        std::size_t const bytes = block.bytes;
+        try {
+            blocks_.push_back(std::move(block));
+            bytes_ += bytes;
+            count_.fetch_add(1, memory_order_relaxed);
+        } catch (...) { // neither CUDA nor the host can take it
+        }
+    }
+    void drop(void const* begin) noexcept {
+        for (growing_array<refused_block>* each : {&blocks_, &offered_})
+            for (refused_block& block : *each)
+                if (block.begin == begin && begin) {
+                    remove(block);
+                    block.begin = nullptr; // and stays in the list, which 'offer' may be reading
+                }
+    }
+    void remove(refused_block const& gone) noexcept {
+        bytes_ -= gone.bytes;
+        count_.fetch_sub(1, memory_order_relaxed);
+    }
+
+    // Keeps those of which 'is_gone' says no. It is asked with the lock held: no address is forgotten meanwhile.
+    template <class IsGone>
+    void end_offer(IsGone&& is_gone) noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        for (refused_block& each : offered_) {
+            if (!each.begin)
+                continue;
+            bool const gone = is_gone(each); // counted until then, so that 'forget_new' takes the lock
+            remove(each);
+            if (!gone)
+                add(std::move(each));
+        }
+        offered_.clear();
+    }
+
+    // By the wait that CUDA's pools notice, or a trim behind it would find nothing: 'wait_for_device' is none.
+    static void wait_for_all(int ordinal) {
+        visit_devices(ordinal, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
+    }
+
+    mutex offers_; // one at a time
+    mutable mutex mutex_;
+    growing_array<refused_block> blocks_;
+    growing_array<refused_block> offered_; // what 'offer' waits for
+    std::size_t bytes_ = 0;
+    atomic<std::size_t> count_{0}; // in both, but for what was forgotten
+};
+
+} // namespace v0
+} // namespace weir

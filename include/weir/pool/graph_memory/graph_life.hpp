@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Is anything left of a captured graph that could still run?
+//
+// CUDA counts the owners of a 'user object': the graph that it was given to, copies of that graph, executables made of
+// them or updated to them, and each until its last launch has ended. With the last owner it calls a function, which sets
+// a flag here. A graph takes it while it is still being captured, in every capture mode, and breaks no capture; the graph of a
+// capture that breaks ends with it.
+//
+// invariant: where is_over() is true, no work of the graph runs or will ever run, nor of what was made of it since it was
+//            watched. It may be false some time longer: after a launch CUDA calls the function on a thread of its own.
+// order:     what the graph's work did is done before is_over() is true.
+// cost:      two CUDA calls and two small host allocations a graph; is_over() reads a flag.
+// not for:   work outside of the graph on what it uses; what was made of the graph before; captures into a graph that was
+//            there (cudaStreamBeginCaptureToGraph), bodies of conditional nodes among them: CUDA says little of their objects.
+
+#include <cuda_runtime_api.h>
+#include <new>
+#include <weir/base/shared.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/runtime/check.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Knows when a graph is over. One thread at a time.
+class graph_life {
+public:
+    /// Of no graph: over.
+    graph_life() noexcept = default;
+
+    /// Of `graph` and all that is made of it from now on. No other thread may use the graph meanwhile, as for all of CUDA's
+    /// calls that name it. Never blocks. Throws cuda_error, std::bad_alloc; then the graph is as it was.
+    explicit graph_life(cudaGraph_t graph) : over_(flag::make(false)) {
+        auto* const told = new flag(over_);
+        cudaUserObject_t object = nullptr;
+        cudaError_t error = cudaUserObjectCreate(&object, told, tell, 1, cudaUserObjectNoDestructorSync);
+        if (error != cudaSuccess)
+            delete told;
+        require(error, "cudaUserObjectCreate");
+        error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+        if (error != cudaSuccess && !succeeded(cudaUserObjectRelease(object, 1)))
+            static_cast<void>(succeeded(cudaUserObjectRelease(object, 1))); // once more, so that nothing leaks
+        require(error, "cudaGraphRetainUserObject");
+    }
+
+    /// Whether the graph, its copies and its executables are gone, and their last launch has ended. Never blocks.
+    bool is_over() const noexcept { return !over_ || over_->load(memory_order_acquire); }
+
+private:
+    using flag = shared<atomic<bool>>;
+
+    // It is the host's memory that these want.
+    static void require(cudaError_t error, char const* call) {
+        if (out_of_room(error, call))
+            throw std::bad_alloc();
+    }
+
+    static void CUDART_CB tell(void* told) noexcept {
+        auto* const over = static_cast<flag*>(told);
+        (*over)->store(true, memory_order_release);
+        delete over;
+    }
+
+    flag over_;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which streams used memory that goes back as a whole, and up to where?
+//
+// Blocks of one piece of memory are freed on several streams, and all of it goes back on one. Each free is noted with an event
+// of its stream; the stream on which it goes back waits for them.
+//
+// invariant: what a stream did before 'note' comes before what another does after it was made to wait.
+// order:     an event covers what was enqueued before the note.
+// cost:      an event a note, less those that were reached since.
+// not for:   blocks that go back one by one: see second_uses.
+
+#include <cstddef>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/order/second_uses.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Any thread may call any member.
+class last_uses {
+public:
+    /// Notes what `stream`, which is not captured, did so far; of the host's nothing is left to wait for. Never blocks.
+    void note(stream_ref stream) noexcept {
+        if (stream.is_host())
+            return;
+        try {
+            uses_.add(all, stream);
+        } catch (...) { // CUDA failed, or the host has no memory
+            note_unknown();
+        }
+    }
+
+    /// Notes that some stream, of which nothing is known, used the memory. Never blocks.
+    void note_unknown() noexcept { untold_.store(true, memory_order_relaxed); }
+
+    /// Makes `stream` wait for all that was noted, which is forgotten; the host blocks. Where a note failed, or CUDA fails
+    /// here, it blocks until every device that the process uses has done all work. Throws cuda_error where that fails
+    /// twice: the device is lost, or full while a graph is captured; the next call waits for all work.
+    void make_wait(stream_ref stream) {
+        if (uses_.any())
+            try {
+                capture_mode_guard const relaxed;
+                for (event const& each : uses_.take(all, stream).events)
+                    stream.is_host() ? each.synchronize() : each.make_wait(stream);
+            } catch (...) {
+                note_unknown();
+            }
+        for (int tries = 1; untold_.exchange(false, memory_order_relaxed); ++tries) {
+            try {
+                wait_for_device(any_device);
+            } catch (...) {
+                note_unknown();
+                if (tries == 2)
+                    throw;
+            }
+        }
+    }
+
+private:
+    static constexpr std::size_t all = 1; // the offset that stands for all blocks; 0 is nobody's
+
+    second_uses uses_;
+    atomic<bool> untold_{false};
+};
+
+} // namespace v0
+} // namespace weir

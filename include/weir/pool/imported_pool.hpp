@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does one reach memory that another process allocated?
+//
+// That process makes a pool with handle types, exports the pool once and each block that it shares: see driver_pool. This
+// one imports the pool, and then block by block, which maps the same bytes at an address of its own.
+//
+//     exporter: driver_pool pool(options); int fd = pool.export_descriptor();   // to be sent over a Unix socket
+//               exported_block block = pool.export_block(p);                    // plain bytes
+//     importer: imported_pool theirs(fd); void* q = theirs.acquire(block);
+//
+// invariant: what is acquired is mapped until it is released, also when this object has ended.
+// order:     the exporter's allocation must be over before the bytes are used here, and every importer's release before
+//            the exporter frees the block: tell one another, by CUDA's interprocess events or on the host.
+// cost:      driver calls that map memory: import once, and keep.
+// not for:   allocating: CUDA refuses that on imported pools.
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/cuda_pool.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// A pool of another process. Any thread may call any member.
+class imported_pool {
+public:
+    /// From a file descriptor that driver_pool::export_descriptor gave and another process sent, and that stays the
+    /// caller's: it may be closed now. Throws cuda_error.
+    explicit imported_pool(int descriptor)
+        : pool_(import(reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
+                       cudaMemHandleTypePosixFileDescriptor)) {}
+    /// From a fabric handle. Throws cuda_error.
+    explicit imported_pool(cudaMemFabricHandle_t handle) : pool_(import(&handle, cudaMemHandleTypeFabric)) {}
+
+    /// Lets kernels and copies of device `ordinal` use the memory; its own device may at once. Throws usage_error where there
+    /// is no such device, cuda_error, also where it cannot use the memory.
+    void enable_access_from(int ordinal) { pool_.enable_access_from(existing_device(ordinal)); }
+
+    /// Where the bytes of the exporter's block are in this process. Does not wait. Throws cuda_error, also for a block of
+    /// another pool or one that the exporter has freed.
+    void* acquire(exported_block const& block) {
+        cudaMemPoolPtrExportData data = block.data; // CUDA does not promise to leave it as it is
+        void* begin = nullptr;
+        capture_mode_guard const relaxed;
+        check(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
+        return static_cast<char*>(begin) + block.offset_bytes;
+    }
+
+    /// Gives back what `acquire` gave for `block`, in the order of `stream`; on the host, at once, which waits for the
+    /// device. Null does nothing. False: CUDA refused it, as on a stream that is being captured, and it is still the
+    /// caller's.
+    bool release(stream_ref stream, void* p, exported_block const& block) noexcept {
+        if (!p)
+            return true;
+        void* const begin = static_cast<char*>(p) - block.offset_bytes;
+        try {
+            capture_mode_guard const relaxed;
+            if (stream.is_host())
+                return succeeded(cudaFree(begin));
+            return !is_capturing(stream) && succeeded(cudaFreeAsync(begin, stream.get()));
+        } catch (...) {
+            return false;
+        }
+    }
+
+    /// CUDA's handle, for calls that weir does not wrap.
+    cudaMemPool_t get() const noexcept { return pool_.get(); }
+
+private:
+    static cudaMemPool_t import(void* handle, cudaMemAllocationHandleType type) {
+        cudaMemPool_t pool = nullptr;
+        capture_mode_guard const relaxed;
+        char const* const call = "cudaMemPoolImportFromShareableHandle";
+        cudaError_t const error = cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0);
+        if (error == cudaErrorInvalidValue || error == cudaErrorUnknown) // the latter of a descriptor that is no pool's
+            detail::fail_with("the handle names no pool of a living process; pass the descriptor that was received from the "
+                              "exporter, not the number that it has there, or what export_fabric returned there",
+                              error, call);
+        check(error, call);
+        return pool;
+    }
+
+    cuda_pool pool_;
+};
+
+} // namespace v0
+} // namespace weir

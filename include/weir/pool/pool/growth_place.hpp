@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Where does a pool grow in place with the least memory?
+//
+// Behind each chunk that has free addresses after it. What is free before those addresses counts, and where they do not
+// suffice, what is free behind them as well: a block of 100 MiB that finds 60 MiB free at the end of the last chunk
+// needs 40 MiB more, and one that finds a gap of 10 MiB between them needs 10.
+//
+// invariant: with bytes() more at 'end' a block of the wanted size and alignment fits.
+// cost:      O(chunks), and two look-ups for each gap.
+// not for:   how much to get beyond that: growth policies say.
+
+#include <cstddef>
+#include <cstdint>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/pool/pool/chunk_list.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// A place to grow.
+struct growth_place {
+    std::size_t end = 0;       ///< the end of a chunk; 0: none
+    std::size_t bytes = 0;     ///< needed there
+    std::size_t gap_bytes = 0; ///< addresses that no chunk has, there
+    range counted;             ///< what is free before and behind and counts, with the gap between
+};
+
+/// Up to the end of all addresses.
+struct any_reach {
+    constexpr std::size_t operator()(std::size_t end) const noexcept { return SIZE_MAX - end; }
+};
+
+/// The best place for a block of `bytes` bytes at a multiple of `alignment`; growth is a multiple of `page`. `free`: a
+/// placement that knows what is free before and after an address. `reach`: how many addresses behind the end of a chunk can
+/// have memory, asked where something else than a chunk follows.
+template <class Placement, class Reach = any_reach>
+growth_place cheapest_growth_place(chunk_list const& chunks, Placement const& free, std::size_t bytes, std::size_t alignment,
+                             std::size_t page, Reach const& reach = {}) noexcept {
+    growth_place best;
+    for (range const* each = chunks.begin(); each != chunks.end(); ++each) {
+        range const* const next = each + 1;
+        bool const is_last = next == chunks.end();
+        std::size_t const end = each->end();
+        if (!is_last && next->offset == end)
+            continue;
+        std::size_t const tail = free.free_before(end);
+        std::size_t const start = align_up(end - tail, alignment);
+        std::size_t const block_end = start + bytes;
+        if (block_end <= end || block_end < bytes || start < end - tail) // it would fit already, or nowhere
+            continue;
+        std::size_t needed = align_up(block_end - end, page);
+        std::size_t const within_reach = reach(end);
+        bool const next_is_behind = !is_last && next->offset - end < within_reach;
+        std::size_t const gap = next_is_behind ? next->offset - end : within_reach;
+        if (needed > gap) {
+            if (!next_is_behind || block_end - end > gap + free.free_after(next->offset))
+                continue;
+            needed = gap;
+        }
+        if (best.end == 0 || needed < best.bytes || (needed == best.bytes && gap < best.gap_bytes))
+            best = growth_place{end, needed, gap, range{end - tail, tail + (needed == gap ? block_end - end : needed)}};
+    }
+    return best;
+}
+
+} // namespace v0
+} // namespace weir

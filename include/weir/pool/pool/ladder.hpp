@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What does a pool try, in which order, where the first try finds no block?
+//
+// What others freed and is within reach without a wait; growth; what other streams freed, for which this one waits (these
+// two in the order that the reuse rule wants); and at last a wait for what is in flight, a search after each.
+//
+// invariant: a climb that fails leaves the pool's blocks as they were; for what can never be held nobody waits, and nothing is
+//            given back.
+// order:     one thread at a time searches and grows; the others find what it got.
+// cost:      see the reuse rule and pool/pool/supply.hpp; at most 16 waits.
+// not for:   the first try, which most allocations need nothing above.
+
+#include <cstddef>
+#include <weir/base/range.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/contract/reuse_slot.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// `Lock`: one thread at a time grows; `WaitsFirst`: a stream waits for another's memory before the pool grows.
+template <class Placement, class Rule, class Supply, class Lock, bool WaitsFirst>
+class ladder {
+public:
+    ladder(Rule& over, Supply& from, Lock& growth_lock) noexcept : rule_(over), supply_(from), growth_lock_(growth_lock) {}
+
+    /// A block of so many bytes for work on `stream`, which a first try did not find; an empty range where there is none.
+    /// Whoever waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
+    range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        if (!supply_.can_hold(bytes, alignment))
+            return range{}; // neither waiting nor giving back would help
+        if constexpr (contract::holds<contract::reclaims, Rule>)
+            rule_.reclaim();
+        if constexpr (WaitsFirst) {
+            if (range const block = search(bytes, alignment, stream, false))
+                return block;
+            if (range const block = rule_.borrow(bytes, alignment, stream))
+                return block;
+        }
+        if (range const block = search(bytes, alignment, stream))
+            return block;
+        if constexpr (contract::holds<contract::borrows, Rule, stream_ref>) {
+            if (range const block = rule_.borrow(bytes, alignment, stream))
+                return block;
+            return await(bytes, alignment, stream);
+        }
+        return range{};
+    }
+
+private:
+    static constexpr int most_waits = 16; // for one allocation
+    static constexpr bool gathers = contract::holds<contract::gathers, Rule, stream_ref>;
+
+    // What other threads free meanwhile may be in flight again, so one wait may not do; but nobody waits for ever.
+    range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        if constexpr (gathers) {
+            for (int waits = 0; waits < most_waits; ++waits) {
+                bool const waited = rule_.wait();
+                if (range const block = search(bytes, alignment, stream))
+                    return block;
+                if (waited)
+                    continue;
+                if (rule_.unsettled_bytes() == 0)
+                    return range{}; // all that is free is within reach
+                rule_.settle();
+            }
+        }
+        return search(bytes, alignment, stream);
+    }
+
+    // What needs no wait. One thread at a time: the others find what this one got.
+    range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
+        lock_guard<Lock> const lock(growth_lock_);
+        if (supply_.suspended())
+            return range{};
+        range block = rule_.take(bytes, alignment, stream);
+        if constexpr (gathers) {
+            if (!block) {
+                rule_.gather(stream, may_grow);
+                block = rule_.take(bytes, alignment, stream);
+            }
+        }
+        return block || !may_grow ? block : grow_and_take(bytes, alignment, stream);
+    }
+
+    range grow_and_take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        // Another thread that shares the stream may take the new chunk first, or the chunk starts at no page: then there
+        // is one more to get.
+        std::size_t const before = supply_.held().bytes();
+        try {
+            for (int tries = 0; tries < 8 && supply_.grow(rule_, bytes, alignment, stream, tries != 0); ++tries)
+                if (range const block = rule_.take(bytes, alignment, stream))
+                    return block;
+        } catch (...) {
+            try {
+                supply_.give_back(rule_, before);
+            } catch (...) { // the chunk is the next call's
+            }
+            throw;
+        }
+        supply_.give_back(rule_, before);
+        return range{};
+    }
+
+    Rule& rule_;
+    Supply& supply_;
+    Lock& growth_lock_;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which of a pool's wholly free chunks moves next?
+//
+// Moving a chunk costs the same whatever its size, so the largest one that is not more than what is lacking goes first;
+// where all are more, the smallest. A chunk is part of a free range, which others may share: once it is gone, those
+// behind it lie in a free range that starts where it ended.
+//
+// order:     one thread at a time.
+// cost:      next, and gone: O(chunks).
+// not for:   knowing what is free: placements do.
+
+#include <cstddef>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// A chunk that is wholly free.
+struct movable_chunk {
+    range chunk;
+    std::size_t free_from = 0; ///< the start of the free range that it lies in
+};
+
+class movable_chunks {
+public:
+    /// Throws std::bad_alloc.
+    void add(movable_chunk chunk) {
+        chunks_.push_back(chunk);
+        bytes_ += chunk.chunk.bytes;
+    }
+
+    /// The sum of the bytes that are here.
+    std::size_t bytes() const noexcept { return bytes_; }
+
+    /// Takes one out, of about `bytes` bytes and not more than `most_bytes`; an empty chunk where there is none.
+    movable_chunk next(std::size_t bytes, std::size_t most_bytes) noexcept {
+        movable_chunk* best = nullptr;
+        for (movable_chunk& each : chunks_)
+            if (each.chunk.bytes <= most_bytes && (!best || suits_better(each.chunk.bytes, best->chunk.bytes, bytes)))
+                best = &each;
+        if (!best)
+            return movable_chunk{};
+        movable_chunk const taken = *best;
+        chunks_.erase(best);
+        bytes_ -= taken.chunk.bytes;
+        return taken;
+    }
+
+    /// Notes that a chunk that was taken out is not free any more.
+    void gone(movable_chunk const& taken) noexcept {
+        for (movable_chunk& each : chunks_)
+            if (each.free_from == taken.free_from && each.chunk.offset > taken.chunk.offset)
+                each.free_from = taken.chunk.end();
+    }
+
+private:
+    static bool suits_better(std::size_t size, std::size_t than, std::size_t wanted) noexcept {
+        return size <= wanted ? than > wanted || than < size : than > size;
+    }
+
+    growing_array<movable_chunk> chunks_;
+    std::size_t bytes_ = 0;
+};
+
+} // namespace v0
+} // namespace weir

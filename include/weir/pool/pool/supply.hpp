@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a pool get more memory, and what does it give back for it?
+//
+// From an upstream that hands out chunks, a chunk of its own: wholly free chunks, which did not help, go back first.
+// From one that grows in place, just what is missing: the free bytes at the end of a chunk are extended by as much as
+// the block lacks. Chunks that lie wholly free elsewhere move there, memory and all, so that the pool holds little more than
+// was ever in use at once (pool/pool/growth_place.hpp says where, pool/pool/slack.hpp when); only the rest is got, and it is first.
+//
+// invariant: a chunk goes back or moves only when no work uses any byte of it; a failed call keeps no chunk that it got.
+// order:     one thread at a time.
+// cost:      driver calls, and O(chunks) for each.
+// not for:   finding free bytes: that is the reuse rule's ladder.
+
+#include <cstddef>
+#include <utility>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/hole_watch.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/contract/placement_slot.hpp>
+#include <weir/contract/reuse_slot.hpp>
+#include <weir/contract/upstream_slot.hpp>
+#include <weir/pool/pool/chunk_sizes.hpp>
+#include <weir/pool/pool/growth_place.hpp>
+#include <weir/pool/pool/held_chunks.hpp>
+#include <weir/pool/pool/movable_chunks.hpp>
+#include <weir/pool/pool/slack.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// `Rule`: the reuse rule, bound to `Placement`; `Lock`: of the list of chunks. `KnowsWork`: whether the rule tells free bytes
+/// from those that enqueued work still uses; else an upstream that unmaps waits for all work first, as cudaFree does.
+template <class Upstream, class Placement, class Rule, class Growth, class Lock, bool KnowsWork>
+class supply {
+    using chunks_of = held_chunks<Upstream, Lock>;
+    static constexpr std::size_t page = chunks_of::granularity();
+    static_assert(is_power_of_two(page) && is_power_of_two(Upstream::alignment),
+                  "weir: an upstream's 'alignment' and 'granularity' are powers of two");
+    using sizes_of = chunk_sizes<Growth, page>;
+    static constexpr bool shows_free = contract::holds<contract::shows_free, Rule, stream_ref, Placement>;
+    static constexpr bool grows_in_place =
+        contract::holds<contract::extends, Upstream> && contract::has_free_ranges<Placement> && shows_free;
+
+    static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
+
+public:
+    /// Whether memory can be taken away from behind its addresses, on devices that map memory.
+    static constexpr bool can_suspend = grows_in_place && contract::holds<contract::withdraws, Upstream>;
+
+    supply(Upstream upstream, std::size_t limit_bytes) : held_(prepared(std::move(upstream)), limit_bytes) {}
+
+    /// What the pool holds.
+    chunks_of const& held() const noexcept { return held_; }
+    /// Whether it could have room for such a block, if nothing else did: within its limit, and in a chunk of which the
+    /// upstream can ever have as much (what fits by luck where its alignment happens to be does not count). Any thread.
+    bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
+        if (Placement::rounded(bytes, alignment) > align_down(held_.limit_bytes(), page) || suspended())
+            return false;
+        std::size_t const needed = chunk_for(bytes, alignment); // 0: no chunk has such a block
+        return needed != 0 && (needed <= held_.bytes() || needed <= held_.most_bytes());
+    }
+    /// What kind of memory that is, in words.
+    char const* kind() const noexcept {
+        return grows_in_place && !extends() ? "device memory that cannot grow in place" : name_of(Upstream::space);
+    }
+
+    /// The whole pages of a chunk that has room for the block wherever it starts, at a page as a rule; 0 on overflow.
+    static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
+                                           std::size_t base = usual_alignment()) noexcept {
+        return align_up(Placement::needs(bytes, alignment, base), page);
+    }
+
+    /// Gets room for such a block, for `stream` first; false: no. `again`: what the call before got did not do, since
+    /// another thread took it or the chunk started at no page. Throws what the upstream and the rule throw.
+    bool grow(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream, bool again) {
+        std::size_t const promised = grows_in_place && !extends() ? usual_cuda_alignment : Upstream::alignment;
+        std::size_t const needed = again ? chunk_for(bytes, alignment, promised) : chunk_for(bytes, alignment);
+        if (needed == 0 || needed > held_.limit_bytes())
+            return false;
+        if constexpr (grows_in_place)
+            if (extends() && !again && alignment <= page && extend_for(rule, bytes, alignment, stream))
+                return true;
+        std::size_t const wanted = sizes().next(needed);
+        std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
+        // Chunks that nobody uses did not help here, or the bytes would have been found: they go back first.
+        give_back(rule, held_.bytes() > needed ? held_.bytes() - needed : 0);
+        return acquire_at_most(rule, step, needed, stream) || (make_room(rule) && acquire(rule, needed, stream));
+    }
+
+    /// Offers again what was refused, and forgets how much was ever in use.
+    void start_anew() noexcept {
+        held_.offer_again();
+        moves_ = slack(sizes_of::moved_percent());
+        watch_ = hole_watch();
+        holes_ = holes::never;
+    }
+
+    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went.
+    bool give_back(Rule& rule, std::size_t keep_bytes, range spared = {}) {
+        bool any = false;
+        if constexpr (grows_in_place) {
+            if (held_.bytes() <= keep_bytes)
+                return false;
+            for (range const& free : ranges_unused(rule))
+                any |= give_back_within(rule, free, keep_bytes, spared);
+        } else if constexpr (contract::has_remove<Placement> && shows_free) {
+            for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest first
+                if (range const chunk = held_[i]; try_remove(rule, chunk))
+                    any |= held_.release(chunk);
+        }
+        return any;
+    }
+
+    /// Whether memory can be taken away on this device.
+    bool suspends() const noexcept { return can_suspend && extends(); }
+    /// Visits what may be in use, in order of address: all that is held but free ranges of `least_free_bytes` or more. No
+    /// work is under way. Throws cuda_error and std::bad_alloc, and what the visit throws.
+    template <class Visit>
+    void visit_in_use(Rule& rule, std::size_t least_free_bytes, Visit const& visit) {
+        growing_array<range> free_ranges = ranges_unused(rule, least_free_bytes);
+        sort_by_address(free_ranges);
+        held_.chunks().for_each_outside(free_ranges, visit);
+    }
+
+    /// Takes the memory away, and gives it back; held_chunks says how.
+    void withdraw() { held_.withdraw(); }
+    bool restore() { return held_.restore(); }
+    /// Meanwhile chunks can be cut: while more than `keep_bytes` are to be restored, every wholly free page is given up.
+    void cut_free_pages(Rule& rule, std::size_t keep_bytes) {
+        std::size_t left = held_.withdrawn_bytes();
+        for (range const& free : ranges_unused(rule)) {
+            std::size_t start = free.offset;
+            range const whole = inward(free, page);
+            for (range pages = held_.chunks().next_part(whole, whole.offset); pages && left > keep_bytes;
+                 pages = held_.chunks().next_part(whole, pages.end())) {
+                if (pages.bytes > left - keep_bytes)
+                    pages.bytes = align_up(left - keep_bytes, page);
+                if (!held_.prepare_cut(pages) || !try_remove(rule, pages, start))
+                    continue;
+                held_.cut(pages);
+                left -= pages.bytes;
+                start = pages.end();
+            }
+        }
+    }
+
+    /// Whether nothing is to be handed out, and nothing got, until the memory is back. Any thread.
+    bool suspended() const noexcept { return can_suspend && suspended_.load(memory_order_acquire); }
+    void suspended(bool now) noexcept { suspended_.store(now, memory_order_release); }
+
+private:
+    static Upstream prepared(Upstream upstream) {
+        if constexpr (!KnowsWork && contract::holds<contract::extends, Upstream>)
+            upstream.wait_before_unmapping();
+        return upstream;
+    }
+    // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
+    static constexpr std::size_t usual_alignment() noexcept {
+        std::size_t const least = natural_alignment(page) > Upstream::alignment ? natural_alignment(page) : Upstream::alignment;
+        if constexpr (contract::holds<contract::says_usual_alignment, Upstream>)
+            return Upstream::usual_alignment > least ? Upstream::usual_alignment : least;
+        return least;
+    }
+
+    // Grows right behind a chunk, if that takes no more than a chunk of the block's own would.
+    bool extend_for(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        std::size_t const whole = Placement::needs(bytes, alignment, page);
+        // What a small block is cut from is aligned to its size.
+        std::size_t const least = alignment > Placement::granularity ? alignment : Placement::granularity;
+        std::size_t const aligned = whole == Placement::rounded(bytes, alignment) ? least : natural_alignment(whole);
+        growth_place place;
+        rule.visit_usable(stream, [&](Placement& free) {
+            place = cheapest_growth_place(held_.chunks(), free, whole, aligned, page,
+                                       [this](std::size_t end) { return held_.addresses_behind(end); });
+        });
+        if (place.end == 0)
+            return false;
+        movable_chunks unused = chunks_unused(rule, place.counted);
+        std::size_t const in_use = rule.used().bytes + whole;
+        holes_ = watch_.note(held_.bytes() - unused.bytes(), in_use);
+        std::size_t const enough = align_up(moves_.to_move(held_.bytes(), place.bytes, in_use), page);
+        std::size_t elsewhere = enough < unused.bytes() ? enough : unused.bytes();
+        // At the limit, and on a full device, slack is of no use: all that can comes from elsewhere.
+        if (!get_before_moving(rule, place, elsewhere, stream) &&
+            (elsewhere == unused.bytes() || !get_before_moving(rule, place, elsewhere = unused.bytes(), stream)))
+            return false;
+        move_into(rule, place, elsewhere, unused, stream);
+        if (place.bytes != 0 && !extend(rule, place.end, place.bytes, stream))
+            return false; // what went back was another's at once
+        moves_.used(in_use);
+        return true;
+    }
+
+    // Gets what the place lacks beyond the bytes that come from elsewhere, first: where that is in vain, nothing moves.
+    bool get_before_moving(Rule& rule, growth_place& place, std::size_t elsewhere, stream_ref stream) {
+        if (place.bytes <= elsewhere)
+            return true;
+        std::size_t const needed = place.bytes - elsewhere;
+        std::size_t got = sizes().next(needed);
+        if (got <= needed || got > place.gap_bytes || !extend(rule, place.end, got, stream))
+            got = extend(rule, place.end, needed, stream) ? needed : 0;
+        advance(place, got);
+        return got != 0;
+    }
+
+    // So many bytes more are where the place starts.
+    static void advance(growth_place& place, std::size_t bytes) noexcept {
+        place.end += bytes;
+        place.gap_bytes -= bytes;
+        place.bytes = place.bytes > bytes ? place.bytes - bytes : 0;
+    }
+
+    // Moves wholly free chunks of about `bytes` bytes into the place. What does not fit goes back, so that as much can be got.
+    void move_into(Rule& rule, growth_place& place, std::size_t bytes, movable_chunks& unused, stream_ref stream) {
+        std::size_t const before = held_.bytes();
+        std::size_t moved = 0;
+        while (moved < bytes) {
+            movable_chunk const next = unused.next(bytes - moved, place.gap_bytes);
+            if (!next.chunk)
+                break;
+            if (!try_remove(rule, next.chunk, next.free_from))
+                continue;
+            unused.gone(next);
+            if (!held_.move(next.chunk, place.end)) {
+                held_.release(next.chunk);
+                break; // the others would not move either
+            }
+            moved += next.chunk.bytes;
+            keep(rule, range{place.end, next.chunk.bytes}, stream, true);
+            advance(place, next.chunk.bytes);
+        }
+        std::size_t const left = bytes > moved ? bytes - moved : 0;
+        give_back(rule, before > left ? before - left : 0, place.counted);
+        moves_.moved(moved + before - held_.bytes(), before);
+    }
+
+    movable_chunks chunks_unused(Rule& rule, range spared) {
+        movable_chunks all;
+        for (range const& each : ranges_unused(rule))
+            for (range const* chunk = held_.chunks().from(each.offset);
+                 chunk != held_.chunks().end() && each.contains(*chunk); ++chunk)
+                if (!chunk->overlaps(spared))
+                    all.add(movable_chunk{*chunk, each.offset});
+        return all;
+    }
+
+    // Free ranges that no work uses.
+    static growing_array<range> ranges_unused(Rule& rule, std::size_t least_bytes = page) {
+        growing_array<range> unused;
+        rule.visit_unused([&](Placement& free) {
+            free.for_each_free(least_bytes, [&](range each) { unused.push_back(each); });
+            return false; // all of them
+        });
+        return unused;
+    }
+
+    bool extend(Rule& rule, std::size_t end, std::size_t bytes, stream_ref stream) {
+        return keep(rule, held_.extend(end, bytes, sizes().piece_of(bytes)), stream, true);
+    }
+
+    bool acquire(Rule& rule, std::size_t bytes, stream_ref stream) {
+        if constexpr (grows_in_place)
+            return keep(rule, held_.acquire(bytes, sizes().piece_of(bytes)), stream, false);
+        return keep(rule, held_.acquire(bytes), stream, false);
+    }
+
+    // Room for half as many such blocks where there is too little for the step, and so on: a chunk for each would hold less.
+    bool acquire_at_most(Rule& rule, std::size_t bytes, std::size_t needed, stream_ref stream) {
+        std::size_t const room = align_down(held_.limit_bytes() - held_.bytes(), page);
+        for (bytes = bytes > room && room > needed ? room : bytes; bytes > needed; bytes = bytes / 2 / needed * needed)
+            if (acquire(rule, bytes, stream))
+                return true;
+        return acquire(rule, needed, stream);
+    }
+
+    // Chunks side by side; `joins`: with free bytes before them.
+    bool keep(Rule& rule, range chunks, stream_ref stream, bool joins) {
+        if (!chunks)
+            return false;
+        try {
+            if constexpr (grows_in_place)
+                rule.add(chunks, stream, joins);
+            else
+                rule.add(chunks, stream);
+        } catch (...) {
+            held_.release_within(chunks);
+            throw;
+        }
+        return true;
+    }
+
+    sizes_of sizes() const noexcept { return sizes_of{held_.bytes(), held_.limit_bytes(), extends(), holes_}; }
+
+    // Whether the upstream, which may be able to in general, can grow in place on this device.
+    bool extends() const noexcept {
+        if constexpr (grows_in_place) {
+            static_assert(Placement::granularity <= page,
+                          "weir: over memory that grows in place a placement's granularity is at most a page of 2 MiB");
+            return held_.upstream().extends();
+        }
+        return false;
+    }
+
+    // Gives every chunk back that nobody uses, and offers again what the upstream refused; whether any went.
+    bool make_room(Rule& rule) {
+        bool const any = give_back(rule, 0);
+        return held_.offer_again() || any;
+    }
+
+    // Takes the chunk out of what is free, if it is wholly free and no work uses it; `start`: where the free range is.
+    template <class... Start>
+    bool try_remove(Rule& rule, range chunk, Start... start) const {
+        bool done = false;
+        // A chunk that starts anywhere has bytes outside of whole granules and slabs, which no set counts as free: perhaps all.
+        std::size_t const least_bytes = extends() ? chunk.bytes : 0;
+        rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, least_bytes);
+        return done;
+    }
+
+    bool give_back_within(Rule& rule, range free, std::size_t keep_bytes, range spared) {
+        bool any = false;
+        std::size_t start = free.offset;
+        auto const* each = held_.chunks().from(start);
+        while (each != held_.chunks().end() && free.contains(*each) && held_.bytes() > keep_bytes) {
+            range const chunk = *each;
+            if (chunk.overlaps(spared) || !try_remove(rule, chunk, start)) {
+                ++each;
+                continue;
+            }
+            start = chunk.end();
+            any |= held_.release(chunk); // the next one takes its place
+        }
+        return any;
+    }
+
+    chunks_of held_;
+    slack moves_{sizes_of::moved_percent()};
+    hole_watch watch_;
+    atomic<bool> suspended_{false};
+    holes holes_ = holes::never;
+};
+
+} // namespace v0
+} // namespace weir

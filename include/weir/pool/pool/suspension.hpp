@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a pool give all its memory up, and get it back at the same addresses?
+//
+// Work is waited for, wholly free chunks go back, what is to be kept is copied away, and the rest of the memory is taken from
+// behind its addresses. The end puts fresh memory there, and what was kept into it.
+//
+// invariant: a call that fails leaves the blocks as they were: with their memory, or suspended.
+// order:     'begin' waits for all work on every device. No work may use the memory until the end.
+// cost:      two driver calls a chunk each way, and the copies (pool/pool/saved_contents.hpp).
+// not for:   allocations meanwhile: the pool refuses them.
+
+#include <cstddef>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/text.hpp>
+#include <weir/pool/pool/saved_contents.hpp>
+#include <weir/resource/pool_ref.hpp>
+#include <weir/runtime/wait.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// One thread at a time. `Supply`: of pool/pool/supply.hpp, one that can suspend where any member is called.
+template <class Supply, class Rule>
+class suspension {
+public:
+    /// Both outlive it.
+    suspension(Supply& from, Rule& over) noexcept : supply_(from), rule_(over) {}
+
+    /// Begins it for the pool `name` of device `ordinal`, after `trim()`; where `keep` is given, what list(save) calls
+    /// save(range) for is copied there. Returns the bytes that went back. Throws usage_error where the device cannot, or the
+    /// pool is suspended; cuda_error; std::bad_alloc; what `list` and the allocations of `keep` throw.
+    template <class Trim, class List>
+    std::size_t begin(text const& name, int ordinal, Trim const& trim, pool_ref<memory_space::host> const* keep,
+                      List const& list) {
+        if (!supply_.suspends())
+            throw usage_error("weir: this device cannot map memory, so pool '" + name +
+                              "' cannot be suspended: it would lose the addresses of its blocks");
+        if (supply_.suspended())
+            throw usage_error("weir: pool '" + name + "' is suspended already; call 'resume' first");
+        std::size_t const before = supply_.held().bytes();
+        supply_.suspended(true);
+        try {
+            wait_for_device(any_device); // a copy by peers reads it on another's stream
+            rule_.settle(); // locks every set: what is taken later sees that the pool is suspended
+            trim();
+            shared<saved_contents> fresh;
+            if (keep) {
+                fresh = shared<saved_contents>::make(*keep, ordinal);
+                list([&](range each) { fresh->save(each); });
+                fresh->finish();
+            }
+            supply_.withdraw();
+            saved_ = std::move(fresh);
+        } catch (...) {
+            supply_.suspended(false);
+            throw;
+        }
+        return before - supply_.held().bytes();
+    }
+
+    /// Ends it; false: the device has no room. Throws cuda_error.
+    bool try_end() {
+        if (!supply_.restore())
+            return false;
+        if (saved_) {
+            try {
+                saved_->restore(supply_.held().chunks());
+            } catch (...) {
+                if (saved_->idle()) // else the memory stays for the next call
+                    supply_.withdraw();
+                throw;
+            }
+            saved_ = shared<saved_contents>();
+        }
+        supply_.suspended(false);
+        return true;
+    }
+
+private:
+    Supply& supply_;
+    Rule& rule_;
+    shared<saved_contents> saved_;
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a host thread wait until what was freed is in nobody's use?
+//
+// Under the locks it notes what to wait for: the sets' events, the uses of blocks that other streams used, and the devices
+// where work may run that no event tells of. It waits without a lock, so that all others go on. Then it takes the locks again
+// and settles what is as it was: a set to which bytes came meanwhile is left for the next time.
+//
+// invariant: what is settled came before the wait began.
+// order:     `moving`: the lock under which bytes go from one set to another; held while the sets are asked, so that none
+// passes
+//            on its way. Then each set's own.
+// cost:      an event's wait a set that is not at rest; a wait for the device (runtime/wait.hpp) where no event tells of some
+// bytes.
+// not for:   deciding when to wait: that is pool/pool/ladder.hpp.
+
+#include <cstdint>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/order/stranded_blocks.hpp>
+#include <weir/reuse/stream_ordered/deferred_blocks.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/wait.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Blocks until every event that is known of now has been reached; whether any had not been. `sets`: a stream_directory. Any thread.
+/// Throws cuda_error, std::bad_alloc.
+template <class Sets, class Lock>
+bool wait_for_events(Sets& sets, Lock& moving) {
+    using locked = typename Sets::locked;
+    capture_mode_guard const relaxed;
+    growing_array<shared<event>> events;
+    growing_array<shared_uses> uses;
+    {
+        lock_guard<Lock> const none(moving);
+        for (auto* each = sets.first(); each; each = Sets::following(*each)) {
+            locked const own(*each);
+            own->deferred().list_uses(uses);
+            if (shared<event> const& passed = own->safe().passed())
+                events.push_back(passed);
+        }
+    }
+    bool any = false;
+    for (shared<event> const& passed : events)
+        any |= passed->wait();
+    return wait_for(uses) || any;
+}
+
+/// Blocks until no work uses a byte of the sets; settles those to which nothing came meanwhile, and what was stranded before.
+/// Waits for events; where none tells of some bytes, for all work on the stream's device, or on all in use. Any thread. Throws
+/// cuda_error, std::bad_alloc.
+template <class Sets, class Lock>
+void settle_sets(Sets& sets, stranded_blocks& stranded, Lock& moving) {
+    using locked = typename Sets::locked;
+    struct moment {
+        decltype(sets.first()) which;
+        std::uint64_t arrivals;
+        shared<event> passed;
+    };
+    capture_mode_guard const relaxed;
+    growing_array<moment> moments;
+    growing_array<int> places; // where work may run of which no event tells; any_device: nobody knows
+    growing_array<shared_uses> uses;
+    std::uint64_t stranded_until = 0;
+    auto const add_place = [&places](int ordinal) {
+        bool fresh = true;
+        for (int other : places)
+            fresh &= other != ordinal;
+        if (fresh)
+            places.push_back(ordinal);
+    };
+    {
+        lock_guard<Lock> const none(moving);
+        for (auto* each = sets.first(); each; each = Sets::following(*each)) {
+            locked const own(*each);
+            if (own->is_at_rest())
+                continue;
+            moments.push_back(moment{each, own->arrivals(), own->safe().passed()});
+            own->deferred().list_uses(uses);
+            if (own->is_untold())
+                add_place(own->ordinal());
+        }
+        // After the sets: a stream's last frees are in its set, or here.
+        locked const host = sets.settled();
+        stranded_until = stranded.mark();
+        stranded.visit_devices(add_place);
+    }
+    for (int place : places)
+        wait_for_device(place);
+    for (moment const& then : moments)
+        if (then.passed)
+            then.passed->wait();
+    wait_for(uses);
+    for (moment const& then : moments) {
+        locked const own(*then.which);
+        if (own->arrivals() == then.arrivals)
+            own->settle();
+    }
+    locked const host = sets.settled();
+    stranded.take_until(stranded_until, [&](range block) {
+        host->covered().give(block);
+        host->update_hint();
+    });
+}
+
+} // namespace v0
+} // namespace weir

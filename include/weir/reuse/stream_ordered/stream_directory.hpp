@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which set belongs to the stream that a caller names?
+//
+// A directory of stream sets: found without a lock by the stream's key, made at the first sight of a stream, listed for those
+// who look for bytes elsewhere. A handle that bears another stream than before is noticed here (Identity): the old set is
+// retired, and the new stream gets a set of its own. What the old stream freed last, of which no event tells, is stranded: it
+// leaves the set for a list that only 'settle' empties. The other bytes stay, to be taken by the ladder's upper rungs. A set
+// whose bytes no work uses is used again, with them: a retired one, or that of the default stream that came last the longest
+// ago, since its thread may be gone. It gets a new one if it comes again, so there are as many as streams come before one does
+// (up to 1,024).
+//
+// invariant: a set with key k is the only one with key k; sets live as long as the directory.
+// order:     lock order: the directory's mutex before a set's lock; of two sets, first that of the earlier in the list.
+// cost:      a known stream: one look-up and one spin lock. A new one: a mutex and a few CUDA calls.
+// not for:   deciding who may have which bytes.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/base/threads/spin_lock.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/order/stranded_blocks.hpp>
+#include <weir/reuse/stream_ordered/deferred_blocks.hpp>
+#include <weir/reuse/stream_ordered/identity.hpp>
+#include <weir/reuse/stream_ordered/last_numbers.hpp>
+#include <weir/reuse/stream_ordered/lookup_table.hpp>
+#include <weir/reuse/stream_ordered/set_waits.hpp>
+#include <weir/reuse/stream_ordered/stream_set.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/event.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Any thread may call any member. `Set`: a stream_set; `Identity`: how streams are told apart.
+template <class Set, class Identity>
+class stream_directory {
+public:
+    using locked = weir::locked<Set>;
+
+    /// `ordinal`: the device of every stream; any_device: any.
+    template <class MakeSet>
+    stream_directory(int ordinal, MakeSet const& make) : ordinal_(ordinal) {
+        publish(make());
+    }
+    stream_directory(stream_directory const&) = delete;
+    stream_directory& operator=(stream_directory const&) = delete;
+    /// Blocks until other streams have passed their uses of blocks that were freed: giving memory back to a device waits
+    /// for that device only, and a stream of another may use it.
+    ~stream_directory() {
+        try {
+            growing_array<shared_uses> uses;
+            for (Set* each = first(); each; each = following(*each))
+                each->deferred().list_uses(uses);
+            wait_for(uses);
+        } catch (...) { // the device is lost: nothing runs any more
+        }
+        for (Set* each = first(); each;)
+            delete std::exchange(each, following(*each));
+    }
+
+    /// The newest set; the host's is the last. Whoever looks at all of them in this order misses no byte that is set aside.
+    Set* first() const noexcept { return first_.load(memory_order_acquire); }
+    static Set* following(Set const& set) noexcept { return set.next.load(memory_order_acquire); }
+
+    /// The set of the host: bytes there are in nobody's use.
+    locked settled() noexcept { return locked(*host_); }
+    bool is_settled(Set const& set) const noexcept { return &set == host_; }
+
+    /// Takes back a block of whose last use nothing is known, and counts it: only 'settle' frees it.
+    void strand(range block) noexcept {
+        locked const host = settled();
+        host->used().gave(block);
+        try {
+            stranded_.add(block, any_device);
+        } catch (...) {
+            host->lose(block);
+        }
+    }
+
+    /// The set of `stream`, made by `make` if it is new. With `verify`, the stream is told from an earlier one of
+    /// the same handle. Throws usage_error for another device's stream, cuda_error, std::bad_alloc.
+    template <class MakeSet>
+    [[gnu::always_inline]] locked enter(stream_ref stream, bool verify, MakeSet const& make) {
+        if (stream.is_host())
+            return locked(*host_);
+        if (is_default_stream(stream))
+            return enter_by_default(stream, verify, make);
+        bool const asks = Identity::asks && verify;
+        return enter_by(key_of(stream), stream, asks, asks ? Identity::id(stream) : 0, make);
+    }
+
+    /// The device of `stream`, which is not captured. Throws usage_error where it is not the sets', cuda_error.
+    int require_device(stream_ref stream) const {
+        int const ordinal = device_of(stream);
+        if (ordinal_ != any_device && ordinal != ordinal_)
+            throw usage_error("weir: the stream belongs to device " + number_text(static_cast<std::size_t>(ordinal)) +
+                              " and the pool to device " + number_text(static_cast<std::size_t>(ordinal_)) +
+                              "; use a stream of the pool's device, or a pool of the stream's");
+        return ordinal;
+    }
+
+    /// Blocks until every event that is known of now has been reached; whether any had not been. `moving`: see set_waits.hpp.
+    /// Throws cuda_error, std::bad_alloc.
+    template <class Lock>
+    bool wait(Lock& moving) {
+        return wait_for_events(*this, moving);
+    }
+
+    /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile, and what is stranded.
+    /// Throws cuda_error, std::bad_alloc.
+    template <class Lock>
+    void settle(Lock& moving) {
+        settle_sets(*this, stranded_, moving);
+    }
+
+    /// What is stranded, in bytes; of each block 16 KiB at least. Takes no lock.
+    std::size_t stranded_bytes() const noexcept { return stranded_.weight(); }
+
+    /// Bytes that no event makes anyone's, but 'settle' does.
+    std::size_t unsettled_bytes() noexcept { return used().unsettled_bytes; }
+
+    /// Calls visit(placement) for the covered bytes of the sets whose event was reached and which may offer `least_bytes`,
+    /// until one answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
+    template <class Visit>
+    void visit_unused(Visit const& visit, std::size_t least_bytes) {
+        capture_mode_guard const relaxed;
+        for (Set* each = first(); each; each = following(*each)) {
+            if (!each->hint.may_hold(least_bytes))
+                continue;
+            locked const donor(*each);
+            static_cast<void>(donor->poll(on_host));
+            if (!donor->reached())
+                continue;
+            bool const done = visit(donor->covered());
+            donor->update_hint();
+            if (done)
+                return;
+        }
+    }
+
+    /// What is handed out, and the largest free range of any set.
+    usage used() noexcept {
+        usage sum;
+        for (Set* each = first(); each; each = following(*each)) {
+            locked const own(*each);
+            sum.bytes += own->used().bytes;
+            sum.blocks += own->used().blocks;
+            sum.lost_bytes += own->used().lost_bytes;
+            sum.unsettled_bytes += own->open_bytes();
+            if (sum.largest_free_bytes < own->largest_bytes())
+                sum.largest_free_bytes = own->largest_bytes();
+        }
+        sum.unsettled_bytes += stranded_under_lock();
+        // Not one moment: what other threads moved between sets meanwhile may be missing, so the sum may be below zero.
+        sum.not_below_zero();
+        return sum;
+    }
+
+    /// Makes `empty`, which 'make' made, the set where the bytes of `owner`, one of these that has none, are set aside.
+    void add_aside(Set& owner, Set* empty) noexcept {
+        lock_guard<mutex> const lock(mutex_);
+        locked const own(owner);
+        own->aside = empty;
+        own->settled = host_;
+        empty->is_aside = true;
+        empty->next.store(following(owner), memory_order_relaxed);
+        owner.next.store(empty, memory_order_release);
+    }
+
+private:
+    std::size_t stranded_under_lock() noexcept {
+        locked const host = settled();
+        return stranded_.bytes();
+    }
+
+    // The handle of the set's stream, which is locked, bears another by now: nobody calls for it any more. What no event tells
+    // of leaves the set, so that this is at rest once its event was reached, and used again.
+    void retire(Set& gone) noexcept {
+        gone.key.store(0, memory_order_relaxed);
+        locked const host = settled();
+        try {
+            gone.leave_open([&](range block) { stranded_.add(block, gone.ordinal()); });
+        } catch (...) { // no host memory: they stay, and only 'settle' frees them as well
+        }
+    }
+
+    // Locks the set if it is that of the key, and of the id if that was asked for.
+    [[gnu::always_inline]] static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
+        set.lock.lock();
+        if (set.key.load(memory_order_relaxed) == key && (!asks || set.is_of(id)))
+            return true;
+        set.lock.unlock();
+        return false;
+    }
+
+    template <class MakeSet>
+    [[gnu::always_inline]] locked enter_by(std::uint64_t key, stream_ref stream, bool asks, unsigned long long id,
+                                           MakeSet const& make) {
+        Set* const found = table_.find(key);
+        return found && lock_if(*found, key, asks, id) ? locked(*found, locked::already_held)
+                                                       : enter_anew(found, stream, key, asks, id, make);
+    }
+
+    // What 'enter' does for a default stream, whose key CUDA knows. Not inlined, as 'enter_anew'.
+    template <class MakeSet>
+    [[gnu::noinline]] locked enter_by_default(stream_ref stream, bool verify, MakeSet const& make) {
+        if (!(Identity::asks && verify)) // else the caller has asked already
+            require_no_capture(stream);
+        std::uint64_t const key = key_of(stream);
+        if (Set* const found = table_.find(key)) // perhaps another's by now, which is said to have come a little late
+            found->came_at.store(newcomers_.load(memory_order_relaxed), memory_order_relaxed);
+        return enter_by(key, stream, false, 0, make);
+    }
+
+    // What 'enter' does where the set at hand is not the stream's. Not inlined, so that the usual path saves no registers.
+    template <class MakeSet>
+    [[gnu::noinline]] locked enter_anew(Set* found, stream_ref stream, std::uint64_t key, bool asks,
+                                        unsigned long long id, MakeSet const& make) {
+        do
+            found = &renew(found, stream, key, make);
+        while (!lock_if(*found, key, asks, id));
+        return locked(*found, locked::already_held);
+    }
+
+    // The set of `stream` where the one at hand (null: none) is not its: retired and perhaps used again meanwhile, or
+    // still that of an earlier stream of the same handle, which is retired now.
+    template <class MakeSet>
+    Set& renew(Set* at_hand, stream_ref stream, std::uint64_t key, MakeSet const& make) {
+        require_no_capture(stream);
+        if (at_hand) {
+            unsigned long long const id = Identity::id(stream);
+            locked const other(*at_hand);
+            if (Identity::asks && !is_default_stream(stream) && other->key.load(memory_order_relaxed) == key &&
+                !other->is_of(id))
+                retire(*other.get());
+        }
+        return create(stream, key, make);
+    }
+
+    template <class MakeSet>
+    Set& create(stream_ref stream, std::uint64_t key, MakeSet const& make) {
+        lock_guard<mutex> const lock(mutex_);
+        Set* const present = table_.find(key);
+        if (present && present->key.load(memory_order_relaxed) == key)
+            return *present; // another thread was here first
+        int const ordinal = require_device(stream);
+        unsigned long long const id = Identity::id(stream);
+        std::uint64_t const now = newcomers_.fetch_add(1, memory_order_relaxed) + 1;
+        if (count_ >= look_for_spare_at_ && !robbed_.take_out(key)) {
+            capture_mode_guard const relaxed;
+            Set* spare = find_spare(false);
+            if (spare && !locked(*spare)->is_at_rest())
+                spare = find_spare(true);
+            if (!spare)
+                look_for_spare_at_ = 2 * count_;
+            else if (locked const other(*spare); other->is_at_rest()) { // still
+                std::uint64_t const former = other->key.load(memory_order_relaxed);
+                if (former != 0)
+                    table_.assign(former, nullptr);
+                robbed_.note(former);
+                table_.assign(key, spare);
+                spare->came_at.store(now, memory_order_relaxed); // or who comes next takes this one again
+                other->name(stream, key, id, ordinal);
+                return *spare;
+            }
+        }
+        table_.reserve_one();
+        Set* const fresh = make();
+        fresh->came_at.store(now, memory_order_relaxed);
+        fresh->name(stream, key, id, ordinal);
+        table_.assign(key, fresh);
+        return publish(fresh);
+    }
+
+    // The set to use again, if it is at rest, which `asks` finds out of each before, and costs most; null: there is none.
+    Set* find_spare(bool asks) {
+        Set* best = nullptr;
+        for (Set* each = first(); each && !(best && best->key.load(memory_order_relaxed) == 0); each = following(*each)) {
+            std::uint64_t const key = each->key.load(memory_order_relaxed);
+            std::uint64_t const came_at = each->came_at.load(memory_order_relaxed);
+            bool const is_first = !best || key == 0 || came_at < best->came_at.load(memory_order_relaxed);
+            if (each != host_ && !each->is_aside && (key == 0 || (key & 1) != 0) && is_first && (!asks || locked(*each)->is_at_rest()))
+                best = each;
+        }
+        return best;
+    }
+
+    Set& publish(Set* set) noexcept {
+        Set* const before = first_.load(memory_order_relaxed);
+        set->next.store(before, memory_order_relaxed);
+        if (!before)
+            host_ = set;
+        first_.store(set, memory_order_release);
+        ++count_;
+        return *set;
+    }
+
+    int ordinal_;
+    mutex mutex_;         // serialises 'create' and 'add_aside'
+    lookup_table<Set> table_;
+    atomic<Set*> first_{nullptr};
+    last_numbers<1024> robbed_; // keys of default streams whose sets became others'; who comes again lives, and gets a new one
+    atomic<std::uint64_t> newcomers_{0};
+    Set* host_ = nullptr;      // the first one made
+    stranded_blocks stranded_; // under the host's lock
+    std::size_t count_ = 0;
+    std::size_t look_for_spare_at_ = 16; // sets; doubles when none was, so that looking stays cheap
+};
+
+} // namespace v0
+} // namespace weir

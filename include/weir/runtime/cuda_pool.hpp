@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Who owns one of CUDA's memory pools, and how is it asked and told things?
+//
+// A cudaMemPool_t that ends with its owner, with checked calls: attributes, counts, access, what may go to other
+// processes. Whoever allocates from it and frees into it does so with CUDA's calls and get().
+//
+// invariant: no call breaks a capture that is under way.
+// order:     'trim' gives back what no work uses; no call waits for work.
+// cost:      a driver call each, of some hundred nanoseconds.
+// not for:   allocation: see pool/driver_pool.hpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <weir/base/growing_array.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/devices.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// What CUDA counts of a memory pool, in bytes. 'peak': the most since the peaks were reset.
+struct cuda_pool_statistics {
+    std::size_t in_use_bytes = 0; ///< handed out and not yet freed
+    std::size_t peak_in_use_bytes = 0;
+    std::size_t reserved_bytes = 0; ///< held from the system
+    std::size_t peak_reserved_bytes = 0;
+};
+
+/// What another process needs to reach one block of an exported pool. Plain bytes: send them however you like.
+struct exported_block {
+    cudaMemPoolPtrExportData data{};
+    std::size_t offset_bytes = 0; ///< of the block in what CUDA exports
+};
+
+namespace detail {
+
+// Makes `call`, which throws nothing, in relaxed capture mode: for ends. Nobody can be told where the mode cannot be set:
+// once more, and then without, since whoever cannot set it has no capture left to break.
+template <class Call>
+void end_relaxed(Call&& call) noexcept {
+    for (int tries = 0; tries < 2; ++tries) {
+        try {
+            capture_mode_guard const relaxed;
+            return call();
+        } catch (...) {
+        }
+    }
+    call();
+}
+
+} // namespace detail
+
+/// Owns a memory pool. Any thread may call any member; none blocks.
+class cuda_pool {
+public:
+    /// Creates one. Throws cuda_error, also where CUDA has no pools of that kind.
+    explicit cuda_pool(cudaMemPoolProps const& properties) {
+        capture_mode_guard const relaxed;
+        check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
+              "look at 'maximum_bytes', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools here");
+    }
+    /// Takes over one that exists.
+    explicit cuda_pool(cudaMemPool_t owned) noexcept : pool_(owned) {}
+    cuda_pool(cuda_pool const&) = delete;
+    cuda_pool& operator=(cuda_pool const&) = delete;
+    /// Destroys it. What is handed out stays valid until it is freed.
+    ~cuda_pool() {
+        detail::end_relaxed([this] { static_cast<void>(succeeded(cudaMemPoolDestroy(pool_))); });
+    }
+
+    /// CUDA's handle, for calls that weir does not wrap.
+    cudaMemPool_t get() const noexcept { return pool_; }
+
+    /// Sets an attribute; `Value` is int or std::uint64_t, as CUDA says for each. Throws cuda_error.
+    template <class Value>
+    void set(cudaMemPoolAttr attribute, Value value) {
+        capture_mode_guard const relaxed;
+        check(cudaMemPoolSetAttribute(pool_, attribute, &value), "cudaMemPoolSetAttribute");
+    }
+    /// An attribute that counts bytes. Throws cuda_error.
+    std::size_t bytes(cudaMemPoolAttr attribute) const {
+        capture_mode_guard const relaxed;
+        std::uint64_t value = 0;
+        check(cudaMemPoolGetAttribute(pool_, attribute, &value), "cudaMemPoolGetAttribute");
+        return static_cast<std::size_t>(value);
+    }
+
+    /// What CUDA counts, each for itself: other threads may allocate in between. Throws cuda_error.
+    cuda_pool_statistics statistics() const {
+        cuda_pool_statistics now;
+        now.in_use_bytes = bytes(cudaMemPoolAttrUsedMemCurrent);
+        now.peak_in_use_bytes = bytes(cudaMemPoolAttrUsedMemHigh);
+        now.reserved_bytes = bytes(cudaMemPoolAttrReservedMemCurrent);
+        now.peak_reserved_bytes = bytes(cudaMemPoolAttrReservedMemHigh);
+        return now;
+    }
+    /// The peaks become what is so now. Throws cuda_error.
+    void reset_peaks() {
+        set<std::uint64_t>(cudaMemPoolAttrReservedMemHigh, 0);
+        set<std::uint64_t>(cudaMemPoolAttrUsedMemHigh, 0);
+    }
+
+    /// Gives unused memory back to the system until at most `keep_bytes` are held. Throws cuda_error.
+    void trim(std::size_t keep_bytes) {
+        capture_mode_guard const relaxed;
+        check(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
+    }
+
+    /// Lets kernels and copies of device `ordinal` use the pool's memory, also what is handed out already. Throws
+    /// cuda_error, also where the device cannot reach it.
+    void enable_access_from(int ordinal) {
+        cudaMemAccessDesc const access = access_of(ordinal);
+        capture_mode_guard const relaxed;
+        check(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
+    }
+    /// The same for every device of the machine. Throws cuda_error, std::bad_alloc.
+    void allow_all() {
+        growing_array<cudaMemAccessDesc> all;
+        for (int each = 0, count = device_count(); each < count; ++each)
+            all.push_back(access_of(each));
+        capture_mode_guard const relaxed;
+        check(cudaMemPoolSetAccess(pool_, all.data(), all.size()), "cudaMemPoolSetAccess");
+    }
+
+    /// A file descriptor of the pool, which is the caller's to send and to close. Throws cuda_error, also for a pool that
+    /// was not made with that handle type.
+    int export_descriptor() const {
+        int descriptor = -1;
+        export_to(&descriptor, cudaMemHandleTypePosixFileDescriptor);
+        return descriptor;
+    }
+    /// The same as a fabric handle: plain bytes, also for processes on other machines of one NVLink fabric.
+    cudaMemFabricHandle_t export_fabric() const {
+        cudaMemFabricHandle_t handle{};
+        export_to(&handle, cudaMemHandleTypeFabric);
+        return handle;
+    }
+    /// The block that begins at `begin` and of which `offset_bytes` are skipped. Throws cuda_error, also where it is of a
+    /// pool that cannot be exported.
+    static exported_block export_block(void* begin, std::size_t offset_bytes) {
+        exported_block block;
+        capture_mode_guard const relaxed;
+        check(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer",
+              "export the pool itself first, and pass a live block of it");
+        block.offset_bytes = offset_bytes;
+        return block;
+    }
+
+private:
+    static cudaMemAccessDesc access_of(int ordinal) noexcept {
+        cudaMemAccessDesc access{};
+        access.location.type = cudaMemLocationTypeDevice;
+        access.location.id = ordinal;
+        access.flags = cudaMemAccessFlagsProtReadWrite;
+        return access;
+    }
+    void export_to(void* handle, cudaMemAllocationHandleType type) const {
+        capture_mode_guard const relaxed;
+        check(cudaMemPoolExportToShareableHandle(handle, pool_, type, 0), "cudaMemPoolExportToShareableHandle");
+    }
+
+    cudaMemPool_t pool_ = nullptr;
+};
+
+} // namespace v0
+} // namespace weir
