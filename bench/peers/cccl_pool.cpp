@@ -16,7 +16,7 @@
 namespace weir_bench {
 
 struct cccl_pool::state {
-    cuda::device_memory_pool pool{cuda::device_ref{weir::current_device()}};
+    cuda::device_memory_pool pool{cuda::device_ref{weir::runtime::current_device()}};
 };
 
 cccl_pool::cccl_pool() : state_(std::make_unique<state>()) {}

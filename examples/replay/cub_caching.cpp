@@ -62,18 +62,18 @@ namespace {
 class cub_caching final : public session_of<cub_caching> {
 public:
     explicit cub_caching(std::size_t limit_bytes) : driver_(limit_bytes) {
-        weir::check(cudaGetDevice(&device_), "cudaGetDevice");
+        weir::runtime::check(cudaGetDevice(&device_), "cudaGetDevice");
     }
 
     void* allocate(cudaStream_t stream, std::size_t bytes) {
         void* p = nullptr;
         cudaError_t const error = allocator_.DeviceAllocate(device_, &p, bytes, stream);
-        if (weir::out_of_room(error, "cub::CachingDeviceAllocator::DeviceAllocate"))
+        if (weir::runtime::out_of_room(error, "cub::CachingDeviceAllocator::DeviceAllocate"))
             return nullptr;
         if (!p) {
             // CUB goes on after a cudaMalloc that failed for another reason than memory, and notes a null block.
             static_cast<void>(allocator_.DeviceFree(device_, nullptr));
-            weir::check(driver_.last_error, "cudaMalloc");
+            weir::runtime::check(driver_.last_error, "cudaMalloc");
         }
         return p;
     }

@@ -71,7 +71,7 @@ TEST_CASE("memory_report: an address reads as printf's") {
     for (std::uintptr_t each : {std::uintptr_t{1}, std::uintptr_t{0xABCDEF0}, UINTPTR_MAX, UINTPTR_MAX / 3}) {
         char said[32];
         std::snprintf(said, sizeof said, "%p", at(each));
-        CHECK(std::string(weir::address_text(at(each))) == said);
+        CHECK(std::string(weir::base::address_text(at(each))) == said);
     }
-    CHECK(weir::address_text(nullptr) == "0x0");
+    CHECK(weir::base::address_text(nullptr) == "0x0");
 }

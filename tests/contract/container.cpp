@@ -353,7 +353,7 @@ TEST_CASE("container: a stream that is captured uses no container of a stream th
     support::capture graph(b);
     CHECK_THROWS_AS(xs.used_on(b), weir::usage_error);
     CHECK_THROWS_AS(xs.last_used_on(b), weir::usage_error);
-    CHECK_FALSE(weir::is_capturing(a));
+    CHECK_FALSE(weir::runtime::is_capturing(a));
     CHECK(graph.unbroken());
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("container: a copy from what a graph works with does not make its targ
     support::capture graph(b);
     CHECK_THROWS_AS(xs.append(ys), weir::usage_error);
     CHECK(xs.empty());
-    CHECK_FALSE(weir::is_capturing(a));
+    CHECK_FALSE(weir::runtime::is_capturing(a));
     CHECK(graph.unbroken());
 }
 #endif

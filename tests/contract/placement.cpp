@@ -23,7 +23,7 @@ using support::interval_oracle;
 using weir::GiB;
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 
 #define PLACEMENTS                                                                                                     \
     placement::arena,                                                                                                  \
@@ -67,7 +67,7 @@ constexpr std::size_t base = 16 * GiB; // where the tests' chunks start
 
 template <class Placement>
 std::size_t random_bytes(std::mt19937_64& random) {
-    std::size_t const octave = std::size_t{1} << random() % (weir::floor_log2(usual<Placement>::most_bytes) + 1);
+    std::size_t const octave = std::size_t{1} << random() % (weir::base::floor_log2(usual<Placement>::most_bytes) + 1);
     return 1 + random() % std::min(2 * octave, usual<Placement>::most_bytes);
 }
 
@@ -75,7 +75,7 @@ template <class Placement>
 std::size_t random_alignment(std::mt19937_64& random) {
     if (random() % 4 != 0)
         return 1;
-    return std::size_t{1} << random() % (weir::floor_log2(usual<Placement>::most_alignment) + 1);
+    return std::size_t{1} << random() % (weir::base::floor_log2(usual<Placement>::most_alignment) + 1);
 }
 
 template <class Placement>
@@ -103,7 +103,7 @@ std::vector<range> chunks_for(std::size_t count) {
     std::vector<range> chunks;
     std::size_t at = base;
     for (std::size_t n = 0; n < count; ++n) {
-        chunks.push_back({at, weir::align_up(usual<Placement>::chunk_bytes, 2 * MiB)});
+        chunks.push_back({at, weir::base::align_up(usual<Placement>::chunk_bytes, 2 * MiB)});
         at = chunks.back().end() + (n % 3 == 2 ? 2 * MiB : 0);
     }
     return chunks;

@@ -12,7 +12,7 @@ TEST_CASE_TEMPLATE("pool contract: says what it is", Pool, WEIR_TEST_POOLS) {
     CHECK(weir::contract::require_layered<Pool, stream_ref>());
     CHECK(std::is_same_v<decltype(Pool::thread_safe), bool const>);
     CHECK(std::is_same_v<decltype(Pool::stream_ordered), bool const>);
-    CHECK(weir::is_power_of_two(Pool::default_alignment));
+    CHECK(weir::base::is_power_of_two(Pool::default_alignment));
     CHECK(Pool::default_alignment >= alignof(std::max_align_t));
     CHECK((Pool::space != weir::memory_space::device || Pool::default_alignment >= 256));
     CHECK_FALSE(std::is_copy_constructible_v<Pool>);
@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("pool contract: what cannot be is out_of_memory, with who, ho
                 CHECK_FALSE(error.pool_name().empty());
                 CHECK_SAYS(error.reason(), "; "); // a refusal and what to do about it
                 CHECK_SAYS(error.what(), "weir: out of memory: pool '" + error.pool_name() + "' cannot hand out " +
-                                             std::to_string(bytes) + " bytes (" + std::string(weir::bytes_text(bytes)) +
+                                             std::to_string(bytes) + " bytes (" + std::string(weir::base::bytes_text(bytes)) +
                                              "): " + error.reason());
             }
         }
@@ -136,7 +136,7 @@ TEST_CASE_TEMPLATE("pool contract: any size at any alignment up to 1 MiB", Pool,
     CHECK(here.pool.facts().live_blocks == live.size());
     CHECK(here.pool.facts().in_use_bytes >= live.bytes());
     CHECK(here.pool.facts().reserved_bytes >= here.pool.facts().in_use_bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     while (live.size() != 0) {
         auto const [p, what] = live.take(0);
         support::give(here.pool, s, p, what.bytes, what.alignment);
@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and ar
                 REQUIRE(live.add(p, {bytes, alignment, value}));
                 fill<Pool>(p, value, bytes, s);
             } else {
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 auto const [p, what] = live.take(draw());
                 REQUIRE(is_filled<Pool>(p, what.value, what.bytes));
                 support::give(here.pool, s, p, what.bytes, what.alignment);
@@ -174,7 +174,7 @@ TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and ar
             if (subject<Pool>::frees)
                 REQUIRE(here.pool.facts().in_use_bytes >= live.bytes());
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         while (live.size() != 0) {
             auto const [p, what] = live.take(0);
             REQUIRE(is_filled<Pool>(p, what.value, what.bytes));
@@ -199,7 +199,7 @@ TEST_CASE_TEMPLATE("pool contract: memory that was freed is used again", Pool, W
                 blocks.push_back(support::take(here.pool, s, bytes));
             for (void* each : blocks)
                 support::give(here.pool, s, each, bytes);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             if (round == 0)
                 reserved = here.pool.facts().reserved_bytes;
         }
@@ -241,10 +241,10 @@ TEST_CASE_TEMPLATE("pool contract: the default streams will do", Pool, WEIR_TEST
                 void* const p = support::take(here.pool, s, bytes);
                 fill<Pool>(p, round, bytes, s);
                 if (!Pool::stream_ordered)
-                    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                    weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 support::give(here.pool, s, p, bytes);
             }
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
         CHECK(here.pool.facts().live_blocks == 0);
         end_blocks(here.pool);
@@ -297,7 +297,7 @@ TEST_CASE_TEMPLATE("pool contract: settle and trim give everything back", Pool, 
             for (void* each : blocks) {
                 fill<Pool>(each, 1, bytes, s);
                 if (!Pool::stream_ordered)
-                    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                    weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 support::give(here.pool, s, each, bytes);
             }
             end_blocks(here.pool);
@@ -329,7 +329,7 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
             if (live[on].size() < 6 && draw() % 2 == 0) {
                 std::size_t const bytes = some_bytes<Pool>(draw);
                 void* const p = support::take(here.pool, streams[on], bytes);
-                if (weir::device_accessible(Pool::space))
+                if (weir::base::device_accessible(Pool::space))
                     fill<Pool>(p, step, bytes, streams[on]);
                 live[on].emplace_back(p, bytes);
             } else if (!live[on].empty()) {
@@ -341,13 +341,13 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
             for (auto const& [p, bytes] : live[on])
                 support::give(here.pool, streams[on], p, bytes);
         CHECK(here.pool.facts().live_blocks == 0);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
 TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do until then, whenever they were marked", Pool,
                    WEIR_TEST_POOLS) {
-    if constexpr (weir::contract::has_used_on<Pool, stream_ref> && weir::device_accessible(Pool::space))
+    if constexpr (weir::contract::has_used_on<Pool, stream_ref> && weir::base::device_accessible(Pool::space))
         support::every_schedule([] {
             support::scoped_stream const a, b, c;
             subject<Pool> here;
@@ -380,7 +380,7 @@ TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do u
             CHECK(here.pool.facts().live_blocks == 0);
             CHECK(here.pool.facts().lost_bytes == 0);
             here.pool.settle();
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         });
 }
 
@@ -404,8 +404,8 @@ TEST_CASE_TEMPLATE("pool contract: threads share a pool that says they may", Poo
             auto const give_back = [&] {
                 auto const [p, what] = live.back();
                 live.pop_back();
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-                if (weir::host_accessible(Pool::space) && !is_filled<Pool>(p, what.value, what.bytes))
+                weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                if (weir::base::host_accessible(Pool::space) && !is_filled<Pool>(p, what.value, what.bytes))
                     wrong.fetch_add(1);
                 {
                     std::lock_guard<std::mutex> const lock(mutex);

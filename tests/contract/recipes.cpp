@@ -23,7 +23,7 @@
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
-using weir::check;
+using weir::runtime::check;
 using weir::KiB;
 using weir::memory_space;
 using weir::MiB;
@@ -265,7 +265,7 @@ TEST_CASE_TEMPLATE(
                 return made<pool_type>();
         }();
         pool_type& pool = *owner;
-        bool const on_device = weir::device_accessible(pool_type::space);
+        bool const on_device = weir::base::device_accessible(pool_type::space);
         void* const live = pool.allocate(s, 1 * MiB);
         void* const idle = pool.allocate(s, 40 * MiB);
         void* const busy = pool.allocate(other, 20 * MiB);

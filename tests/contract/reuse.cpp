@@ -31,7 +31,7 @@ namespace {
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;
-using weir::range;
+using weir::base::range;
 using weir::stream_ref;
 using weir::handover::grow_first;
 using weir::handover::wait_first;
@@ -162,7 +162,7 @@ TEST_CASE_TEMPLATE("reuse contract: an empty rule has nothing", Contestant, WEIR
         CHECK_FALSE(rule.borrow(1, 1, a));
         CHECK_FALSE(rule.borrow(1, 1, on_host));
         rule->settle();
-        weir::usage const used = rule->used();
+        weir::base::usage const used = rule->used();
         CHECK(used.bytes == 0);
         CHECK(used.blocks == 0);
         CHECK(used.largest_free_bytes == 0);

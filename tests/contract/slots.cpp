@@ -15,7 +15,7 @@
 namespace contract = weir::contract;
 using weir::memory_space;
 using weir::on_host_t;
-using weir::range;
+using weir::base::range;
 
 namespace {
 
@@ -48,7 +48,7 @@ struct rule {
         void give(range, on_host_t) noexcept;
         void add(range, on_host_t);
         void settle();
-        weir::usage used();
+        weir::base::usage used();
     };
 };
 struct rich_rule {
@@ -86,13 +86,13 @@ struct rich_upstream : upstream {
 };
 struct rich_placement : placement {
     std::size_t largest() const;
-    void fence(weir::range);
+    void fence(weir::base::range);
     bool remove(range);
     rich_placement sibling() const;
     void absorb(rich_placement&);
     range lend(std::size_t, std::size_t);
-    int mark(weir::usage);
-    weir::usage rewind(int, weir::usage);
+    int mark(weir::base::usage);
+    weir::base::usage rewind(int, weir::base::usage);
     void clear();
 };
 

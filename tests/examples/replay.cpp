@@ -695,7 +695,7 @@ TEST_CASE("replay: timed passes give a time") {
 
 TEST_CASE("replay: under a limit allocations fail, and the replay goes on") {
     replay::trace const t = replay::parse_trace(random_trace(6, 3000, 2), "random.csv");
-    std::size_t const limit = weir::align_up(t.peak_requested_bytes / 2, 2 * weir::MiB);
+    std::size_t const limit = weir::base::align_up(t.peak_requested_bytes / 2, 2 * weir::MiB);
     for (replay::contender const& pool : replay::contenders()) {
         CAPTURE(pool.name);
         fresh_device const device;

@@ -29,7 +29,7 @@ using interleavings::stream;
 using interleavings::threads;
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 
 namespace {
 
@@ -41,8 +41,8 @@ constexpr plan large{2, 5'000};
 TEST_CASE("interleavings: second_uses: a free finds its block's events, all of them and no other's") {
     explore_on_device([] {
         stream const s;
-        weir::second_uses uses;
-        weir::atomic<bool> freed{false}; // the first thread's block: another may have it now
+        weir::order::second_uses uses;
+        weir::base::atomic<bool> freed{false}; // the first thread's block: another may have it now
         threads(
             [&] {
                 uses.add(4096, s);
@@ -67,17 +67,17 @@ TEST_CASE("interleavings: second_uses: what is known to be recorded before anoth
     for (bool const backwards : {false, true})
         explore_on_device([backwards] {
             stream const s;
-            weir::second_uses uses;
+            weir::order::second_uses uses;
             simulated_cuda::gate first, second;
             auto const mark = [&](std::size_t offset, simulated_cuda::gate& behind) {
                 uses.add(offset, s);
                 require(behind.close(s) == cudaSuccess, "no gate");
             };
             threads([&] { mark(1, first); }, [&] { mark(2, second); });
-            weir::growing_array<weir::event> const one = uses.take(1, weir::on_host).events, two = uses.take(2, weir::on_host).events;
-            weir::event const& a = backwards ? two[0] : one[0];
-            weir::event const& b = backwards ? one[0] : two[0];
-            weir::stream_answers answers;
+            weir::base::growing_array<weir::runtime::event> const one = uses.take(1, weir::on_host).events, two = uses.take(2, weir::on_host).events;
+            weir::runtime::event const& a = backwards ? two[0] : one[0];
+            weir::runtime::event const& b = backwards ? one[0] : two[0];
+            weir::reuse::detail::stream_answers answers;
             require(answers.reached(a) == a.reached(), "an event is not what CUDA says");
             require(answers.reached(b) == b.reached(), "an answer tells of an event that it says nothing about");
             first.open();
@@ -90,23 +90,23 @@ TEST_CASE("interleavings: second_uses: what is known to be recorded before anoth
 TEST_CASE("interleavings: pending_frees: no free is over before its stream has passed it") {
     explore_on_device([] {
         stream const s;
-        unsigned long long const id = weir::id_of(s);
-        weir::pending_frees frees;
-        weir::mutex guard;
+        unsigned long long const id = weir::runtime::id_of(s);
+        weir::reuse::detail::pending_frees frees;
+        weir::base::mutex guard;
         simulated_cuda::gate held;
         auto const free_at = [&](std::size_t offset) {
-            auto made = weir::shared<weir::pending_free>::make();
+            auto made = weir::base::shared<weir::reuse::detail::pending_free>::make();
             made->block = range{offset, 1};
-            made->passed = weir::event(0);
+            made->passed = weir::runtime::event(0);
             made->ordinal = 0;
             frees.record(*made, s);
-            weir::lock_guard<weir::mutex> const lock(guard);
+            weir::base::lock_guard<weir::base::mutex> const lock(guard);
             frees.add(id, std::move(made));
         };
         std::size_t told = 0;
         auto const poll = [&] {
-            weir::lock_guard<weir::mutex> const lock(guard);
-            frees.poll([&](weir::shared<weir::pending_free> const& each) {
+            weir::base::lock_guard<weir::base::mutex> const lock(guard);
+            frees.poll([&](weir::base::shared<weir::reuse::detail::pending_free> const& each) {
                 require(each->passed.reached(), "a free is over that the stream has not passed");
                 ++told;
             });
@@ -138,8 +138,8 @@ struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr std::size_t aside_bytes = 1 * MiB;
 };
 
-using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
-using directory = weir::stream_directory<set, weir::identity::checked>;
+using set = weir::reuse::detail::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
+using directory = weir::reuse::detail::stream_directory<set, weir::identity::checked>;
 
 set* make() {
     return new set(weir::placement::best_fit<512>());
@@ -149,7 +149,7 @@ TEST_CASE("interleavings: stream_set: what is hint is what is there whenever the
     explore_on_device([] {
         stream const s;
         set of_s = set(weir::placement::best_fit<512>());
-        of_s.name(s, weir::key_of(s), weir::id_of(s), 0);
+        of_s.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
         of_s.covered().add(range{1 * MiB, 1 * MiB});
         of_s.update_hint();
         auto const exact = [&] {
@@ -159,19 +159,19 @@ TEST_CASE("interleavings: stream_set: what is hint is what is there whenever the
             [&] {
                 range block;
                 {
-                    weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                    weir::base::lock_guard<weir::base::spin_lock> const own(of_s.lock);
                     exact();
                     block = of_s.take(512 * KiB, 256, s);
                     require(block.bytes == 512 * KiB, "there is room, and none is found");
                 }
-                weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                weir::base::lock_guard<weir::base::spin_lock> const own(of_s.lock);
                 exact();
                 of_s.put(block, s);
             },
             [&] {
                 for (int i = 0; i < 2; ++i) {
                     bool const more = of_s.hint.may_hold(600 * KiB);
-                    weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                    weir::base::lock_guard<weir::base::spin_lock> const own(of_s.lock);
                     exact();
                     if (!more)
                         continue;
@@ -191,8 +191,8 @@ TEST_CASE("interleavings: stream_set: what is hint is what is there whenever the
 /// Enters the set of `s` and looks whether it is that.
 set* enter(directory& sets, cudaStream_t s, bool verify = true) {
     auto const own = sets.enter(s, verify, make);
-    require(own->key.load(std::memory_order_relaxed) == weir::key_of(s), "the set of another key");
-    require(own->is_of(weir::id_of(s)), "the set of another stream");
+    require(own->key.load(std::memory_order_relaxed) == weir::runtime::key_of(s), "the set of another key");
+    require(own->is_of(weir::runtime::id_of(s)), "the set of another stream");
     return own.get();
 }
 
@@ -301,7 +301,7 @@ TEST_CASE("interleavings: stream_directory: the set of a default stream is taken
             directory sets(0, make);
             fill(sets, full, 14);
             enter(sets, cudaStreamLegacy); // a new stream may have it
-            std::uint64_t const key = weir::key_of(cudaStreamLegacy);
+            std::uint64_t const key = weir::runtime::key_of(cudaStreamLegacy);
             threads(
                 [&] {
                     for (bool const verify : {false, true}) {
@@ -332,7 +332,7 @@ TEST_CASE("interleavings: stream_directory: whoever looks at every set misses no
             threads(
                 [&] {
                     sets.add_aside(*own, make());
-                    weir::locked<set> const mine(*own);
+                    weir::base::locked<set> const mine(*own);
                     mine->wanted.store(true, std::memory_order_relaxed);
                     require(mine->close(a), "cannot close");
                     require(mine->covered().free_bytes() == 0, "nothing was set aside");
@@ -341,7 +341,7 @@ TEST_CASE("interleavings: stream_directory: whoever looks at every set misses no
                 [&] {
                     std::size_t seen = 0, all = 0;
                     for (set* each = sets.first(); each; each = directory::following(*each), ++all)
-                        seen += weir::locked<set>(*each)->covered().free_bytes();
+                        seen += weir::base::locked<set>(*each)->covered().free_bytes();
                     require(seen >= 1 * MiB, "bytes were missed");
                     require(all >= 2 && all <= 4, "a set is listed twice, or not");
                 });
@@ -352,7 +352,7 @@ TEST_CASE("interleavings: stream_directory: whoever looks at every set misses no
 
 // ---- stream_exchange ------------------------------------------------------------------------------------------------
 
-using exchange_of_sets = weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()>;
+using exchange_of_sets = weir::reuse::detail::stream_exchange<set, weir::identity::checked, tuning, set* (*)()>;
 
 /// Bytes of 'a' are aside, unless its work is over: 'b' wanted them before it grew.
 struct aside_of_a {
@@ -364,7 +364,7 @@ struct aside_of_a {
     }
     void require_reached(char const* else_what) {
         for (set* each = sets.first(); each; each = directory::following(*each))
-            require(weir::locked<set>(*each)->reached(), else_what);
+            require(weir::base::locked<set>(*each)->reached(), else_what);
     }
     stream const a, b;
     directory sets{0, make};
@@ -421,14 +421,14 @@ TEST_CASE("interleavings: stream_exchange: what was lent comes back in use, wher
         own->covered().add(range{16 * MiB, 1 * MiB + 512 * KiB});
         own->covered().add(range{18 * MiB, 1 * MiB});
         own->update_hint();
-        weir::event now(0);
+        weir::runtime::event now(0);
         now.record(here.a);
         if (now.reached() || !own->aside)
             return;
         simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
         threads(
             [&] {
-                weir::locked<set> const mine(*own);
+                weir::base::locked<set> const mine(*own);
                 if (mine->take(2 * MiB, 256, here.a)) {
                     mine->wanted.store(true, std::memory_order_relaxed);
                     static_cast<void>(mine->close(here.a));

@@ -33,8 +33,8 @@ static_assert(mixed<memory_space::pinned, memory_space::device>::space == memory
 static_assert(mixed<memory_space::pinned, memory_space::host>::space == memory_space::host);
 static_assert(mixed<memory_space::host, memory_space::managed>::space == memory_space::host);
 static_assert(mixed<memory_space::host, memory_space::host>::space == memory_space::host);
-static_assert(weir::host_accessible(mixed<memory_space::pinned, memory_space::managed>::space) &&
-              weir::device_accessible(mixed<memory_space::pinned, memory_space::managed>::space));
+static_assert(weir::base::host_accessible(mixed<memory_space::pinned, memory_space::managed>::space) &&
+              weir::base::device_accessible(mixed<memory_space::pinned, memory_space::managed>::space));
 static_assert(both::thread_safe && both::stream_ordered && both::default_alignment == 16);
 static_assert(!std::is_copy_constructible_v<both> && !std::is_copy_assignable_v<both>);
 

@@ -9,7 +9,7 @@
 #include <vector>
 #include <weir/order/order_after.hpp>
 
-using weir::check;
+using weir::runtime::check;
 
 TEST_CASE("order_after: later work sees what was enqueued earlier on another stream") {
     support::every_schedule([] {
@@ -129,7 +129,7 @@ TEST_CASE("order_after: what is captured is waited for by its own graph alone, a
         support::capture one(a), other(b);
         CHECK_THROWS_AS(weir::order_after(a, b), weir::usage_error);
         weir::order_after(c, b); // c is of b's graph from now on
-        CHECK(weir::is_capturing(c));
+        CHECK(weir::runtime::is_capturing(c));
         weir::order_after(b, c);
         CHECK(one.unbroken());
         CHECK(other.unbroken());
@@ -142,9 +142,9 @@ TEST_CASE("order_after: a fork of a capture on another device than the memory's 
     check(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const s, t;
     support::capture graph(s);
-    weir::order_after(weir::placed_stream{t, 0}, weir::placed_stream{s, 0});
-    CHECK(weir::is_capturing(t));
-    weir::order_after(weir::placed_stream{s, 0}, weir::placed_stream{t, 0});
+    weir::order_after(weir::order::placed_stream{t, 0}, weir::order::placed_stream{s, 0});
+    CHECK(weir::runtime::is_capturing(t));
+    weir::order_after(weir::order::placed_stream{s, 0}, weir::order::placed_stream{t, 0});
     CHECK(graph.unbroken());
     check(cudaSetDevice(0), "cudaSetDevice");
 }
@@ -152,11 +152,11 @@ TEST_CASE("order_after: a fork of a capture on another device than the memory's 
 TEST_CASE("order_after: a default stream is its device's, whichever is current") {
     for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
         simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
-        weir::placed_stream const first{each, 0}, second{each, 1};
+        weir::order::placed_stream const first{each, 0}, second{each, 1};
         CHECK(first != second);
-        CHECK(weir::placed_stream{each, 0} == first);
+        CHECK(weir::order::placed_stream{each, 0} == first);
         support::scoped_stream const s;
-        CHECK(weir::placed_stream{s, 0} == weir::placed_stream{s, 1}); // one stream, whatever device is named
+        CHECK(weir::order::placed_stream{s, 0} == weir::order::placed_stream{s, 1}); // one stream, whatever device is named
         simulated_cuda::gate gate;
         REQUIRE(gate.close(each) == cudaSuccess); // device 0's
         weir::order_after(second, first);

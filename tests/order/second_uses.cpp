@@ -19,8 +19,8 @@
 #include <weir/runtime/wait.hpp>
 
 using support::sentence_of;
-using weir::check;
-using weir::second_uses;
+using weir::runtime::check;
+using weir::order::second_uses;
 
 TEST_CASE("second_uses: a block that nobody marked has none") {
     support::every_schedule([] {
@@ -57,10 +57,10 @@ TEST_CASE("second_uses: an event covers what was enqueued before the mark, and n
         check(cudaMalloc(&p, 4096), "cudaMalloc");
         check(cudaMemsetAsync(p, 1, 4096, a), "cudaMemsetAsync");
         uses.add(1024, a);
-        weir::growing_array<weir::event> const events = uses.take(1024, weir::on_host).events;
+        weir::base::growing_array<weir::runtime::event> const events = uses.take(1024, weir::on_host).events;
         REQUIRE(events.size() == 1);
         events[0].synchronize();
-        CHECK(weir::all_reached(events));
+        CHECK(weir::order::all_reached(events));
         weir::synchronize(a);
         check(cudaFree(p), "cudaFree");
     });
@@ -73,10 +73,10 @@ TEST_CASE("second_uses: an event knows its stream, and what was recorded before 
         uses.add(1, a);
         uses.add(2, b);
         uses.add(1, a);
-        weir::growing_array<weir::event> const first = uses.take(1, weir::on_host).events, other = uses.take(2, weir::on_host).events;
+        weir::base::growing_array<weir::runtime::event> const first = uses.take(1, weir::on_host).events, other = uses.take(2, weir::on_host).events;
         REQUIRE(first.size() == 2);
-        CHECK(first[0].place().stream_id == weir::id_of(a));
-        CHECK(other[0].place().stream_id == weir::id_of(b));
+        CHECK(first[0].place().stream_id == weir::runtime::id_of(a));
+        CHECK(other[0].place().stream_id == weir::runtime::id_of(b));
         CHECK(first[0].place().begin != 0);
         CHECK(first[0].place().begin < first[0].place().end);
         CHECK(first[0].place().end < other[0].place().begin);
@@ -104,7 +104,7 @@ TEST_CASE("second_uses: of events that threads record at once none is known to b
     });
     uses.add(1, a);
     simulated_cuda::at_switch_points(nullptr);
-    weir::growing_array<weir::event> const outer = uses.take(1, weir::on_host).events, inner = uses.take(2, weir::on_host).events;
+    weir::base::growing_array<weir::runtime::event> const outer = uses.take(1, weir::on_host).events, inner = uses.take(2, weir::on_host).events;
     REQUIRE(inner.size() == 1);
     CHECK(outer[0].place().begin < inner[0].place().begin);
     CHECK(inner[0].place().end < outer[0].place().end);
@@ -115,26 +115,26 @@ TEST_CASE("second_uses: of events that threads record at once none is known to b
 TEST_CASE("second_uses: all_reached asks every event") {
     support::every_schedule([] {
         support::scoped_stream const a, b;
-        weir::growing_array<weir::event> events;
-        CHECK(weir::all_reached(events));
-        events.push_back(weir::event(weir::any_device));
-        events.push_back(weir::event(weir::any_device));
+        weir::base::growing_array<weir::runtime::event> events;
+        CHECK(weir::order::all_reached(events));
+        events.push_back(weir::runtime::event(weir::any_device));
+        events.push_back(weir::runtime::event(weir::any_device));
         events[0].record(a);
         weir::synchronize(a);
-        CHECK(weir::all_reached(events)); // one reached, one never recorded
+        CHECK(weir::order::all_reached(events)); // one reached, one never recorded
 #ifdef WEIR_SIMULATED_CUDA
         simulated_cuda::gate held;
         check(held.close(b), "gate");
         events[1].record(b);
-        CHECK_FALSE(weir::all_reached(events));
+        CHECK_FALSE(weir::order::all_reached(events));
         std::swap(events[0], events[1]);
-        CHECK_FALSE(weir::all_reached(events));
+        CHECK_FALSE(weir::order::all_reached(events));
         held.open();
 #else
         events[1].record(b);
 #endif
         weir::synchronize(b);
-        CHECK(weir::all_reached(events));
+        CHECK(weir::order::all_reached(events));
     });
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("second_uses: a mark outlives its stream") {
             support::scoped_stream const s;
             uses.add(64, s);
         }
-        weir::growing_array<weir::event> const events = uses.take(64, weir::on_host).events;
+        weir::base::growing_array<weir::runtime::event> const events = uses.take(64, weir::on_host).events;
         REQUIRE(events.size() == 1);
         events[0].synchronize();
     });
@@ -159,11 +159,11 @@ TEST_CASE("second_uses: streams of any device are marked on their own") {
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     second_uses uses;
     for (int i = 0; i < devices; ++i) {
-        weir::device_guard const there(i);
+        weir::runtime::device_guard const there(i);
         support::scoped_stream const s;
-        weir::device_guard const here(0);
+        weir::runtime::device_guard const here(0);
         uses.add(64, s);
-        CHECK(weir::current_device() == 0);
+        CHECK(weir::runtime::current_device() == 0);
     }
     CHECK(uses.take(64, weir::on_host).events.size() == static_cast<std::size_t>(devices));
 }
@@ -282,7 +282,7 @@ TEST_CASE("second_uses: what is not over is never dropped") {
         uses.add(64, s);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
-    CHECK_FALSE(weir::all_reached(uses.take(64, weir::on_host).events));
+    CHECK_FALSE(weir::order::all_reached(uses.take(64, weir::on_host).events));
     held.open();
 }
 #endif
@@ -291,7 +291,7 @@ TEST_CASE("second_uses: a free needs no host memory, however many blocks are mar
     support::every_schedule([] {
         support::scoped_stream const s;
         second_uses uses;
-        std::vector<weir::growing_array<weir::event>> found(100);
+        std::vector<weir::base::growing_array<weir::runtime::event>> found(100);
         for (std::size_t i = 0; i < found.size(); ++i)
             uses.add(64 * (i + 1), s);
         {
@@ -351,13 +351,13 @@ TEST_CASE("second_uses: a mark is an event at the end that the stream has when t
         }
         CHECK(uses.any());
         uses.add(128, a);
-        weir::event before(weir::any_device);
+        weir::runtime::event before(weir::any_device);
         before.record(a);
-        weir::block_uses const found = uses.take(64, weir::on_host), other = uses.take(128, weir::on_host);
+        weir::order::block_uses const found = uses.take(64, weir::on_host), other = uses.take(128, weir::on_host);
         CHECK(found.are_known());
         REQUIRE(found.events.size() == 2);
-        CHECK(found.events[0].place().stream_id == weir::id_of(a));
-        CHECK(found.events[1].place().stream_id == weir::id_of(b));
+        CHECK(found.events[0].place().stream_id == weir::runtime::id_of(a));
+        CHECK(found.events[1].place().stream_id == weir::runtime::id_of(b));
         CHECK(other.events[0].place().end < found.events[0].place().begin); // so that one answer tells of both
         found.events[0].synchronize();
         CHECK(before.reached());
@@ -390,7 +390,7 @@ TEST_CASE("second_uses: a marked stream that is captured makes the block its gra
         uses.mark(64, b);
         support::capture graph(a);
         CHECK_SAYS(sentence_of<weir::usage_error>([&] { uses.mark(128, a); }), "keep the block until the graph has run instead");
-        weir::block_uses const found = uses.take(64, weir::on_host);
+        weir::order::block_uses const found = uses.take(64, weir::on_host);
         CHECK(found.in_graph);
         CHECK_FALSE(found.are_known());
         CHECK(found.events.size() == 1);
@@ -403,7 +403,7 @@ TEST_CASE("second_uses: what was taken out and put back is marked as before") {
     support::every_schedule([] {
         support::scoped_stream const a, b;
         second_uses uses;
-        uses.put_back(64, weir::block_uses{}); // nothing
+        uses.put_back(64, weir::order::block_uses{}); // nothing
         CHECK_FALSE(uses.any());
         uses.mark(64, a);
         uses.put_back(64, uses.take(64, a));
@@ -434,7 +434,7 @@ TEST_CASE("second_uses: every call of a mark and of a free may fail: nothing is 
                                          CHECK(x.uses.take(64, weir::on_host).events.size() == 2);
                                          CHECK_FALSE(x.uses.any());
                                      });
-    static thread_local weir::block_uses found;
+    static thread_local weir::order::block_uses found;
     runs += support::fault_sweep(prepare, [](state& x) { found = x.uses.take(64, weir::on_host); },
                                  [](state& x, support::struck const& fault) {
                                      CHECK_FALSE(fault.threw);

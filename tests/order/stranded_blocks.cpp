@@ -11,8 +11,8 @@
 
 using weir::KiB;
 using weir::MiB;
-using weir::range;
-using weir::stranded_blocks;
+using weir::base::range;
+using weir::order::stranded_blocks;
 
 TEST_CASE("stranded_blocks: who marked the end takes what lay in front of it, once") {
     stranded_blocks list;

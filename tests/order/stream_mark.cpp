@@ -10,8 +10,8 @@
 #include <vector>
 #include <weir/order/stream_mark.hpp>
 
-using weir::stream_mark;
-using state = weir::stream_mark::state;
+using weir::order::stream_mark;
+using state = weir::order::stream_mark::state;
 
 TEST_CASE("stream_mark: a stream that lives is found under its handle, and a default stream under its name") {
     support::every_schedule([] {
@@ -21,16 +21,16 @@ TEST_CASE("stream_mark: a stream that lives is found under its handle, and a def
             stream_mark::view const found = mark.look();
             CHECK(found.now == state::open);
             CHECK(found.stream == weir::stream_ref(each));
-            CHECK(found.id == weir::id_of(each));
-            CHECK(mark.ordinal() == weir::current_device());
-            CHECK(mark.place() == (each == cudaStream_t(s) ? weir::any_device : weir::current_device()));
+            CHECK(found.id == weir::runtime::id_of(each));
+            CHECK(mark.ordinal() == weir::runtime::current_device());
+            CHECK(mark.place() == (each == cudaStream_t(s) ? weir::any_device : weir::runtime::current_device()));
             CHECK(mark.is_as(stream_mark{each}));
         }
         CHECK_FALSE(stream_mark{cudaStream_t(s)}.is_as(stream_mark{cudaStreamLegacy}));
-        weir::growing_array<stream_mark> marks;
+        weir::base::growing_array<stream_mark> marks;
         for (int i = 0; i < 3; ++i)
             for (cudaStream_t const each : {cudaStream_t(s), cudaStreamLegacy, cudaStreamPerThread})
-                weir::add_mark(marks, stream_mark{each});
+                weir::order::add_mark(marks, stream_mark{each});
         CHECK(marks.size() == 3);
     });
 }
@@ -59,7 +59,7 @@ TEST_CASE("stream_mark: a thread's own default stream is found by others as the 
             stream_mark::view const found = mark.look();
             CHECK(found.now == state::open);
             CHECK(found.stream == weir::stream_ref(cudaStreamLegacy));
-            CHECK(found.id == weir::id_of(cudaStreamLegacy));
+            CHECK(found.id == weir::runtime::id_of(cudaStreamLegacy));
             CHECK_FALSE(mark.is_as(stream_mark{cudaStreamPerThread}));
         }).join();
     });

@@ -28,7 +28,7 @@
 #include <weir/pool/driver_pool.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::runtime::check;
 using weir::driver_pool;
 using weir::driver_pool_options;
 using weir::KiB;
@@ -123,7 +123,7 @@ TEST_CASE("driver_pool: knows what is in use and reserved, now and at most") {
         CHECK(pool.in_use_bytes() == 1 * MiB);
         CHECK(pool.peak_in_use_bytes() == 3 * MiB);
         CHECK(pool.peak_reserved_bytes() >= 3 * MiB);
-        weir::cuda_pool_statistics const all = pool.statistics();
+        weir::runtime::cuda_pool_statistics const all = pool.statistics();
         CHECK(all.in_use_bytes == 1 * MiB);
         CHECK(all.peak_in_use_bytes == 3 * MiB);
         CHECK(all.reserved_bytes == pool.reserved_bytes());
@@ -357,14 +357,14 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     options.ordinal = devices - 1;
     driver_pool pool(options);
     CHECK(pool.device() == devices - 1);
-    CHECK(weir::current_device() == 0);
+    CHECK(weir::runtime::current_device() == 0);
     void* const p = pool.allocate_sync(1 * MiB);
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     CHECK(attributes.device == devices - 1);
     pool.deallocate_sync(p, 1 * MiB);
     pool.settle();
-    CHECK(weir::current_device() == 0);
+    CHECK(weir::runtime::current_device() == 0);
     options.ordinal = 12345;
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { driver_pool nowhere(options); }), "weir: cudaMemPoolCreate failed with");
 }
@@ -393,7 +393,7 @@ TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
         p[0] = 1;
         CHECK_SAYS(pool.report(), "pool 'staging' (pinned, the driver's pool): 1 MiB in use in 1 block, ");
         for (int each = 0; each < devices; ++each) {
-            weir::device_guard const there(each);
+            weir::runtime::device_guard const there(each);
             support::scoped_stream const on;
 #ifdef WEIR_SIMULATED_CUDA // which reports a device that the pool has not let in
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
@@ -471,7 +471,7 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
         CHECK(attributes.type == cudaMemoryTypeManaged);
         p[0] = 1;
         for (int each = 0; each < devices; ++each) {
-            weir::device_guard const there(each);
+            weir::runtime::device_guard const there(each);
             support::scoped_stream const on;
 #ifdef WEIR_SIMULATED_CUDA
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
@@ -668,7 +668,7 @@ TEST_CASE("driver_pool: exports itself and its blocks where it was made for that
         void* const p = pool.allocate_sync(1000);
         void* const q = pool.allocate_sync(1000, 1 * MiB);
         CHECK(pool.export_block(p).offset_bytes == 0);
-        weir::exported_block const further = pool.export_block(q);
+        weir::runtime::exported_block const further = pool.export_block(q);
         CHECK(further.offset_bytes < 1 * MiB);
         pool.deallocate_sync(q, 1000, 1 * MiB);
         pool.deallocate_sync(p, 1000);
@@ -1608,7 +1608,7 @@ void on_default_streams(Body&& body) {
             both.flags = cudaMemAccessFlagsProtReadWrite;
             check(cudaMemPoolSetAccess(pool.get(), &both, 1), "cudaMemPoolSetAccess");
             body(pool, on, taker);
-            CHECK(weir::current_device() == 0);
+            CHECK(weir::runtime::current_device() == 0);
             check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
 }
@@ -1626,13 +1626,13 @@ TEST_CASE("driver_pool: a default stream is its own device's: a free while anoth
     on_default_streams([](driver_pool& pool, cudaStream_t on, cudaStream_t taker) {
         void* const p = pool.allocate(on, 32 * MiB);
         check(cudaMemsetAsync(p, 1, 32 * MiB, on), "cudaMemsetAsync");
-        weir::event written(0);
+        weir::runtime::event written(0);
         written.record(on);
         check(cudaSetDevice(1), "cudaSetDevice");
         written.make_wait(on); // the current device's stream of that name, which uses the block too
         CHECK(simulated_cuda::launch(on, {{p, 32 * MiB}}, {}) == cudaSuccess);
         pool.deallocate(on, p, 32 * MiB);
-        CHECK(weir::current_device() == 1);
+        CHECK(weir::runtime::current_device() == 1);
         check(cudaSetDevice(0), "cudaSetDevice");
         take_next(pool, taker);
     });
@@ -1663,7 +1663,7 @@ TEST_CASE("driver_pool: a block whose device cannot be made current for the free
     CHECK(pool.facts().lost_bytes == 0);
     pool.settle();
     CHECK(pool.in_use_bytes() == 0);
-    CHECK(weir::current_device() == 1);
+    CHECK(weir::runtime::current_device() == 1);
 }
 
 TEST_CASE("driver_pool: a stream that was created knows its device: none is asked for") {

@@ -24,10 +24,10 @@
 #include <weir/pool/imported_pool.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::runtime::check;
 using weir::driver_pool;
 using weir::driver_pool_options;
-using weir::exported_block;
+using weir::runtime::exported_block;
 using weir::imported_pool;
 using weir::MiB;
 using weir::on_host;

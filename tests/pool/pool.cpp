@@ -51,7 +51,7 @@
 using support::recorded_upstream;
 using support::sentence_of;
 using support::upstream_ledger;
-using weir::check;
+using weir::runtime::check;
 using weir::KiB;
 using weir::leak_action;
 using weir::memory_space;
@@ -83,7 +83,7 @@ std::string misuse_of(Call&& call) {
 
 // A placement that cannot take a chunk the second time.
 struct full_placement : placement::best_fit<> {
-    void add(weir::range chunk) {
+    void add(weir::base::range chunk) {
         if (++adds == 2)
             throw std::bad_alloc();
         placement::best_fit<>::add(chunk);
@@ -213,7 +213,7 @@ TEST_CASE("pool: is on the device that was current, or its upstream's") {
     check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     CHECK(attributes.device == devices - 1);
     last.deallocate_sync(p, 1 * MiB);
-    CHECK(weir::current_device() == 0);
+    CHECK(weir::runtime::current_device() == 0);
 }
 
 // ---- bad input --------------------------------------------------------------------------------------------------------
@@ -923,7 +923,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
     if (devices < 2)
         return;
     Pool pool(upstream::device(0));
-    weir::device_guard const there(1);
+    weir::runtime::device_guard const there(1);
     support::scoped_stream const s;
     for (int i = 0; i < 2; ++i) {
         CHECK(misuse_of([&] { static_cast<void>(pool.allocate(s, 100)); }) ==
@@ -932,7 +932,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
         CHECK_THROWS_AS(static_cast<void>(pool.allocate(cudaStreamPerThread, 100)), weir::usage_error);
     }
     CHECK(pool.reserved_bytes() == 0);
-    weir::device_guard const here(0);
+    weir::runtime::device_guard const here(0);
     support::scoped_stream const own;
     void* const p = support::take(pool, own, 100);
     support::give(pool, s, p, 100); // cannot be ordered there: the bytes wait for 'settle', and nothing breaks
@@ -1386,8 +1386,8 @@ TEST_CASE_TEMPLATE("pool: the device is asked what it has left after a refusal o
     {
         support::capture here(other);
         CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate(s, 10 * MiB)); }),
-                   "largest free " + std::string(weir::bytes_text(pool.facts().largest_free_bytes)) + ", free on the device " +
-                       std::string(weir::bytes_text(64 * MiB - pool.reserved_bytes())) + ")");
+                   "largest free " + std::string(weir::base::bytes_text(pool.facts().largest_free_bytes)) + ", free on the device " +
+                       std::string(weir::base::bytes_text(64 * MiB - pool.reserved_bytes())) + ")");
         CHECK(here.unbroken());
     }
     CHECK(simulated_cuda::calls("cudaMemGetInfo") == asked + 1);
@@ -1399,7 +1399,7 @@ TEST_CASE_TEMPLATE("pool: the device is asked what it has left after a refusal o
         CHECK(error.device_free_bytes() == SIZE_MAX);
     }
     CHECK(cudaPeekAtLastError() == cudaSuccess);
-    CHECK(weir::current_device() == 1);
+    CHECK(weir::runtime::current_device() == 1);
     pool.deallocate(s, p, 8 * MiB);
     void* const q = pool.allocate(s, 16 * MiB); // it goes on working
     pool.deallocate(s, q, 16 * MiB);

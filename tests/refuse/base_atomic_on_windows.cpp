@@ -5,6 +5,6 @@
 #endif
 #include <weir/base/threads/atomic.hpp>
 
-int read(weir::atomic<int> const& value) {
+int read(weir::base::atomic<int> const& value) {
     return value.load(weir::memory_order_acquire);
 }

@@ -7,9 +7,9 @@
 #include <weir/upstream/host.hpp>
 
 struct my_placement {
-    weir::range take(std::size_t, std::size_t) { return {}; }
-    void give(weir::range) {}
-    void add(weir::range) {}
+    weir::base::range take(std::size_t, std::size_t) { return {}; }
+    void give(weir::base::range) {}
+    void add(weir::base::range) {}
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; }
 #ifndef REJECT
     static constexpr std::size_t needs(std::size_t bytes, std::size_t, std::size_t) { return bytes; }

@@ -6,9 +6,9 @@
 #include <weir/upstream/host.hpp>
 
 struct my_placement {
-    weir::range take(std::size_t, std::size_t) { return {}; }
-    void give(weir::range) {}
-    void add(weir::range) {}
+    weir::base::range take(std::size_t, std::size_t) { return {}; }
+    void give(weir::base::range) {}
+    void add(weir::base::range) {}
 #ifdef REJECT
     std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; } // not static
 #else

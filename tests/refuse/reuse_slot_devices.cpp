@@ -17,11 +17,11 @@ struct my_rule {
 #else
         explicit over(int) {}
 #endif
-        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
-        void give(weir::range, weir::stream_ref) noexcept {}
-        void add(weir::range, weir::stream_ref) {}
+        weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        void give(weir::base::range, weir::stream_ref) noexcept {}
+        void add(weir::base::range, weir::stream_ref) {}
         void settle() {}
-        weir::usage used() { return {}; }
+        weir::base::usage used() { return {}; }
     };
 };
 

@@ -13,13 +13,13 @@ struct my_rule {
     class over {
     public:
         over(int) {}
-        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
-        void give(weir::range, weir::stream_ref) noexcept {}
-        void add(weir::range, weir::stream_ref) {}
+        weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        void give(weir::base::range, weir::stream_ref) noexcept {}
+        void add(weir::base::range, weir::stream_ref) {}
 #ifndef REJECT
         void settle() {}
 #endif
-        weir::usage used() { return {}; }
+        weir::base::usage used() { return {}; }
     };
 };
 

@@ -9,6 +9,6 @@ constexpr unsigned capacity = 64;
 #endif
 
 bool use() {
-    weir::recent_blocks<capacity> store;
+    weir::reuse::detail::recent_blocks<capacity> store;
     return store.empty();
 }

@@ -58,8 +58,8 @@ TEST_CASE("pool_ref: memory reaches as far as its space says") {
         CHECK(reaches(offered, offered));
         CHECK(reaches(memory_space::managed, offered));
         CHECK(reaches(memory_space::pinned, offered));
-        CHECK(reaches(offered, memory_space::device) == weir::device_accessible(offered));
-        CHECK(reaches(offered, memory_space::host) == weir::host_accessible(offered));
+        CHECK(reaches(offered, memory_space::device) == weir::base::device_accessible(offered));
+        CHECK(reaches(offered, memory_space::host) == weir::base::host_accessible(offered));
         CHECK(reaches(offered, memory_space::pinned) ==
               (reaches(offered, memory_space::device) && reaches(offered, memory_space::host)));
     }
@@ -71,7 +71,7 @@ TEST_CASE("pool_ref: knows the pool's device where the pool does") {
     CHECK(pool_ref<memory_space::host>(nowhere).device() == weir::any_device);
     CHECK(pool_ref<memory_space::host>(outer).device() == weir::any_device);
     weir::driver_pool somewhere;
-    CHECK(pool_ref<memory_space::device>(somewhere).device() == weir::current_device());
+    CHECK(pool_ref<memory_space::device>(somewhere).device() == weir::runtime::current_device());
 }
 
 TEST_CASE("pool_ref: hands calls on as they are") {
@@ -89,7 +89,7 @@ TEST_CASE("pool_ref: hands calls on as they are") {
         CHECK(pool.allocations[0].bytes == 100);
         CHECK(pool.allocations[0].alignment == 512);
         CHECK(pool.allocations[0].stream == weir::stream_ref(a));
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         ref.deallocate(b, p, 100, 512);
         REQUIRE(pool.frees.size() == 1);
         CHECK(pool.frees[0].p == p);

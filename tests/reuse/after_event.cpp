@@ -137,12 +137,12 @@ TEST_CASE("after_event: what no event tells of is found at the limit") {
             device::clear_faults();
         } else {
             cudaStream_t blocking = nullptr;
-            weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+            weir::runtime::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
             {
                 support::capture graph(blocking); // in the legacy stream's way
                 pool.deallocate(cudaStreamLegacy, p, 3 * MiB);
             }
-            weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+            weir::runtime::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
         }
         void* const q = pool.write(c, 3 * MiB);
         CHECK(q == p);
@@ -400,8 +400,8 @@ TEST_CASE("after_event: what the host frees is kept from everybody while a strea
         world const here;
         stream a;
         weir::reuse::after_event::over<weir::placement::best_fit<>> rule(0);
-        rule.add(weir::range{1 << 20, 1 << 20}, weir::on_host);
-        weir::range const block = rule.take(512, 512, weir::on_host);
+        rule.add(weir::base::range{1 << 20, 1 << 20}, weir::on_host);
+        weir::base::range const block = rule.take(512, 512, weir::on_host);
         device::gate gate;
         CHECK(gate.close(a) == cudaSuccess);
         rule.last_used_on(block, a);
@@ -421,14 +421,14 @@ TEST_CASE("after_event: what the host frees is kept from everybody while a strea
 TEST_CASE("after_event: several pending frees on a stream of another device have its events") {
     world const here(device::config{}.late().with_devices(2));
     weir::reuse::after_event::over<weir::placement::best_fit<>> rule(weir::any_device);
-    rule.add(weir::range{1 << 20, 1 << 20}, weir::on_host);
+    rule.add(weir::base::range{1 << 20, 1 << 20}, weir::on_host);
     REQUIRE(cudaSetDevice(1) == cudaSuccess);
     {
         stream far;
-        std::vector<weir::range> blocks;
+        std::vector<weir::base::range> blocks;
         for (int i = 0; i < 4; ++i)
             blocks.push_back(rule.take(512, 512, weir::on_host));
-        for (weir::range const& each : blocks)
+        for (weir::base::range const& each : blocks)
             rule.give(each, far);
         CHECK(cudaStreamSynchronize(far) == cudaSuccess);
         CHECK(rule.take(1 << 20, 512, weir::on_host).bytes == 1 << 20); // with no wait for the device
@@ -573,8 +573,8 @@ TEST_CASE("after_event: 'settle' waits for the uses of what came back without a 
     stream far;
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     weir::reuse::after_event::over<weir::placement::best_fit<>> rule(0);
-    rule.add(weir::range{1 << 20, 1 << 20}, on_host);
-    weir::range const block = rule.take(1 << 20, 512, on_host);
+    rule.add(weir::base::range{1 << 20, 1 << 20}, on_host);
+    weir::base::range const block = rule.take(1 << 20, 512, on_host);
     REQUIRE(block);
     CHECK(device::launch(far, {}, {}) == cudaSuccess);
     rule.used_on(block, far);

@@ -15,13 +15,13 @@
 #include <weir/runtime/cuda_pool.hpp>
 
 using support::sentence_of;
-using weir::check;
-using weir::cuda_pool;
-using weir::cuda_pool_statistics;
+using weir::runtime::check;
+using weir::runtime::cuda_pool;
+using weir::runtime::cuda_pool_statistics;
 using weir::MiB;
 
 static_assert(!std::is_copy_constructible_v<cuda_pool> && !std::is_move_constructible_v<cuda_pool>);
-static_assert(std::is_trivially_copyable_v<weir::exported_block>);
+static_assert(std::is_trivially_copyable_v<weir::runtime::exported_block>);
 
 namespace {
 

@@ -20,9 +20,9 @@
 
 using support::sentence_of;
 using weir::any_device;
-using weir::current_device;
-using weir::device_free_bytes;
-using weir::device_guard;
+using weir::runtime::current_device;
+using weir::runtime::device_free_bytes;
+using weir::runtime::device_guard;
 
 static_assert(!std::is_copy_constructible_v<device_guard> && !std::is_copy_assignable_v<device_guard>);
 static_assert(!std::is_convertible_v<int, device_guard>);
@@ -165,15 +165,15 @@ TEST_CASE("devices: no GPU and an old driver say so") {
 
 TEST_CASE("devices: existing_device is the current one, or the one that is named, if there is one") {
     machine const here;
-    CHECK(weir::device_count() == here.devices);
-    CHECK(weir::existing_device(weir::any_device) == weir::current_device());
-    CHECK(weir::existing_device(0) == 0);
-    CHECK_THROWS_WITH_AS(weir::existing_device(here.devices), doctest::Contains("weir: there is no device "), weir::usage_error);
-    CHECK_THROWS_WITH_AS(weir::existing_device(99), doctest::Contains("weir: there is no device 99; CUDA sees "),
+    CHECK(weir::runtime::device_count() == here.devices);
+    CHECK(weir::runtime::existing_device(weir::any_device) == weir::runtime::current_device());
+    CHECK(weir::runtime::existing_device(0) == 0);
+    CHECK_THROWS_WITH_AS(weir::runtime::existing_device(here.devices), doctest::Contains("weir: there is no device "), weir::usage_error);
+    CHECK_THROWS_WITH_AS(weir::runtime::existing_device(99), doctest::Contains("weir: there is no device 99; CUDA sees "),
                          weir::usage_error);
     for (int none : {-7, -2}) {
         CAPTURE(none);
-        CHECK_THROWS_WITH_AS(weir::existing_device(none), "weir: the ordinal of a device is 0 or more, or weir::any_device for the current one",
+        CHECK_THROWS_WITH_AS(weir::runtime::existing_device(none), "weir: the ordinal of a device is 0 or more, or weir::any_device for the current one",
                              weir::usage_error);
     }
     CHECK(cudaPeekAtLastError() == cudaSuccess);
@@ -182,26 +182,26 @@ TEST_CASE("devices: existing_device is the current one, or the one that is named
 TEST_CASE("devices: existing_peer is a device that can use the other's memory; its own always can") {
     {
         machine const here;
-        CHECK(weir::existing_peer(0, 0) == 0);
-        CHECK(weir::existing_peer(weir::any_device, 0) == weir::current_device());
-        CHECK_THROWS_WITH_AS(weir::existing_peer(99, 0), doctest::Contains("weir: there is no device 99; CUDA sees "), weir::usage_error);
+        CHECK(weir::runtime::existing_peer(0, 0) == 0);
+        CHECK(weir::runtime::existing_peer(weir::any_device, 0) == weir::runtime::current_device());
+        CHECK_THROWS_WITH_AS(weir::runtime::existing_peer(99, 0), doctest::Contains("weir: there is no device 99; CUDA sees "), weir::usage_error);
         for (int other = 1; other < here.devices; ++other) {
             int able = 0;
             REQUIRE(cudaDeviceCanAccessPeer(&able, other, 0) == cudaSuccess);
             if (able != 0)
-                CHECK(weir::existing_peer(other, 0) == other);
+                CHECK(weir::runtime::existing_peer(other, 0) == other);
         }
     }
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world{simulated_cuda::config{}.with_devices(3).without_peers()};
-    CHECK(weir::existing_peer(1, 1) == 1);
-    CHECK_THROWS_WITH_AS(weir::existing_peer(2, 1),
+    CHECK(weir::runtime::existing_peer(1, 1) == 1);
+    CHECK_THROWS_WITH_AS(weir::runtime::existing_peer(2, 1),
                          "weir: device 2 cannot use memory of device 1 (cudaDeviceCanAccessPeer); give it a pool of its own, and "
                          "copy with cudaMemcpyPeerAsync",
                          weir::usage_error);
     simulated_cuda::fail_call("cudaDeviceCanAccessPeer", 1, cudaErrorUnknown);
-    CHECK_THROWS_AS(weir::existing_peer(2, 1), weir::cuda_error);
-    CHECK(weir::existing_peer(1, 1) == 1); // nobody was asked
+    CHECK_THROWS_AS(weir::runtime::existing_peer(2, 1), weir::cuda_error);
+    CHECK(weir::runtime::existing_peer(1, 1) == 1); // nobody was asked
 #endif
 }
 
@@ -221,10 +221,10 @@ TEST_CASE("devices: says what is left on the device, and breaks no capture") {
 
 TEST_CASE("devices: no more is left than there is in all, of a device or of the host") {
     support::every_schedule([] {
-        CHECK(weir::device_total_bytes(0) != SIZE_MAX);
-        CHECK(device_free_bytes(0) <= weir::device_total_bytes(weir::any_device));
-        CHECK(weir::host_total_bytes() >= 64 << 20);
-        CHECK(weir::host_total_bytes() <= weir::most_addresses);
+        CHECK(weir::runtime::device_total_bytes(0) != SIZE_MAX);
+        CHECK(device_free_bytes(0) <= weir::runtime::device_total_bytes(weir::any_device));
+        CHECK(weir::runtime::host_total_bytes() >= 64 << 20);
+        CHECK(weir::runtime::host_total_bytes() <= weir::base::most_addresses);
     });
 }
 
@@ -240,10 +240,10 @@ TEST_CASE("devices: is of the device that is named, whichever is current") {
     CHECK(device_free_bytes(0) == 64 << 20);
     CHECK(device_free_bytes(1) == 48 << 20);
     CHECK(device_free_bytes(weir::any_device) == 64 << 20);
-    CHECK(weir::current_device() == 0);
+    CHECK(weir::runtime::current_device() == 0);
     CHECK(device_free_bytes(7) == SIZE_MAX); // there is none
-    CHECK(weir::device_total_bytes(1) == 64 << 20);
-    CHECK(weir::device_total_bytes(7) == SIZE_MAX);
+    CHECK(weir::runtime::device_total_bytes(1) == 64 << 20);
+    CHECK(weir::runtime::device_total_bytes(7) == SIZE_MAX);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     CHECK(cudaFree(p) == cudaSuccess);
 }

@@ -14,8 +14,8 @@
 #include <weir/runtime/stream.hpp>
 
 using support::sentence_of;
-using weir::check;
-using weir::key_of;
+using weir::runtime::check;
+using weir::runtime::key_of;
 using weir::stream_ref;
 
 namespace {
@@ -119,13 +119,13 @@ TEST_CASE("stream: ids are never used again, whatever becomes of handles") {
         std::set<unsigned long long> ids;
         for (int i = 0; i < 50; ++i) {
             support::scoped_stream const s;
-            unsigned long long const id = weir::id_of(s);
-            CHECK(weir::id_of(s) == id);
+            unsigned long long const id = weir::runtime::id_of(s);
+            CHECK(weir::runtime::id_of(s) == id);
             CHECK(ids.insert(id).second);
         }
-        CHECK(weir::id_of(cudaStreamLegacy) == weir::id_of(cudaStream_t{}));
-        CHECK(weir::id_of(cudaStreamLegacy) != weir::id_of(cudaStreamPerThread));
-        CHECK(ids.count(weir::id_of(cudaStreamLegacy)) == 0);
+        CHECK(weir::runtime::id_of(cudaStreamLegacy) == weir::runtime::id_of(cudaStream_t{}));
+        CHECK(weir::runtime::id_of(cudaStreamLegacy) != weir::runtime::id_of(cudaStreamPerThread));
+        CHECK(ids.count(weir::runtime::id_of(cudaStreamLegacy)) == 0);
     });
 }
 
@@ -136,15 +136,15 @@ TEST_CASE("stream: knows the device that a stream belongs to, whichever is curre
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     for (int i = 0; i < devices; ++i) {
-        weir::device_guard const guard(i);
+        weir::runtime::device_guard const guard(i);
         support::scoped_stream const own;
-        CHECK(weir::device_of(own) == i);
-        CHECK(weir::device_of(cudaStream_t{}) == i);
-        CHECK(weir::device_of(cudaStreamPerThread) == i);
-        CHECK(weir::device_of(weir::on_host) == i); // the current one
-        weir::device_guard const another(0);
-        CHECK(weir::device_of(own) == i);
-        CHECK(weir::device_of(weir::on_host) == 0);
+        CHECK(weir::runtime::device_of(own) == i);
+        CHECK(weir::runtime::device_of(cudaStream_t{}) == i);
+        CHECK(weir::runtime::device_of(cudaStreamPerThread) == i);
+        CHECK(weir::runtime::device_of(weir::on_host) == i); // the current one
+        weir::runtime::device_guard const another(0);
+        CHECK(weir::runtime::device_of(own) == i);
+        CHECK(weir::runtime::device_of(weir::on_host) == 0);
     }
 }
 
@@ -154,9 +154,9 @@ TEST_CASE("stream: every call may fail, and names itself") {
     };
     auto const prepare = [] { return std::make_unique<one>(); };
     auto const threw = [](one&, support::struck const& fault) { CHECK(fault.threw == !fault.calls.empty()); };
-    auto runs = support::fault_sweep(prepare, [](one& state) { static_cast<void>(weir::id_of(state.s)); }, threw);
-    runs += support::fault_sweep(prepare, [](one& state) { static_cast<void>(weir::device_of(state.s)); }, threw);
-    runs += support::fault_sweep(prepare, [](one&) { static_cast<void>(weir::device_of(weir::on_host)); }, threw);
+    auto runs = support::fault_sweep(prepare, [](one& state) { static_cast<void>(weir::runtime::id_of(state.s)); }, threw);
+    runs += support::fault_sweep(prepare, [](one& state) { static_cast<void>(weir::runtime::device_of(state.s)); }, threw);
+    runs += support::fault_sweep(prepare, [](one&) { static_cast<void>(weir::runtime::device_of(weir::on_host)); }, threw);
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs == 6);
 #endif
@@ -170,8 +170,8 @@ TEST_CASE("stream: a stream that was destroyed is refused with a sentence") {
     check(cudaStreamCreate(&gone), "cudaStreamCreate");
     check(cudaStreamDestroy(gone), "cudaStreamDestroy");
     std::string const what_to_do = "the stream or event was destroyed, or belongs to another device";
-    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::id_of(gone)); }), what_to_do);
-    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::device_of(gone)); }), what_to_do);
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::runtime::id_of(gone)); }), what_to_do);
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::runtime::device_of(gone)); }), what_to_do);
     world.forgive(); // on a GPU the first of these would crash: the simulator tells whose bug it is
 }
 #endif
@@ -179,15 +179,15 @@ TEST_CASE("stream: a stream that was destroyed is refused with a sentence") {
 TEST_CASE("stream: the default streams are values, streams that were made are not") {
     support::every_schedule([] {
         support::scoped_stream const s;
-        CHECK(weir::is_default_stream(cudaStream_t{}));
-        CHECK(weir::is_default_stream(cudaStreamLegacy));
-        CHECK(weir::is_default_stream(cudaStreamPerThread));
-        CHECK_FALSE(weir::is_default_stream(s));
-        CHECK(weir::is_per_thread(cudaStreamPerThread));
-        CHECK_FALSE(weir::is_per_thread(cudaStreamLegacy));
-        CHECK_FALSE(weir::is_per_thread(cudaStream_t{})); // as these tests are compiled
-        CHECK_FALSE(weir::is_per_thread(s));
-        CHECK_FALSE(weir::is_per_thread(weir::on_host));
+        CHECK(weir::runtime::is_default_stream(cudaStream_t{}));
+        CHECK(weir::runtime::is_default_stream(cudaStreamLegacy));
+        CHECK(weir::runtime::is_default_stream(cudaStreamPerThread));
+        CHECK_FALSE(weir::runtime::is_default_stream(s));
+        CHECK(weir::runtime::is_per_thread(cudaStreamPerThread));
+        CHECK_FALSE(weir::runtime::is_per_thread(cudaStreamLegacy));
+        CHECK_FALSE(weir::runtime::is_per_thread(cudaStream_t{})); // as these tests are compiled
+        CHECK_FALSE(weir::runtime::is_per_thread(s));
+        CHECK_FALSE(weir::runtime::is_per_thread(weir::on_host));
     });
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("stream: a default stream is another one on another device") {
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     std::set<std::uint64_t> keys;
     for (int i = 0; i < devices; ++i) {
-        weir::device_guard const guard(i);
+        weir::runtime::device_guard const guard(i);
         CHECK(keys.insert(key_of(cudaStreamLegacy)).second);
         CHECK(keys.insert(key_of(cudaStreamPerThread)).second);
     }

@@ -16,8 +16,8 @@
 #endif
 
 using support::sentence_of;
-using weir::check;
-using weir::wait_for_device;
+using weir::runtime::check;
+using weir::runtime::wait_for_device;
 
 TEST_CASE("wait: all that was enqueued is over, whoever did it") {
     support::every_schedule([] {
@@ -86,12 +86,12 @@ TEST_CASE("wait: for any device, it waits for those in use and makes CUDA ready 
     wait_for_device(weir::any_device);
     CHECK(device::pending() == 0);
     CHECK(device::calls("cudaFree") == 2);
-    CHECK(weir::detail::is_ready(0));
-    CHECK_FALSE(weir::detail::is_ready(1));
-    CHECK(weir::detail::is_ready(2));
-    CHECK(weir::detail::is_ready(3)); // of which CUDA tells nothing
+    CHECK(weir::runtime::detail::is_ready(0));
+    CHECK_FALSE(weir::runtime::detail::is_ready(1));
+    CHECK(weir::runtime::detail::is_ready(2));
+    CHECK(weir::runtime::detail::is_ready(3)); // of which CUDA tells nothing
     wait_for_device(1);
-    CHECK(weir::detail::is_ready(1));
+    CHECK(weir::runtime::detail::is_ready(1));
 }
 
 TEST_CASE("wait: for any device, it waits for the others where one fails, and says so") {

@@ -180,7 +180,7 @@ public:
             for (int at = 0; at < streams; ++at)
                 renew(at, common_);
             slots_[legacy].handle = cudaStreamLegacy;
-            static_cast<void>(weir::is_capturing(slots_[0].handle)); // looks the driver's functions up, once a process
+            static_cast<void>(weir::runtime::is_capturing(slots_[0].handle)); // looks the driver's functions up, once a process
             for (std::size_t half = 1; half <= 2; ++half) { // threads end, and others begin
                 budget_ = what_.operations * half / 2;
                 std::vector<std::function<void()>> bodies;

@@ -39,7 +39,7 @@
 
 namespace {
 
-using weir::check;
+using weir::runtime::check;
 using weir::KiB;
 using weir::MiB;
 

@@ -37,7 +37,7 @@ constexpr bool is_noted() {
     else if constexpr (contract::holds<second_pool, Pool>)
         return is_noted<std::decay_t<decltype(std::declval<Pool&>().first())>>() && is_noted<second_pool<Pool>>();
     else
-        return weir::device_accessible(Pool::space) && !contract::holds<cuda_pool, Pool>;
+        return weir::base::device_accessible(Pool::space) && !contract::holds<cuda_pool, Pool>;
 }
 
 /// Notes that a pool handed out `p` on `stream`.

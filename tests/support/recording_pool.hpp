@@ -51,11 +51,11 @@ public:
     explicit recording(std::size_t bytes = std::size_t{4} << 20) : bytes_(bytes) {
         void* p = nullptr;
         if (Space == weir::memory_space::device)
-            weir::check(cudaMalloc(&p, bytes), "cudaMalloc");
+            weir::runtime::check(cudaMalloc(&p, bytes), "cudaMalloc");
         else if (Space == weir::memory_space::managed)
-            weir::check(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+            weir::runtime::check(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
         else
-            weir::check(cudaHostAlloc(&p, bytes, 0), "cudaHostAlloc");
+            weir::runtime::check(cudaHostAlloc(&p, bytes, 0), "cudaHostAlloc");
         memory_ = static_cast<std::byte*>(p);
     }
     recording(recording const&) = delete;
@@ -78,7 +78,7 @@ public:
             fails -= fails > 1;
             return nullptr;
         }
-        std::size_t const at = weir::align_up(used_, alignment);
+        std::size_t const at = weir::base::align_up(used_, alignment);
         if (at + bytes > bytes_)
             return nullptr;
         used_ = at + bytes;
@@ -175,7 +175,7 @@ public:
         marks_[p].push_back(stream);
     }
     void last_used_on(void* p, weir::stream_ref stream) {
-        weir::event passed(weir::device_of(stream));
+        weir::runtime::event passed(weir::runtime::device_of(stream));
         passed.record(stream);
         last_uses.push_back({p, 0, 0, stream});
         events_[p].push_back(std::move(passed));
@@ -183,7 +183,7 @@ public:
     void before_free(weir::stream_ref stream, void* p) noexcept {
         for (weir::stream_ref each : marks_[p])
             weir::order_after(stream, each);
-        for (weir::event const& each : events_[p])
+        for (weir::runtime::event const& each : events_[p])
             static_cast<void>(cudaStreamWaitEvent(stream.get(), each.get(), 0));
         marks_.erase(p);
         events_.erase(p);
@@ -195,7 +195,7 @@ public:
 
 private:
     std::map<void*, std::vector<weir::stream_ref>> marks_;
-    std::map<void*, std::vector<weir::event>> events_;
+    std::map<void*, std::vector<weir::runtime::event>> events_;
 };
 
 } // namespace support

@@ -17,7 +17,7 @@
 #include <weir/upstream/device.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::runtime::check;
 using weir::MiB;
 using weir::upstream::device;
 
@@ -70,9 +70,9 @@ TEST_CASE("device: chunks live on the device that was named, or current, when th
         for (device* each : {&current, &named, &copy}) {
             void* const chunk = each->acquire(2 * MiB);
             CHECK(device_of_memory(chunk) == each->ordinal());
-            CHECK(weir::current_device() == 0);
+            CHECK(weir::runtime::current_device() == 0);
             CHECK(each->release(chunk, 2 * MiB));
-            CHECK(weir::current_device() == 0);
+            CHECK(weir::runtime::current_device() == 0);
         }
     }
 }
@@ -138,7 +138,7 @@ TEST_CASE("device: every call may fail: nothing is acquired then, and what was r
                                          if (x.other)
                                              CHECK(x.upstream.release(x.other, 2 * MiB));
                                          CHECK(x.upstream.release(x.chunk, 2 * MiB));
-                                         CHECK(weir::current_device() == 0);
+                                         CHECK(weir::runtime::current_device() == 0);
                                      });
     runs += support::fault_sweep(prepare, [](state& x) { x.released = x.upstream.release(x.chunk, 2 * MiB); },
                                  [](state& x, support::struck const& fault) {

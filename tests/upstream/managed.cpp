@@ -18,7 +18,7 @@
 #include <weir/upstream/managed.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::runtime::check;
 using weir::MiB;
 using weir::upstream::managed;
 
@@ -60,7 +60,7 @@ TEST_CASE("managed: is made under the device that was named, or current then") {
         cudaPointerAttributes attributes{};
         check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
         CHECK(attributes.device == i);
-        CHECK(weir::current_device() == 0);
+        CHECK(weir::runtime::current_device() == 0);
         CHECK(upstream.release(chunk, 2 * MiB));
     }
     CHECK_SAYS(sentence_of<weir::usage_error>([] { managed const nowhere(12345); }), "weir: there is no device 12345");

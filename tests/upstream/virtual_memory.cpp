@@ -20,7 +20,7 @@
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::check;
+using weir::runtime::check;
 using weir::MiB;
 using virtual_memory = weir::upstream::virtual_memory<>;
 
@@ -300,7 +300,7 @@ TEST_CASE("virtual_memory: lives on the device that was named, and another can b
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
     CHECK(attributes.device == 1);
-    CHECK(weir::current_device() == 0);
+    CHECK(weir::runtime::current_device() == 0);
     check(cudaMemset(chunk, 1, page), "cudaMemset");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     CHECK(upstream.release(chunk, page));
@@ -348,7 +348,7 @@ TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is b
     void* const chunk = upstream.acquire(page);
     REQUIRE(chunk != nullptr);
     {
-        weir::device_guard const there(1);
+        weir::runtime::device_guard const there(1);
         support::scoped_stream const s;
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t launchable = nullptr;
@@ -391,7 +391,7 @@ TEST_CASE("virtual_memory: where its device cannot map memory, chunks are of tha
     virtual_memory upstream(0);
     void* chunk = nullptr;
     {
-        weir::device_guard const there(1);
+        weir::runtime::device_guard const there(1);
         chunk = upstream.acquire(page);
     }
     REQUIRE(chunk != nullptr);
@@ -528,9 +528,9 @@ TEST_CASE_TEMPLATE("virtual_memory: chunks can be exported as what was named, al
             decltype(cuMemRetainAllocationHandle)* retain = nullptr;
             decltype(cuMemRelease)* release = nullptr;
             decltype(cuMemGetAllocationPropertiesFromHandle)* properties_of = nullptr;
-            weir::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
-            weir::detail::driver_functions::find("cuMemRelease", release);
-            weir::detail::driver_functions::find("cuMemGetAllocationPropertiesFromHandle", properties_of);
+            weir::runtime::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
+            weir::runtime::detail::driver_functions::find("cuMemRelease", release);
+            weir::runtime::detail::driver_functions::find("cuMemGetAllocationPropertiesFromHandle", properties_of);
             CUmemGenericAllocationHandle memory = 0;
             CUmemAllocationProp told{};
             REQUIRE(retain(&memory, chunk) == CUDA_SUCCESS);

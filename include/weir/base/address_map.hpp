@@ -22,6 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// A hash map from nonzero 64-bit keys (addresses) to 32-bit values (indices). Not thread-safe. Only 'insert'
 /// and 'reserve' allocate, and both leave the map as it was when they throw std::bad_alloc.
@@ -135,5 +136,6 @@ private:
     unsigned shift_ = 0;
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

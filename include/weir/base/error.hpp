@@ -40,10 +40,10 @@ private:
 namespace detail {
 // Out of line: an allocation pays no registers for the sentence.
 [[noreturn, gnu::noinline]] inline void refuse_alignment(std::size_t alignment) {
-    throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+    throw usage_error("weir: an alignment must be a power of two; got " + base::number_text(alignment));
 }
 [[noreturn, gnu::noinline]] inline void refuse_null(std::size_t bytes) {
-    throw usage_error("weir: " + count_text(bytes, " byte") +
+    throw usage_error("weir: " + base::count_text(bytes, " byte") +
                       " cannot be copied from or to a null address; pass the address of as many");
 }
 } // namespace detail
@@ -56,7 +56,7 @@ inline void require_not_null(void const* p, std::size_t bytes) {
 
 /// Throws usage_error for an alignment that is none.
 inline void require_power_of_two(std::size_t alignment) {
-    if (!is_power_of_two(alignment))
+    if (!base::is_power_of_two(alignment))
         detail::refuse_alignment(alignment);
 }
 
@@ -66,7 +66,7 @@ public:
     /// `call`: the function's name; `name`: CUDA's name of the error; `code`: its number, not negative; `advice`: what
     /// to do about it, or "". `call` must be a literal.
     cuda_error(char const* call, char const* name, int code, char const* advice)
-        : said_(text("weir: ") + call + " failed with " + name + " (" + number_text(static_cast<std::size_t>(code)) +
+        : said_(text("weir: ") + call + " failed with " + name + " (" + base::number_text(static_cast<std::size_t>(code)) +
                 ")" + (*advice ? ": " : "") + advice),
           call_(call), code_(code) {}
     cuda_error(cuda_error const&) noexcept = default; // see usage_error
@@ -89,17 +89,17 @@ class out_of_memory : public std::bad_alloc {
 public:
     out_of_memory(std::size_t asked_bytes, memory_report facts, text reason)
         : asked_bytes_(asked_bytes), facts_(std::move(facts)), reason_(std::move(reason)),
-          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + exact_bytes_text(asked_bytes_) + ": " +
-                reason_ + " (in use " + bytes_text(facts_.in_use_bytes) + ", reserved " +
-                bytes_text(facts_.reserved_bytes) + ", limit " +
-                (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : bytes_text(facts_.limit_bytes)) +
+          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + base::exact_bytes_text(asked_bytes_) + ": " +
+                reason_ + " (in use " + base::bytes_text(facts_.in_use_bytes) + ", reserved " +
+                base::bytes_text(facts_.reserved_bytes) + ", limit " +
+                (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : base::bytes_text(facts_.limit_bytes)) +
                 (facts_.largest_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
-                     : ", largest free " + bytes_text(facts_.largest_free_bytes)) +
+                     : ", largest free " + base::bytes_text(facts_.largest_free_bytes)) +
                 (facts_.device_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
-                     : ", free on the device " + bytes_text(facts_.device_free_bytes)) +
-                (facts_.lost_bytes == 0 ? "" : ", not handed out again " + bytes_text(facts_.lost_bytes)) + ")" +
+                     : ", free on the device " + base::bytes_text(facts_.device_free_bytes)) +
+                (facts_.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(facts_.lost_bytes)) + ")" +
                 live_text(facts_.largest_live)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
@@ -128,8 +128,8 @@ private:
     static text live_text(largest_blocks const& list) {
         text said;
         for (live_block const& each : list)
-            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + bytes_text(each.bytes) + " at " +
-                   address_text(each.address);
+            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + base::bytes_text(each.bytes) + " at " +
+                   base::address_text(each.address);
         return said;
     }
 

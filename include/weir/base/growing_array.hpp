@@ -18,6 +18,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// An array of `T`, whose moves do not throw. Members that allocate throw std::bad_alloc before any change; a value
 /// that was moved into one is gone then.
@@ -158,5 +159,6 @@ private:
     std::size_t capacity_ = 0;
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

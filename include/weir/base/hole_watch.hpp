@@ -16,6 +16,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// Whether free memory lies in holes, at a moment of growth.
 enum class holes : unsigned char {
@@ -39,5 +40,6 @@ private:
     bool seen_ = false;
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -54,6 +54,7 @@ private:
     std::size_t size_ = 0;
 };
 
+namespace base {
 /// An address as '0x7f00'. Throws std::bad_alloc.
 inline text address_text(void const* address) {
     char digits[2 + 2 * sizeof(void*) + 1];
@@ -68,6 +69,7 @@ inline text address_text(void const* address) {
     *--first = '0';
     return first;
 }
+} // namespace base
 
 /// What a pool knows of itself at one moment. Sizes in bytes.
 struct memory_report {

@@ -22,6 +22,8 @@ enum class memory_space : unsigned char {
     host     ///< plain memory: the host only
 };
 
+namespace base {
+
 /// Whether kernels may read and write the memory.
 constexpr bool device_accessible(memory_space space) noexcept {
     return space != memory_space::host;
@@ -57,5 +59,6 @@ constexpr char const* name_of(memory_space space) noexcept {
     return "host";
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -16,6 +16,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// Bytes [offset, offset + bytes).
 struct range {
@@ -68,5 +69,6 @@ constexpr bool has_room(range r, std::size_t bytes, std::size_t alignment) noexc
     return start >= r.offset && start - r.offset < r.bytes && r.bytes - (start - r.offset) >= bytes;
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -18,6 +18,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// An owner of a T, or of nothing. Copying never throws. Different owners may be used by different threads.
 template <class T>
@@ -66,5 +67,6 @@ private:
     counted* held_ = nullptr;
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

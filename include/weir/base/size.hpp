@@ -22,6 +22,8 @@ inline constexpr std::size_t KiB = std::size_t{1} << 10;
 inline constexpr std::size_t MiB = std::size_t{1} << 20;
 /// 1,073,741,824 bytes.
 inline constexpr std::size_t GiB = std::size_t{1} << 30;
+
+namespace base {
 /// More bytes no process can address, on any machine that has CUDA.
 inline constexpr std::size_t most_addresses = std::size_t{1} << 48;
 
@@ -68,7 +70,7 @@ constexpr unsigned floor_log2(std::uint64_t x) noexcept {
 
 /// The exponent of the least power of two that is not below x: ceil_log2(4097) == 13. x must not be 0.
 constexpr unsigned ceil_log2(std::uint64_t x) noexcept {
-    return x == 1 ? 0u : floor_log2(x - 1) + 1u;
+    return x == 1 ? 0u : base::floor_log2(x - 1) + 1u;
 }
 
 /// The position of the lowest set bit: lowest_bit(12) == 2. x must not be 0.
@@ -80,7 +82,7 @@ constexpr unsigned lowest_bit(std::uint64_t x) noexcept {
 /// 0 where there are no bytes or too many.
 constexpr std::size_t with_slack(std::size_t bytes, std::size_t alignment, std::size_t base) noexcept {
     std::size_t const slack = alignment > base ? alignment - base : 0;
-    return bytes == 0 || add_overflows(bytes, slack) ? 0 : bytes + slack;
+    return bytes == 0 || base::add_overflows(bytes, slack) ? 0 : bytes + slack;
 }
 
 /// How many bits of x are set.
@@ -94,7 +96,7 @@ constexpr unsigned count_bits(std::uint64_t x) noexcept {
 
 /// The least power of two that is not below x; 0 when it does not fit std::size_t. x must not be 0.
 constexpr std::size_t power_of_two_above(std::size_t x) noexcept {
-    return x > (SIZE_MAX / 2 + 1) ? 0 : std::size_t{1} << ceil_log2(x);
+    return x > (SIZE_MAX / 2 + 1) ? 0 : std::size_t{1} << base::ceil_log2(x);
 }
 
 /// The greatest power of two that divides x: the alignment that an address happens to have; 0 for x == 0.
@@ -102,5 +104,6 @@ constexpr std::size_t natural_alignment(std::size_t x) noexcept {
     return x & (~x + 1);
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -10,6 +10,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// `a` becomes what `b` was, and the other way round. One of them may not be the other.
 template <class T>
@@ -19,5 +20,6 @@ void swap_values(T& a, T& b) noexcept {
     b = static_cast<T&&>(before);
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

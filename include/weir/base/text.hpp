@@ -84,15 +84,17 @@ private:
     text(piece a, piece b) {
         if (a.size + b.size == 0)
             return;
-        held_ = shared<growing_array<char>>::make(a.size + b.size + 1); // all zeros
+        held_ = base::shared<base::growing_array<char>>::make(a.size + b.size + 1); // all zeros
         if (a.size != 0)
             std::memcpy(held_->data(), a.first, a.size);
         if (b.size != 0)
             std::memcpy(held_->data() + a.size, b.first, b.size);
     }
 
-    shared<growing_array<char>> held_; // the characters and a zero; nothing where there are none
+    base::shared<base::growing_array<char>> held_; // the characters and a zero; nothing where there are none
 };
+
+namespace base {
 
 /// `number` in decimal digits.
 inline text number_text(std::size_t number) {
@@ -108,7 +110,7 @@ inline text number_text(std::size_t number) {
 
 /// `count` things that are called `name`: '1 chunk', '2 chunks'.
 inline text count_text(std::size_t count, char const* name) {
-    return number_text(count) + name + (count == 1 ? "" : "s");
+    return base::number_text(count) + name + (count == 1 ? "" : "s");
 }
 
 /// `bytes` for people: with a binary unit and two decimals, cut and not rounded, unless they are zeros: '256 B', '1.50 MiB'.
@@ -121,19 +123,20 @@ inline text bytes_text(std::size_t bytes) {
         if (bytes < each.bytes)
             continue;
         std::size_t const hundredths = bytes % each.bytes * 100 / each.bytes;
-        text const whole = number_text(bytes / each.bytes);
+        text const whole = base::number_text(bytes / each.bytes);
         if (hundredths == 0)
             return whole + each.name;
-        return whole + (hundredths < 10 ? ".0" : ".") + number_text(hundredths) + each.name;
+        return whole + (hundredths < 10 ? ".0" : ".") + base::number_text(hundredths) + each.name;
     }
-    return number_text(bytes) + " B";
+    return base::number_text(bytes) + " B";
 }
 
 /// The same to the byte, where two that are nearly equal are told apart: '100 bytes', '8589934593 bytes (8 GiB)'.
 inline text exact_bytes_text(std::size_t bytes) {
-    text const exact = count_text(bytes, " byte");
-    return bytes < KiB ? exact : exact + " (" + bytes_text(bytes) + ")";
+    text const exact = base::count_text(bytes, " byte");
+    return bytes < KiB ? exact : exact + " (" + base::bytes_text(bytes) + ")";
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

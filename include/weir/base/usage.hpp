@@ -16,6 +16,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// A snapshot; sizes in bytes.
 struct usage {
@@ -42,5 +43,6 @@ struct usage {
     }
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

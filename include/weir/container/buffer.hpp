@@ -35,7 +35,7 @@ namespace detail {
 /// throws; members that copy throw cuda_error, and usage_error for a null address, and where a stream that must wait or be
 /// waited for is captured into another graph or none.
 template <memory_space Space>
-class buffer : public pooled<Space> {
+class buffer : public detail::pooled<Space> {
 public:
     /// An empty buffer that holds no memory. `stream`: not the host (usage_error).
     buffer(pool_ref<Space> pool, stream_ref stream) : buffer(pool, stream, 0) {}
@@ -43,7 +43,7 @@ public:
     /// `bytes` bytes, not initialised, aligned as the pool aligns (256 bytes for device pools, less over slabs of smaller
     /// blocks).
     buffer(pool_ref<Space> pool, stream_ref stream, std::size_t bytes)
-        : pooled<Space>(pool, stream, bytes, 1) {}
+        : detail::pooled<Space>(pool, stream, bytes, 1) {}
 
     /// A copy of `bytes` bytes at `source`; see 'assign'.
     buffer(pool_ref<Space> pool, stream_ref stream, void const* source, std::size_t bytes)
@@ -53,7 +53,7 @@ public:
 
     /// A copy of another container, of any pool and stream; see 'assign'.
     template <memory_space Other>
-    buffer(pool_ref<Space> pool, stream_ref stream, pooled<Other> const& source) : buffer(pool, stream, 0) {
+    buffer(pool_ref<Space> pool, stream_ref stream, detail::pooled<Other> const& source) : buffer(pool, stream, 0) {
         assign(source);
     }
 
@@ -94,14 +94,14 @@ public:
     /// before what that stream does next. A pinned buffer's is made at once and waits for no stream: first finish the
     /// work that writes the source ('synchronize(source.stream())').
     template <memory_space Other>
-    void assign(pooled<Other> const& source) {
+    void assign(detail::pooled<Other> const& source) {
         this->bytes_.assign(source.bytes());
     }
 
     /// As 'assign', behind the contents. Grows by half at least, so that many appends cost little each.
     void append(void const* source, std::size_t bytes) { this->bytes_.append(source, bytes); }
     template <memory_space Other>
-    void append(pooled<Other> const& source) {
+    void append(detail::pooled<Other> const& source) {
         this->bytes_.append(source.bytes());
     }
 

@@ -40,15 +40,15 @@ inline void require_element(void const* element) {
 /// One element that kernels use, of a device, managed or pinned pool. `T` must be trivially copyable.
 /// Constructors throw what the pool's 'allocate' throws, and usage_error where `stream` is the host.
 template <class T>
-class device_value : public pooled<memory_space::device> {
-    static_assert(element<T>::most > 0); // which makes the compiler look at the rules
+class device_value : public detail::pooled<memory_space::device> {
+    static_assert(detail::element<T>::most > 0); // which makes the compiler look at the rules
 
 public:
     using value_type = T;
 
     /// An element that is not initialised.
     device_value(pool_ref<memory_space::device> pool, stream_ref stream)
-        : pooled(pool, stream, element<T>::bytes_of(1), alignof(T)) {}
+        : detail::pooled<memory_space::device>(pool, stream, detail::element<T>::bytes_of(1), alignof(T)) {}
 
     /// `value`, written on the stream.
     device_value(pool_ref<memory_space::device> pool, stream_ref stream, T const& value)
@@ -59,7 +59,7 @@ public:
     /// A copy of another value, of any pool and stream: after the work on its stream so far, and before what
     /// that stream does next. Throws usage_error where the source was moved from.
     device_value(pool_ref<memory_space::device> pool, stream_ref stream, device_value const& source)
-        : pooled(pool, stream, 0, alignof(T)) {
+        : detail::pooled<memory_space::device>(pool, stream, 0, alignof(T)) {
         source.require_element();
         bytes_.assign(source.bytes_);
     }
@@ -73,7 +73,7 @@ public:
     void set_async(T const& value) {
         require_element();
         T const here = value; // on the stack: what was referred to may be pinned, and read later
-        bytes_.write_now(0, element<T>::address_of(here), sizeof(T));
+        bytes_.write_now(0, detail::element<T>::address_of(here), sizeof(T));
     }
 
     /// Overwrites the element with zero bytes, on the stream. Throws cuda_error, and usage_error where the value was moved
@@ -106,20 +106,20 @@ private:
 /// copyable. Constructors throw what the pool's 'allocate' throws, and usage_error where `stream` is the
 /// host.
 template <class T>
-class pinned_value : public pooled<memory_space::pinned> {
-    static_assert(element<T>::most > 0); // which makes the compiler look at the rules
+class pinned_value : public detail::pooled<memory_space::pinned> {
+    static_assert(detail::element<T>::most > 0); // which makes the compiler look at the rules
 
 public:
     using value_type = T;
 
     /// An element that is not initialised.
     pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream)
-        : pooled(pool, stream, element<T>::bytes_of(1), alignof(T)) {}
+        : detail::pooled<memory_space::pinned>(pool, stream, detail::element<T>::bytes_of(1), alignof(T)) {}
 
     /// `value`, written at once.
     pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream, T const& value)
         : pinned_value(pool, stream) {
-        bytes_.write(0, element<T>::address_of(value), sizeof(T));
+        bytes_.write(0, detail::element<T>::address_of(value), sizeof(T));
     }
 
     /// A copy of another value, of any pool, made at once: first finish the work that writes the source

@@ -65,7 +65,7 @@ struct holds<Range, T,
     : std::is_same<std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::declval<Range const&>()))>>, T> {};
 
 template <memory_space Space>
-std::true_type is_pooled(pooled<Space> const&);
+std::true_type is_pooled(detail::pooled<Space> const&);
 std::false_type is_pooled(...);
 
 /// What the twins share. Sizes in elements unless named '..._bytes'. Members that may grow the vector throw
@@ -73,8 +73,8 @@ std::false_type is_pooled(...);
 /// that copy throw cuda_error, and usage_error for a null address, and where a stream that must wait or be waited for is
 /// captured into another graph or none.
 template <class T, memory_space Space>
-class elements : public pooled<Space> {
-    using rules = element<T>;
+class elements : public detail::pooled<Space> {
+    using rules = detail::element<T>;
     static_assert(rules::most > 0); // which makes the compiler look at the rules
     template <class Range>
     using if_range = std::enable_if_t<holds<Range, T>::value>;
@@ -95,7 +95,7 @@ public:
 
     /// `count` elements, not initialised.
     elements(pool_ref<Space> pool, stream_ref stream, std::size_t count)
-        : pooled<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
+        : detail::pooled<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
 
     /// A copy of `count` elements at `source`; see 'assign'.
     elements(pool_ref<Space> pool, stream_ref stream, T const* source, std::size_t count)
@@ -195,8 +195,8 @@ protected:
 
     void require_index(std::size_t index) const {
         if (index >= size())
-            throw usage_error("weir: there is no element " + number_text(index) + " in a vector of " +
-                              number_text(size()));
+            throw usage_error("weir: there is no element " + base::number_text(index) + " in a vector of " +
+                              base::number_text(size()));
     }
 };
 
@@ -213,7 +213,7 @@ public:
     void set_element_async(std::size_t index, T const& value) {
         this->require_index(index);
         T const here = value; // on the stack: what was referred to may be pinned, and read later
-        this->bytes_.write_now(index * sizeof(T), element<T>::address_of(here), sizeof(T));
+        this->bytes_.write_now(index * sizeof(T), detail::element<T>::address_of(here), sizeof(T));
     }
 
     /// The element at `index`, after waiting for the stream. Errors as above.
@@ -268,7 +268,7 @@ public:
     }
 
     /// `value` follows the elements; it may be one of them.
-    void push_back(T const& value) { this->append(element<T>::address_of(value), 1); }
+    void push_back(T const& value) { this->append(detail::element<T>::address_of(value), 1); }
 
     /// Overwrites the elements with zero bytes, at once.
     void zero() { this->bytes_.zero(); }

@@ -17,7 +17,7 @@ inline namespace v0 {
 namespace contract {
 
 template <class G>
-using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{}, holes{})), std::size_t> &&
+using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{}, base::holes{})), std::size_t> &&
                          std::is_same_v<decltype(G::moved_percent), unsigned const> && (G::moved_percent > 0) &&
                          std::is_same_v<decltype(G::apart::next(std::size_t{}, std::size_t{})), std::size_t>>;
 template <class G>
@@ -33,7 +33,7 @@ constexpr bool require_growth() {
                   "reserved_bytes)'; weir's own policies are in <weir/growth/...>, the default one in <weir/growth/geometric.hpp>");
     static_assert(!holds<has_piece, G> || holds<cuts_pieces, G>,
                   "weir: the growth slot's policy has 'piece', which must be 'static std::size_t piece(std::size_t "
-                  "reserved_bytes, weir::holes)', beside 'static constexpr unsigned moved_percent' of at least 1 (see "
+                  "reserved_bytes, weir::base::holes)', beside 'static constexpr unsigned moved_percent' of at least 1 (see "
                   "growth::by_holes) and a policy 'apart' for devices that cannot grow in place");
     return true;
 }

@@ -20,11 +20,11 @@ inline namespace v0 {
 namespace contract {
 
 template <class P>
-using takes = when<std::is_same_v<decltype(std::declval<P&>().take(std::size_t{}, std::size_t{})), range>>;
+using takes = when<std::is_same_v<decltype(std::declval<P&>().take(std::size_t{}, std::size_t{})), base::range>>;
 template <class P>
-using gives = decltype(std::declval<P&>().give(range{}));
+using gives = decltype(std::declval<P&>().give(base::range{}));
 template <class P>
-using adds = decltype(std::declval<P&>().add(range{}));
+using adds = decltype(std::declval<P&>().add(base::range{}));
 template <class P>
 using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_t{})), std::size_t>>;
 template <class P>
@@ -34,21 +34,21 @@ using splinters = decltype(P::is_small(0, 0), std::declval<P&>().take_at_hand(0,
 template <class P>
 using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
 template <class P>
-using fences_chunks = decltype(std::declval<P&>().fence(range{}));
+using fences_chunks = decltype(std::declval<P&>().fence(base::range{}));
 template <class P>
-using removes = when<std::is_same_v<decltype(std::declval<P&>().remove(range{})), bool>>;
+using removes = when<std::is_same_v<decltype(std::declval<P&>().remove(base::range{})), bool>>;
 template <class P>
 using knows_free = decltype(std::declval<P const&>().free_before(std::size_t{}), std::declval<P const&>().free_after(std::size_t{}),
-                            std::declval<P&>().remove(range{}, std::size_t{}),
-                            std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(range)>()));
+                            std::declval<P&>().remove(base::range{}, std::size_t{}),
+                            std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(base::range)>()));
 template <class P>
 using makes_sibling = when<std::is_same_v<decltype(std::declval<P const&>().sibling()), P>>;
 template <class P>
 using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
 template <class P>
-using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), range>>;
+using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), base::range>>;
 template <class P>
-using marks = when<std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(usage{}), usage{})), usage>>;
+using marks = when<std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(base::usage{}), base::usage{})), base::usage>>;
 template <class P>
 using clears = decltype(std::declval<P&>().clear());
 template <class P>

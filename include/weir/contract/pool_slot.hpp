@@ -27,7 +27,7 @@ template <class P, class Stream>
 using frees = when<noexcept(std::declval<P&>().deallocate(std::declval<Stream>(), static_cast<void*>(nullptr),
                                                           std::size_t{}, std::size_t{}))>;
 template <class P>
-using says_default_alignment = when<is_power_of_two(P::default_alignment)>;
+using says_default_alignment = when<base::is_power_of_two(P::default_alignment)>;
 template <class P>
 using says_what_its_users_may =
     when<is_constant_bool<decltype(P::thread_safe)> && is_constant_bool<decltype(P::stream_ordered)>>;

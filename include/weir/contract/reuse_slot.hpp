@@ -32,11 +32,11 @@ using says_what_it_promises = when<is_constant_bool<decltype(R::thread_safe)> &&
 // Reuse, as bound to a placement.
 template <class R, class Stream>
 using reuse_takes =
-    when<std::is_same_v<decltype(std::declval<R&>().take(std::size_t{}, std::size_t{}, std::declval<Stream>())), range>>;
+    when<std::is_same_v<decltype(std::declval<R&>().take(std::size_t{}, std::size_t{}, std::declval<Stream>())), base::range>>;
 template <class R, class Stream>
-using reuse_gives = when<noexcept(std::declval<R&>().give(range{}, std::declval<Stream>()))>;
+using reuse_gives = when<noexcept(std::declval<R&>().give(base::range{}, std::declval<Stream>()))>;
 template <class R, class Stream>
-using reuse_adds = decltype(std::declval<R&>().add(range{}, std::declval<Stream>()));
+using reuse_adds = decltype(std::declval<R&>().add(base::range{}, std::declval<Stream>()));
 template <class R>
 using knows_devices = decltype(R(0));
 template <class R>
@@ -44,7 +44,7 @@ using settles = decltype(std::declval<R&>().settle());
 template <class R, class Stream>
 using borrows = decltype(std::declval<R&>().borrow(std::size_t{}, std::size_t{}, std::declval<Stream>()));
 template <class R>
-using strands = decltype(std::declval<R&>().strand(range{}));
+using strands = decltype(std::declval<R&>().strand(base::range{}));
 template <class R, class Stream>
 using gathers = decltype(std::declval<R&>().gather(std::declval<Stream>(), bool{}));
 template <class R, class Stream, class Placement>
@@ -57,7 +57,7 @@ using waits = when<std::is_same_v<decltype(std::declval<R&>().wait()), bool>>;
 template <class R>
 using counts_unsettled = size_type_of<decltype(std::declval<R&>().unsettled_bytes())>;
 template <class R>
-using counts_uses = when<std::is_same_v<decltype(std::declval<R&>().used()), usage>>;
+using counts_uses = when<std::is_same_v<decltype(std::declval<R&>().used()), base::usage>>;
 template <class R>
 using ends_many = decltype(std::declval<R&>().placement(), std::declval<R&>().counts());
 
@@ -87,7 +87,7 @@ constexpr bool require_reuse() {
     static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
     static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int ordinal)'");
     static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
-    static_assert(holds<marks_users, R, range, Stream> == holds<notes_last_uses, R, range, Stream>,
+    static_assert(holds<marks_users, R, base::range, Stream> == holds<notes_last_uses, R, base::range, Stream>,
                   "weir: the reuse slot's 'over' needs both or none of 'void used_on(range, stream_ref)', which marks a stream for "
                   "whose work until the free 'give' waits, and 'void last_used_on(range, stream_ref)', for its work so far");
     if constexpr (holds<gathers, R, Stream>)

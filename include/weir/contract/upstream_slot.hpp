@@ -26,11 +26,11 @@ using releases = when<noexcept(std::declval<U&>().release(static_cast<void*>(nul
 template <class U>
 using may_refuse = when<std::is_same_v<decltype(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{})), bool>>;
 template <class U>
-using says_alignment = when<is_power_of_two(U::alignment)>;
+using says_alignment = when<base::is_power_of_two(U::alignment)>;
 template <class U>
 using says_granularity = size_type_of<decltype(U::granularity)>;
 template <class U>
-using says_usual_alignment = when<is_power_of_two(U::usual_alignment)>;
+using says_usual_alignment = when<base::is_power_of_two(U::usual_alignment)>;
 template <class U>
 using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordinal()), int>>;
 template <class U>

@@ -41,9 +41,9 @@ struct by_holes {
     }
 
     /// Bytes of a chunk when `reserved_bytes` are held, with what is got.
-    static constexpr std::size_t piece(std::size_t reserved_bytes, holes seen) noexcept {
-        return seen == holes::now       ? Holed::piece(reserved_bytes)
-               : seen == holes::earlier ? Filled::piece(reserved_bytes)
+    static constexpr std::size_t piece(std::size_t reserved_bytes, base::holes seen) noexcept {
+        return seen == base::holes::now       ? Holed::piece(reserved_bytes)
+               : seen == base::holes::earlier ? Filled::piece(reserved_bytes)
                                         : Whole::piece(reserved_bytes);
     }
 };

@@ -36,7 +36,7 @@ struct paged {
     }
 
     /// Bytes of a chunk when `reserved_bytes` are held, with what is got, whatever holes there are.
-    static constexpr std::size_t piece(std::size_t reserved_bytes, holes = holes::never) noexcept {
+    static constexpr std::size_t piece(std::size_t reserved_bytes, base::holes = base::holes::never) noexcept {
         std::size_t const share = reserved_bytes / Share / (2 * MiB) * (2 * MiB);
         return share < LeastBytes ? LeastBytes : share > MostBytes ? MostBytes : share;
     }

@@ -56,12 +56,12 @@ inline constexpr bool runs_on_host = true;
 
 // Puts what is enqueued on `stream` from now on after the work so far of a default stream. Where CUDA cannot, it blocks until
 // all work of the device (where none is named, of every device) is done.
-inline void wait_for_default_stream(stream_ref stream, placed_stream const& by_default) noexcept {
+inline void wait_for_default_stream(stream_ref stream, order::placed_stream const& by_default) noexcept {
     try {
-        order_after(placed_stream{stream}, by_default);
+        order_after(order::placed_stream{stream}, by_default);
     } catch (...) {
         try {
-            wait_for_device(by_default.device); // which breaks no capture, as a wait for the stream would
+            runtime::wait_for_device(by_default.device); // which breaks no capture, as a wait for the stream would
         } catch (...) { // the device is lost: nothing runs any more
         }
     }
@@ -82,9 +82,9 @@ public:
 
 protected:
     void* allocate(std::size_t count, std::size_t size, std::size_t alignment) const {
-        if (multiply_overflows(count, size))
-            throw usage_error("weir: Thrust asked for " + number_text(count) + " elements of " +
-                              number_text(size) + " bytes, which do not fit the address space");
+        if (base::multiply_overflows(count, size))
+            throw usage_error("weir: Thrust asked for " + base::number_text(count) + " elements of " +
+                              base::number_text(size) + " bytes, which do not fit the address space");
         // Host code that uses the memory at once needs memory that nothing in flight uses.
         return pool_.allocate(runs_on_host ? stream_ref(on_host) : stream_, count * size, aligned(alignment));
     }
@@ -108,7 +108,7 @@ protected:
             wait_for_default_stream(stream_, {default_stream_, any_device});
             int const there = pool_.device();
             int here = any_device;
-            if (there != any_device && (!succeeded(cudaGetDevice(&here)) || here != there))
+            if (there != any_device && (!runtime::succeeded(cudaGetDevice(&here)) || here != there))
                 wait_for_default_stream(stream_, {default_stream_, there});
         }
         deallocate(p, count, size, alignment);

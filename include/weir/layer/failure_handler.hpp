@@ -172,23 +172,23 @@ namespace layer {
 /// one.
 template <class Pool, class Handler>
 class failure_handler : public layered<failure_handler<Pool, Handler>, Pool> {
-    using base = layered<failure_handler<Pool, Handler>, Pool>;
+    using wrapper = layered<failure_handler<Pool, Handler>, Pool>;
     using handler_type = std::remove_reference_t<Handler>;
     static_assert(contract::require_handler<handler_type, failed_allocation>());
 
 public:
-    static constexpr bool thread_safe = base::thread_safe && handler::is_thread_safe<handler_type>();
+    static constexpr bool thread_safe = wrapper::thread_safe && handler::is_thread_safe<handler_type>();
 
     /// `asked`: the handler; `arguments`: the wrapped pool's.
-    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
     explicit failure_handler(Handler asked, Arguments&&... arguments)
-        : base(std::in_place, std::forward<Arguments>(arguments)...), handler_(std::forward<Handler>(asked)) {
+        : wrapper(std::in_place, std::forward<Arguments>(arguments)...), handler_(std::forward<Handler>(asked)) {
     }
 
     /// As the wrapped pool's; null only once the handler has no more to give, or where nothing that it gives would help.
     /// What the handler or the pool's 'can_hold' throws leaves this call, which has changed nothing by then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = base::default_alignment) {
+                                     std::size_t alignment = wrapper::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block || bytes == 0 || !can_help(bytes, alignment))
             return block;
@@ -198,16 +198,16 @@ public:
 
     /// As the wrapped pool's.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = base::default_alignment) noexcept {
+                    std::size_t alignment = wrapper::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
     /// As the wrapped pool's, and the handler is asked for memory of the device as for an allocation of 'suspended_bytes' on
     /// the host; false only once it has no more to give.
-    template <class P = typename base::pool_type>
+    template <class P = typename wrapper::pool_type>
     [[nodiscard]] auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
         return this->pool_.try_resume() ||
-               handler::ask(handler_, failed_allocation{on_host, this->pool_.suspended_bytes(), base::default_alignment, 0},
+               handler::ask(handler_, failed_allocation{on_host, this->pool_.suspended_bytes(), wrapper::default_alignment, 0},
                             [this] { return this->pool_.try_resume(); });
     }
 

@@ -44,11 +44,11 @@ class fallback : public resource<fallback<First, Second>> {
 public:
     /// Where memory of either pool can be used: the space both share, else the one that fewer may touch.
     static constexpr memory_space space =
-        device_accessible(first_pool::space) && device_accessible(second_pool::space)
-            ? (host_accessible(first_pool::space) ? second_pool::space : first_pool::space)
+        base::device_accessible(first_pool::space) && base::device_accessible(second_pool::space)
+            ? (base::host_accessible(first_pool::space) ? second_pool::space : first_pool::space)
             : memory_space::host;
-    static_assert((device_accessible(first_pool::space) && device_accessible(second_pool::space)) ||
-                      (host_accessible(first_pool::space) && host_accessible(second_pool::space)),
+    static_assert((base::device_accessible(first_pool::space) && base::device_accessible(second_pool::space)) ||
+                      (base::host_accessible(first_pool::space) && base::host_accessible(second_pool::space)),
                   "weir: layer::fallback needs two pools whose memory can be used in one place: both from devices "
                   "or both from the host");
     static constexpr bool thread_safe = first_pool::thread_safe && second_pool::thread_safe;
@@ -138,7 +138,7 @@ public:
         return memory_report{a.name + ", then " + b.name,
                              a.in_use_bytes + b.in_use_bytes,
                              a.reserved_bytes + b.reserved_bytes,
-                             add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
+                             base::add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
                              larger_known(a.largest_free_bytes, b.largest_free_bytes),
                              a.live_blocks + b.live_blocks,
                              a.chunks + b.chunks,

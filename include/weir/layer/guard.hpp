@@ -52,14 +52,14 @@ inline void print_violation(char const* sentence) {
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
 class guard : public layered<guard<Pool>, Pool> {
-    using base = layered<guard<Pool>, Pool>;
+    using wrapper = layered<guard<Pool>, Pool>;
 
 public:
     /// `arguments`: the wrapped pool's.
-    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
-    explicit guard(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
+    explicit guard(Arguments&&... arguments) : wrapper(std::in_place, std::forward<Arguments>(arguments)...) {}
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
-    guard() : base(std::in_place) {}
+    guard() : wrapper(std::in_place) {}
 
     /// Sets who hears of wrong frees, in the thread that frees; under layer::synchronized with its lock held, so that it may
     /// not ask the pool there. Not while other threads use the pool.
@@ -67,17 +67,17 @@ public:
 
     /// As the wrapped pool's.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = base::default_alignment) {
+                                     std::size_t alignment = wrapper::default_alignment) {
         expect();
         void* p = nullptr;
         try {
             p = this->pool_.try_allocate(stream, bytes, alignment);
         } catch (...) {
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             --expected_;
             throw;
         }
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         --expected_;
         if (p)
             enter(reinterpret_cast<std::uintptr_t>(p), bytes, alignment);
@@ -86,14 +86,14 @@ public:
 
     /// As the wrapped pool's, for a block that is live; else a sentence, and nothing is freed.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = base::default_alignment) noexcept {
+                    std::size_t alignment = wrapper::default_alignment) noexcept {
         if (!p)
             return;
         block found;
         bool wrong = false;
         text complaint;
         {
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             auto const address = reinterpret_cast<std::uintptr_t>(p);
             std::uint32_t const at = index_.find(address);
             if (is_live(at)) {
@@ -103,7 +103,7 @@ public:
             wrong = found.now != state::live || found.bytes != bytes || found.alignment != alignment;
             try {
                 if (wrong)
-                    complaint = "the block at " + address_text(p) + " " +
+                    complaint = "the block at " + base::address_text(p) + " " +
                                 (found.now == state::live
                                      ? "was allocated with " + numbers(found.bytes, found.alignment) + " and is freed with " +
                                            numbers(bytes, alignment) + "; pass the allocation's (freed with those)"
@@ -118,12 +118,12 @@ public:
     }
 
     /// As the wrapped pool's, for a block that is live. They throw usage_error for another.
-    template <class P = typename base::pool_type, class = std::enable_if_t<contract::has_used_on<P, stream_ref>>>
+    template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::has_used_on<P, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         require_live(p, "used_on");
         this->pool_.used_on(p, stream);
     }
-    template <class P = typename base::pool_type, class = std::enable_if_t<contract::has_used_on<P, stream_ref>>>
+    template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::has_used_on<P, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         require_live(p, "last_used_on");
         this->pool_.last_used_on(p, stream);
@@ -131,11 +131,11 @@ public:
 
     /// As the wrapped pool's, for a mark that it still knows; else a sentence, and nothing ends. Of a block that ended a free
     /// is wrong. One thread.
-    template <class P = typename base::pool_type, class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
+    template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
     auto mark() {
         return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), last_serial()};
     }
-    template <class Mark, class P = typename base::pool_type,
+    template <class Mark, class P = typename wrapper::pool_type,
               class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
     void rewind(Mark const& to) {
         std::size_t const before = this->pool_.facts().live_blocks;
@@ -147,7 +147,7 @@ public:
                      "they ended by 'inner()'");
     }
     /// As the wrapped pool's.
-    template <class P = typename base::pool_type, class = decltype(std::declval<P&>().clear())>
+    template <class P = typename wrapper::pool_type, class = decltype(std::declval<P&>().clear())>
     void clear() {
         this->pool_.clear();
         end_after(0);
@@ -156,8 +156,8 @@ public:
     /// Adds the largest live blocks. See 'examined'.
     void examine(memory_report& now) const noexcept {
         weir::examine(this->pool_, now);
-        lock_guard<mutex> const lock(mutex_);
-        for (std::uint32_t at = youngest_; at != address_map::none; at = blocks_[at].older)
+        base::lock_guard<base::mutex> const lock(mutex_);
+        for (std::uint32_t at = youngest_; at != base::address_map::none; at = blocks_[at].older)
             now.largest_live.offer(live_block{reinterpret_cast<void const*>(blocks_[at].address), blocks_[at].bytes});
     }
 
@@ -167,8 +167,8 @@ private:
         std::uintptr_t address = 0;
         std::size_t bytes = 0;
         std::size_t alignment = 0;
-        std::uint32_t older = address_map::none; // neighbours in the list of live blocks
-        std::uint32_t younger = address_map::none;
+        std::uint32_t older = base::address_map::none; // neighbours in the list of live blocks
+        std::uint32_t younger = base::address_map::none;
         std::uint64_t serial = 0; // of the allocations
         state now = state::freed;
     };
@@ -178,11 +178,11 @@ private:
         std::uint64_t serial; // of the last allocation before
     };
 
-    bool is_live(std::uint32_t at) const noexcept { return at != address_map::none && blocks_[at].now == state::live; }
+    bool is_live(std::uint32_t at) const noexcept { return at != base::address_map::none && blocks_[at].now == state::live; }
 
     // Makes room in the ledger before the pool is asked: giving a block back may cost the pool its bytes.
     void expect() {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         std::size_t const needed = blocks_.size() + expected_ + 1;
         if (needed > blocks_.capacity())
             blocks_.reserve(2 * needed);
@@ -193,15 +193,15 @@ private:
     // With the lock held, in room that 'expect' made.
     void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment) noexcept {
         std::uint32_t at = index_.find(address);
-        if (at == address_map::none) {
+        if (at == base::address_map::none) {
             at = static_cast<std::uint32_t>(blocks_.size());
             blocks_.push_back(block{});
             index_.insert(address, at);
         } else if (is_live(at)) {
             leave(at, state::ended); // ended where this layer did not hear of it
         }
-        blocks_[at] = block{address, bytes, alignment, youngest_, address_map::none, ++serial_, state::live};
-        if (youngest_ != address_map::none)
+        blocks_[at] = block{address, bytes, alignment, youngest_, base::address_map::none, ++serial_, state::live};
+        if (youngest_ != base::address_map::none)
             blocks_[youngest_].younger = at;
         youngest_ = at;
     }
@@ -209,34 +209,34 @@ private:
     // With the lock held: takes a live block off the list.
     void leave(std::uint32_t at, state then) noexcept {
         block& gone = blocks_[at];
-        (gone.younger != address_map::none ? blocks_[gone.younger].older : youngest_) = gone.older;
-        if (gone.older != address_map::none)
+        (gone.younger != base::address_map::none ? blocks_[gone.younger].older : youngest_) = gone.older;
+        if (gone.older != base::address_map::none)
             blocks_[gone.older].younger = gone.younger;
         gone.now = then;
     }
 
     void end_after(std::uint64_t serial) noexcept {
-        lock_guard<mutex> const lock(mutex_);
-        while (youngest_ != address_map::none && blocks_[youngest_].serial > serial)
+        base::lock_guard<base::mutex> const lock(mutex_);
+        while (youngest_ != base::address_map::none && blocks_[youngest_].serial > serial)
             leave(youngest_, state::ended);
     }
 
     std::uint64_t last_serial() const noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         return serial_;
     }
     std::uint64_t youngest_serial() const noexcept {
-        lock_guard<mutex> const lock(mutex_);
-        return youngest_ == address_map::none ? 0 : blocks_[youngest_].serial;
+        base::lock_guard<base::mutex> const lock(mutex_);
+        return youngest_ == base::address_map::none ? 0 : blocks_[youngest_].serial;
     }
 
     // `at`: where the ledger has the address, which is not live.
     text wrong_address(std::uintptr_t address, std::uint32_t at) const {
-        for (std::uint32_t one = youngest_; one != address_map::none; one = blocks_[one].older)
+        for (std::uint32_t one = youngest_; one != base::address_map::none; one = blocks_[one].older)
             if (block const& each = blocks_[one]; address > each.address && address - each.address < each.bytes)
-                return "is " + count_text(address - each.address, " byte") +
+                return "is " + base::count_text(address - each.address, " byte") +
                        " inside a live block; free the pointer that 'allocate' returned";
-        if (at == address_map::none)
+        if (at == base::address_map::none)
             return "was not handed out by this pool; free it where it was allocated";
         if (blocks_[at].now == state::ended)
             return "ended already, with its scope, 'rewind' or 'clear'; such a block needs no free";
@@ -246,11 +246,11 @@ private:
     void require_live(void* p, char const* what) const {
         if (!p)
             return;
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         auto const address = reinterpret_cast<std::uintptr_t>(p);
         std::uint32_t const at = index_.find(address);
         if (!is_live(at))
-            throw usage_error(text("weir: layer::guard: '") + what + "' of the block at " + address_text(p) + ", which " +
+            throw usage_error(text("weir: layer::guard: '") + what + "' of the block at " + base::address_text(p) + ", which " +
                               wrong_address(address, at));
     }
 
@@ -269,13 +269,13 @@ private:
     }
 
     static text numbers(std::size_t bytes, std::size_t alignment) {
-        return count_text(bytes, " byte") + " at alignment " + number_text(alignment);
+        return base::count_text(bytes, " byte") + " at alignment " + base::number_text(alignment);
     }
 
-    mutable mutex mutex_;
-    address_map index_; // address -> index into blocks_, of every address that was ever handed out
-    growing_array<block> blocks_;
-    std::uint32_t youngest_ = address_map::none; // of the live blocks
+    mutable base::mutex mutex_;
+    base::address_map index_; // address -> index into blocks_, of every address that was ever handed out
+    base::growing_array<block> blocks_;
+    std::uint32_t youngest_ = base::address_map::none; // of the live blocks
     std::uint64_t serial_ = 0;                    // of the last allocation
     std::size_t expected_ = 0; // allocations under way
     violation_handler handler_ = &print_violation;

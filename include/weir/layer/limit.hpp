@@ -33,22 +33,22 @@ namespace layer {
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
 class limit : public layered<limit<Pool>, Pool> {
-    using base = layered<limit<Pool>, Pool>;
+    using wrapper = layered<limit<Pool>, Pool>;
 
 public:
     /// `limit_bytes`: the most that may be live; `arguments`: the wrapped pool's.
-    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
     explicit limit(std::size_t limit_bytes, Arguments&&... arguments)
-        : base(std::in_place, std::forward<Arguments>(arguments)...), limit_bytes_(limit_bytes) {}
+        : wrapper(std::in_place, std::forward<Arguments>(arguments)...), limit_bytes_(limit_bytes) {}
 
     /// As the wrapped pool's; null also where the limit would be exceeded, and the wrapped pool is not asked then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = base::default_alignment) {
-        std::size_t before = current_bytes_.load(memory_order_relaxed);
+                                     std::size_t alignment = wrapper::default_alignment) {
+        std::size_t before = current_bytes_.load(base::memory_order_relaxed);
         do {
             if (bytes > limit_bytes_ - before)
                 return nullptr;
-        } while (!current_bytes_.compare_exchange_weak(before, before + bytes, memory_order_relaxed));
+        } while (!current_bytes_.compare_exchange_weak(before, before + bytes, base::memory_order_relaxed));
         returned held{*this, bytes};
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block)
@@ -58,14 +58,14 @@ public:
 
     /// As the wrapped pool's.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = base::default_alignment) noexcept {
+                    std::size_t alignment = wrapper::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
         if (p)
-            lower(current_bytes_, bytes);
+            base::lower(current_bytes_, bytes);
     }
 
     /// Bytes live through this layer.
-    std::size_t current_bytes() const noexcept { return current_bytes_.load(memory_order_relaxed); }
+    std::size_t current_bytes() const noexcept { return current_bytes_.load(base::memory_order_relaxed); }
     /// The limit, in bytes.
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
 
@@ -79,23 +79,23 @@ public:
 
     /// Whether this layer's limit and the wrapped pool could have room for such a block if no other were out.
     bool can_hold(std::size_t bytes, std::size_t alignment) const {
-        return bytes <= limit_bytes_ && base::can_hold(bytes, alignment);
+        return bytes <= limit_bytes_ && wrapper::can_hold(bytes, alignment);
     }
 
     /// The wrapped pool's, which does not know this layer's limit, and then that; where the pool has one.
-    template <class P = typename base::pool_type const>
+    template <class P = typename wrapper::pool_type const>
     auto report() const -> decltype(text(std::declval<P&>().report())) {
-        return text(this->pool_.report()) + "; through layer::limit: " + bytes_text(current_bytes()) + " live, limit " +
-               (limit_bytes_ == SIZE_MAX ? text("none") : bytes_text(limit_bytes_));
+        return text(this->pool_.report()) + "; through layer::limit: " + base::bytes_text(current_bytes()) + " live, limit " +
+               (limit_bytes_ == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes_));
     }
     /// Why an allocation finds no room now: this layer's limit, or the wrapped pool's reason.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const live = current_bytes();
-        text const allowed = "layer::limit allows " + exact_bytes_text(limit_bytes_) + " at a time";
+        text const allowed = "layer::limit allows " + base::exact_bytes_text(limit_bytes_) + " at a time";
         if (bytes > limit_bytes_)
             return allowed + "; ask for less or raise the layer's limit";
         if (bytes > limit_bytes_ - live)
-            return allowed + ", of which " + exact_bytes_text(live) + " are live; free something or raise the layer's limit";
+            return allowed + ", of which " + base::exact_bytes_text(live) + " are live; free something or raise the layer's limit";
         return this->pool_.refusal(bytes, alignment);
     }
 
@@ -104,11 +104,11 @@ private:
     struct returned {
         limit& owner;
         std::size_t bytes;
-        ~returned() { lower(owner.current_bytes_, bytes); }
+        ~returned() { base::lower(owner.current_bytes_, bytes); }
     };
 
     std::size_t limit_bytes_;
-    atomic<std::size_t> current_bytes_{0};
+    base::atomic<std::size_t> current_bytes_{0};
 };
 
 } // namespace layer

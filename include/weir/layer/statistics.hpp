@@ -36,41 +36,41 @@ namespace layer {
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
 class statistics : public layered<statistics<Pool>, Pool> {
-    using base = layered<statistics<Pool>, Pool>;
+    using wrapper = layered<statistics<Pool>, Pool>;
 
 public:
     /// Blocks of so many bytes and more are listed.
     static constexpr std::size_t least_listed_bytes = 1 * MiB;
 
     /// `arguments`: the wrapped pool's.
-    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
-    explicit statistics(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
+    explicit statistics(Arguments&&... arguments) : wrapper(std::in_place, std::forward<Arguments>(arguments)...) {}
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
-    statistics() : base(std::in_place) {}
+    statistics() : wrapper(std::in_place) {}
 
     /// As the wrapped pool's; counts the block, or the failure.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = base::default_alignment) {
+                                     std::size_t alignment = wrapper::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block) {
-            raise(peak_bytes_, current_bytes_.fetch_add(bytes, memory_order_relaxed) + bytes);
-            raise(peak_blocks_, current_blocks_.fetch_add(1, memory_order_relaxed) + 1);
-            total_bytes_.fetch_add(bytes, memory_order_relaxed);
-            total_blocks_.fetch_add(1, memory_order_relaxed);
+            base::raise(peak_bytes_, current_bytes_.fetch_add(bytes, base::memory_order_relaxed) + bytes);
+            base::raise(peak_blocks_, current_blocks_.fetch_add(1, base::memory_order_relaxed) + 1);
+            total_bytes_.fetch_add(bytes, base::memory_order_relaxed);
+            total_blocks_.fetch_add(1, base::memory_order_relaxed);
             if (bytes >= least_listed_bytes)
                 large_.enter(block, bytes);
         } else if (bytes != 0) {
-            failures_.fetch_add(1, memory_order_relaxed);
+            failures_.fetch_add(1, base::memory_order_relaxed);
         }
         return block;
     }
 
     /// As the wrapped pool's; counts the block out.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = base::default_alignment) noexcept {
+                    std::size_t alignment = wrapper::default_alignment) noexcept {
         if (p) {
-            lower(current_bytes_, bytes);
-            lower(current_blocks_, std::uint64_t{1});
+            base::lower(current_bytes_, bytes);
+            base::lower(current_blocks_, std::uint64_t{1});
             if (bytes >= least_listed_bytes)
                 large_.leave(p);
         }
@@ -78,21 +78,21 @@ public:
     }
 
     /// Bytes and blocks that are live.
-    std::uint64_t current_bytes() const noexcept { return current_bytes_.load(memory_order_relaxed); }
-    std::uint64_t current_blocks() const noexcept { return current_blocks_.load(memory_order_relaxed); }
+    std::uint64_t current_bytes() const noexcept { return current_bytes_.load(base::memory_order_relaxed); }
+    std::uint64_t current_blocks() const noexcept { return current_blocks_.load(base::memory_order_relaxed); }
     /// The most that were live since the last reset_peaks.
-    std::uint64_t peak_bytes() const noexcept { return peak_bytes_.load(memory_order_relaxed); }
-    std::uint64_t peak_blocks() const noexcept { return peak_blocks_.load(memory_order_relaxed); }
+    std::uint64_t peak_bytes() const noexcept { return peak_bytes_.load(base::memory_order_relaxed); }
+    std::uint64_t peak_blocks() const noexcept { return peak_blocks_.load(base::memory_order_relaxed); }
     /// All that was ever handed out.
-    std::uint64_t total_bytes() const noexcept { return total_bytes_.load(memory_order_relaxed); }
-    std::uint64_t total_blocks() const noexcept { return total_blocks_.load(memory_order_relaxed); }
+    std::uint64_t total_bytes() const noexcept { return total_bytes_.load(base::memory_order_relaxed); }
+    std::uint64_t total_blocks() const noexcept { return total_blocks_.load(base::memory_order_relaxed); }
     /// Allocations that the pool refused.
-    std::uint64_t failures() const noexcept { return failures_.load(memory_order_relaxed); }
+    std::uint64_t failures() const noexcept { return failures_.load(base::memory_order_relaxed); }
 
     /// The peaks become what is live now. Call it while no other call is under way, or a peak may be missed.
     void reset_peaks() noexcept {
-        peak_bytes_.store(current_bytes(), memory_order_relaxed);
-        peak_blocks_.store(current_blocks(), memory_order_relaxed);
+        peak_bytes_.store(current_bytes(), base::memory_order_relaxed);
+        peak_blocks_.store(current_blocks(), base::memory_order_relaxed);
     }
 
     /// Adds the largest live blocks of those that are listed. See 'examined'.
@@ -102,14 +102,14 @@ public:
     }
 
 private:
-    atomic<std::uint64_t> current_bytes_{0};
-    atomic<std::uint64_t> current_blocks_{0};
-    atomic<std::uint64_t> peak_bytes_{0};
-    atomic<std::uint64_t> peak_blocks_{0};
-    atomic<std::uint64_t> total_bytes_{0};
-    atomic<std::uint64_t> total_blocks_{0};
-    atomic<std::uint64_t> failures_{0};
-    live_blocks large_;
+    base::atomic<std::uint64_t> current_bytes_{0};
+    base::atomic<std::uint64_t> current_blocks_{0};
+    base::atomic<std::uint64_t> peak_bytes_{0};
+    base::atomic<std::uint64_t> peak_blocks_{0};
+    base::atomic<std::uint64_t> total_bytes_{0};
+    base::atomic<std::uint64_t> total_blocks_{0};
+    base::atomic<std::uint64_t> failures_{0};
+    layer::detail::live_blocks large_;
 };
 
 } // namespace layer

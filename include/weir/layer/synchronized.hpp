@@ -26,8 +26,8 @@ namespace layer {
 /// Any thread may call any member. What 'inner' answers is for one thread at a time.
 template <class Pool>
 class synchronized : public layered<synchronized<Pool>, Pool> {
-    using base = layered<synchronized<Pool>, Pool>;
-    static_assert(!base::pool_type::thread_safe,
+    using wrapper = layered<synchronized<Pool>, Pool>;
+    static_assert(!wrapper::pool_type::thread_safe,
                   "weir: layer::synchronized is for pools that one thread may use at a time; this one is thread-safe "
                   "already");
 
@@ -35,30 +35,30 @@ public:
     static constexpr bool thread_safe = true;
 
     /// `arguments`: the wrapped pool's.
-    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
-    explicit synchronized(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
+    explicit synchronized(Arguments&&... arguments) : wrapper(std::in_place, std::forward<Arguments>(arguments)...) {}
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
-    synchronized() : base(std::in_place) {}
+    synchronized() : wrapper(std::in_place) {}
 
     /// As the wrapped pool's, one thread at a time.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = base::default_alignment) {
+                                     std::size_t alignment = wrapper::default_alignment) {
         auto const held = lock_forwarded();
         return this->pool_.try_allocate(stream, bytes, alignment);
     }
 
     /// As the wrapped pool's, one thread at a time.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = base::default_alignment) noexcept {
+                    std::size_t alignment = wrapper::default_alignment) noexcept {
         auto const held = lock_forwarded();
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
 private:
-    friend base;
-    lock_guard<mutex> lock_forwarded() const { return lock_guard<mutex>(mutex_); } // for what 'base' forwards
+    friend wrapper;
+    base::lock_guard<base::mutex> lock_forwarded() const { return base::lock_guard<base::mutex>(mutex_); } // for what 'wrapper' forwards
 
-    mutable mutex mutex_;
+    mutable base::mutex mutex_;
 };
 
 } // namespace layer

@@ -60,8 +60,8 @@ using tunes_watermark = decltype(T::allocations_between_looks + T::looks_in_half
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool, class Tuning>
 class watermark : public layered<watermark<Pool, Tuning>, Pool> {
-    using base = layered<watermark<Pool, Tuning>, Pool>;
-    static_assert(contract::holds<contract::trims_to, typename base::pool_type>,
+    using wrapper = layered<watermark<Pool, Tuning>, Pool>;
+    static_assert(contract::holds<contract::trims_to, typename wrapper::pool_type>,
                   "weir: layer::watermark needs a pool with 'std::size_t trim(std::size_t keep_bytes)', the bytes given "
                   "back, and 'std::size_t reserved_bytes() const'");
     static_assert(contract::holds<detail::tunes_watermark, Tuning>,
@@ -73,20 +73,20 @@ class watermark : public layered<watermark<Pool, Tuning>, Pool> {
 
 public:
     /// `arguments`: the wrapped pool's.
-    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
-    explicit watermark(Arguments&&... arguments) : base(std::in_place, std::forward<Arguments>(arguments)...) {}
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
+    explicit watermark(Arguments&&... arguments) : wrapper(std::in_place, std::forward<Arguments>(arguments)...) {}
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
-    watermark() : base(std::in_place) {}
+    watermark() : wrapper(std::in_place) {}
 
     /// As the wrapped pool's. At a look it may then trim the pool, and blocks as that does; a failure of that
     /// is no failure of the allocation.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = base::default_alignment) {
+                                     std::size_t alignment = wrapper::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block) {
             std::size_t const more = counted(bytes);
-            raise(peak_bytes_, current_bytes_.fetch_add(more, memory_order_relaxed) + more);
-            if ((allocations_.fetch_add(1, memory_order_relaxed) + 1) % Tuning::allocations_between_looks == 0)
+            base::raise(peak_bytes_, current_bytes_.fetch_add(more, base::memory_order_relaxed) + more);
+            if ((allocations_.fetch_add(1, base::memory_order_relaxed) + 1) % Tuning::allocations_between_looks == 0)
                 look();
         }
         return block;
@@ -94,27 +94,27 @@ public:
 
     /// As the wrapped pool's; gives nothing back by itself.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = base::default_alignment) noexcept {
+                    std::size_t alignment = wrapper::default_alignment) noexcept {
         if (p)
-            lower(current_bytes_, counted(bytes));
+            base::lower(current_bytes_, counted(bytes));
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
     /// The most bytes in use through this layer, each block rounded up to the pool's default alignment, over the
     /// last whole window; 0 before the first half of one has ended.
-    std::size_t high_water_bytes() const noexcept { return high_water_bytes_.load(memory_order_relaxed); }
+    std::size_t high_water_bytes() const noexcept { return high_water_bytes_.load(base::memory_order_relaxed); }
     /// All bytes that this layer gave back.
-    std::uint64_t given_back_bytes() const noexcept { return given_back_bytes_.load(memory_order_relaxed); }
+    std::uint64_t given_back_bytes() const noexcept { return given_back_bytes_.load(base::memory_order_relaxed); }
 
 private:
     static constexpr unsigned longest_pause = 16; // looks between two trims, after several in vain
 
-    static constexpr std::size_t counted(std::size_t bytes) noexcept { return align_up(bytes, base::default_alignment); }
+    static constexpr std::size_t counted(std::size_t bytes) noexcept { return base::align_up(bytes, wrapper::default_alignment); }
 
     static constexpr std::size_t with_slack(std::size_t mark) noexcept {
         std::size_t const part = mark / 100 * Tuning::slack_percent;
         std::size_t const slack = part > Tuning::slack_bytes ? part : Tuning::slack_bytes;
-        return add_overflows(mark, slack) ? SIZE_MAX : mark + slack;
+        return base::add_overflows(mark, slack) ? SIZE_MAX : mark + slack;
     }
 
     // Not inlined, so that the usual path stays short.
@@ -133,10 +133,10 @@ private:
 
     void begin_half_window() noexcept {
         // What is live raises the next half's again with its first allocation.
-        std::size_t const peak = peak_bytes_.exchange(0, memory_order_relaxed);
+        std::size_t const peak = peak_bytes_.exchange(0, base::memory_order_relaxed);
         std::size_t const mark = peak > former_peak_ ? peak : former_peak_;
         former_peak_ = peak;
-        high_water_bytes_.store(mark, memory_order_relaxed);
+        high_water_bytes_.store(mark, base::memory_order_relaxed);
         bool const fell = with_slack(mark) < most_;
         if (fell) {
             excess_ = true;
@@ -155,18 +155,18 @@ private:
             return;
         left_ = 1; // should 'trim' throw
         std::size_t const given_back = this->pool_.trim(kept);
-        given_back_bytes_.fetch_add(given_back, memory_order_relaxed);
+        given_back_bytes_.fetch_add(given_back, base::memory_order_relaxed);
         held_ = this->pool_.reserved_bytes();
         pause_ = given_back != 0 ? 1 : pause_ < longest_pause ? 2 * pause_ : longest_pause;
         left_ = pause_;
     }
 
-    atomic<std::size_t> current_bytes_{0};
-    atomic<std::size_t> peak_bytes_{0}; // of the half window that is under way
-    atomic<std::size_t> allocations_{0};
-    atomic<std::size_t> high_water_bytes_{0};
-    atomic<std::uint64_t> given_back_bytes_{0};
-    spin_lock looking_; // guards the rest
+    base::atomic<std::size_t> current_bytes_{0};
+    base::atomic<std::size_t> peak_bytes_{0}; // of the half window that is under way
+    base::atomic<std::size_t> allocations_{0};
+    base::atomic<std::size_t> high_water_bytes_{0};
+    base::atomic<std::uint64_t> given_back_bytes_{0};
+    base::spin_lock looking_; // guards the rest
     std::size_t looks_ = 0;
     std::size_t former_peak_ = 0;
     std::size_t most_ = 0;        // the highest mark since the last fall

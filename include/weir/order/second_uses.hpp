@@ -37,11 +37,12 @@
 
 namespace weir {
 inline namespace v0 {
+namespace order {
 
 /// What a free knows of its block's uses on other streams.
 struct block_uses {
-    growing_array<event> events;      ///< what it waits for
-    growing_array<stream_mark> marks; ///< the streams of some of these
+    base::growing_array<runtime::event> events;      ///< what it waits for
+    base::growing_array<stream_mark> marks; ///< the streams of some of these
     bool in_graph = false; ///< a graph that is being captured uses the block, at each launch
     bool untold = false;   ///< of some use no event tells: only a wait for all devices does
 
@@ -58,10 +59,10 @@ public:
     /// stream that is being captured, cuda_error, or std::bad_alloc, before any change.
     void mark(std::size_t offset, stream_ref stream) {
         stream_mark const fresh(stream);
-        event so_far;
-        if (is_per_thread(stream)) // threads end
-            so_far = recorded(stream, fresh.ordinal(), id_of(stream));
-        lock_guard<mutex> const lock(mutex_);
+        runtime::event so_far;
+        if (runtime::is_per_thread(stream)) // threads end
+            so_far = recorded(stream, fresh.ordinal(), runtime::id_of(stream));
+        base::lock_guard<base::mutex> const lock(mutex_);
         block_uses& own = of(offset, so_far ? 1 : 0, 1);
         if (so_far)
             own.events.push_back(std::move(so_far));
@@ -72,8 +73,8 @@ public:
     /// then. Otherwise as 'mark'.
     void add(std::size_t offset, stream_ref stream) {
         require_end(stream);
-        event passed = recorded(stream, device_of(stream), id_of(stream));
-        lock_guard<mutex> const lock(mutex_);
+        runtime::event passed = recorded(stream, runtime::device_of(stream), runtime::id_of(stream));
+        base::lock_guard<base::mutex> const lock(mutex_);
         of(offset, 1, 0).events.push_back(std::move(passed));
     }
 
@@ -83,16 +84,16 @@ public:
         if (uses.events.empty() && uses.marks.empty())
             return;
         try {
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             block_uses& list = of(offset, uses.events.size(), uses.marks.size());
-            for (event& each : uses.events)
+            for (runtime::event& each : uses.events)
                 list.events.push_back(std::move(each));
             for (stream_mark const& each : uses.marks)
                 add_mark(list.marks, each);
         } catch (...) {
-            for (event const& each : uses.events) {
+            for (runtime::event const& each : uses.events) {
                 try {
-                    capture_mode_guard const relaxed;
+                    runtime::capture_mode_guard const relaxed;
                     each.synchronize();
                 } catch (...) { // the device is lost: nothing runs any more
                 }
@@ -101,7 +102,7 @@ public:
     }
 
     /// Whether any block has second uses. Reading it costs a free nothing.
-    bool any() const noexcept { return count_.load(memory_order_relaxed) != 0; }
+    bool any() const noexcept { return count_.load(base::memory_order_relaxed) != 0; }
 
     /// Takes out the uses of the block at `offset`, which is freed on `freed_on`; empty where it has none. Records an event on
     /// each stream that was marked, but for `freed_on` and, if it `asks_idle`, for those that have nothing to do: an event
@@ -111,14 +112,14 @@ public:
         if (!any())
             return found;
         {
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             std::uint32_t const at = index_.find(offset);
-            if (at == address_map::none)
+            if (at == base::address_map::none)
                 return found;
-            swap_values(found, blocks_[at]);
+            base::swap_values(found, blocks_[at]);
             index_.erase(offset);
             spare_.push_back(at);
-            count_.fetch_sub(1, memory_order_relaxed);
+            count_.fetch_sub(1, base::memory_order_relaxed);
         }
         for (stream_mark const& each : found.marks)
             try {
@@ -135,7 +136,7 @@ private:
     // Notes where a marked stream ends now. Throws cuda_error, std::bad_alloc.
     void end(block_uses& uses, stream_mark const& marked, stream_ref freed_on, bool asks_idle) {
         placed_stream const own = placed_stream::now(freed_on);
-        device_guard const there(marked.place());
+        runtime::device_guard const there(marked.place());
         stream_mark::view const found = marked.look();
         if (found.now == stream_mark::state::captured)
             uses.in_graph = true;
@@ -147,18 +148,18 @@ private:
 
     // Of a stream that is asked for in place of another nothing follows.
     static bool is_idle(stream_mark const& marked, stream_ref found) {
-        capture_mode_guard const relaxed;
-        return found == marked.stream() && succeeded(cudaStreamQuery(found.get()));
+        runtime::capture_mode_guard const relaxed;
+        return found == marked.stream() && runtime::succeeded(cudaStreamQuery(found.get()));
     }
 
     // An event at the present end of the stream of this id. Throws cuda_error.
-    event recorded(stream_ref stream, int ordinal, unsigned long long id) {
-        event_place place;
+    runtime::event recorded(stream_ref stream, int ordinal, unsigned long long id) {
+        runtime::event_place place;
         place.stream_id = id;
-        event passed(ordinal);
-        place.begin = marks_.fetch_add(1, memory_order_acq_rel) + 1;
+        runtime::event passed(ordinal);
+        place.begin = marks_.fetch_add(1, base::memory_order_acq_rel) + 1;
         passed.record(stream);
-        place.end = marks_.fetch_add(1, memory_order_acq_rel) + 1;
+        place.end = marks_.fetch_add(1, base::memory_order_acq_rel) + 1;
         passed.note(place);
         return passed;
     }
@@ -166,7 +167,7 @@ private:
     // What is known of the block, with room for more. Throws std::bad_alloc, cuda_error, before any change that shows.
     block_uses& of(std::size_t offset, std::size_t more_events, std::size_t more_marks) {
         std::uint32_t at = index_.find(offset);
-        bool const is_new = at == address_map::none;
+        bool const is_new = at == base::address_map::none;
         if (is_new && spare_.empty()) {
             spare_.reserve(blocks_.size() + 1); // so that 'take' never allocates
             blocks_.push_back({});
@@ -181,36 +182,37 @@ private:
         if (is_new) {
             index_.insert(offset, at);
             spare_.pop_back();
-            count_.fetch_add(1, memory_order_relaxed);
+            count_.fetch_add(1, base::memory_order_relaxed);
         }
         return found;
     }
 
     // Throws cuda_error.
-    static void drop_reached(growing_array<event>& uses) {
-        capture_mode_guard const relaxed;
+    static void drop_reached(base::growing_array<runtime::event>& uses) {
+        runtime::capture_mode_guard const relaxed;
         for (std::size_t i = uses.size(); i-- > 0;)
             if (uses[i].reached()) {
-                swap_values(uses[i], uses.back());
+                base::swap_values(uses[i], uses.back());
                 uses.pop_back();
             }
     }
 
-    mutex mutex_;
-    address_map index_;                 // offset -> index into blocks_
-    growing_array<block_uses> blocks_;
-    growing_array<std::uint32_t> spare_; // of blocks_, that no block uses
-    atomic<std::size_t> count_{0};
-    atomic<std::uint64_t> marks_{0}; // counted so far: what is counted later comes later
+    base::mutex mutex_;
+    base::address_map index_;                 // offset -> index into blocks_
+    base::growing_array<block_uses> blocks_;
+    base::growing_array<std::uint32_t> spare_; // of blocks_, that no block uses
+    base::atomic<std::size_t> count_{0};
+    base::atomic<std::uint64_t> marks_{0}; // counted so far: what is counted later comes later
 };
 
 /// Whether every event of `events` has been reached. Never blocks. Throws cuda_error.
-inline bool all_reached(growing_array<event> const& events) {
-    for (event const& each : events)
+inline bool all_reached(base::growing_array<runtime::event> const& events) {
+    for (runtime::event const& each : events)
         if (!each.reached())
             return false;
     return true;
 }
 
+} // namespace order
 } // namespace v0
 } // namespace weir

@@ -21,6 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace order {
 
 /// One thread at a time, 'weight' excepted.
 class stranded_blocks {
@@ -30,7 +31,7 @@ public:
 
     /// Adds a block that work on device `ordinal` may use (any_device: on any). An empty one stands for bytes that
     /// are handed out again: that work is to be waited for all the same. Throws std::bad_alloc before any change.
-    void add(range block, int ordinal) {
+    void add(base::range block, int ordinal) {
         entries_.push_back(entry{block, ordinal});
         bytes_ += block.bytes;
         weigh(weight() + weight_of(block));
@@ -56,23 +57,23 @@ public:
             ~remainder() { list.drop(done); }
         } const rest{*this, done};
         for (; taken_ + done < mark && done < entries_.size(); ++done)
-            if (range const block = entries_[done].block)
+            if (base::range const block = entries_[done].block)
                 sink(block);
     }
 
     /// Sum of the blocks' bytes.
     std::size_t bytes() const noexcept { return bytes_; }
     /// The same, where a block counts as 'least_weight' at least. Any thread; perhaps a moment old.
-    std::size_t weight() const noexcept { return weight_.load(memory_order_relaxed); }
+    std::size_t weight() const noexcept { return weight_.load(base::memory_order_relaxed); }
 
 private:
     struct entry {
-        range block;
+        base::range block;
         int ordinal;
     };
 
-    static std::size_t weight_of(range block) noexcept { return block.bytes < least_weight ? least_weight : block.bytes; }
-    void weigh(std::size_t now) noexcept { weight_.store(now, memory_order_relaxed); }
+    static std::size_t weight_of(base::range block) noexcept { return block.bytes < least_weight ? least_weight : block.bytes; }
+    void weigh(std::size_t now) noexcept { weight_.store(now, base::memory_order_relaxed); }
 
     // The first `count` are gone.
     void drop(std::size_t count) noexcept {
@@ -87,11 +88,12 @@ private:
         taken_ += count;
     }
 
-    growing_array<entry> entries_;
+    base::growing_array<entry> entries_;
     std::uint64_t taken_ = 0; // that are gone from the front
     std::size_t bytes_ = 0;
-    atomic<std::size_t> weight_{0};
+    base::atomic<std::size_t> weight_{0};
 };
 
+} // namespace order
 } // namespace v0
 } // namespace weir

@@ -23,10 +23,11 @@
 
 namespace weir {
 inline namespace v0 {
+namespace order {
 
 /// Throws usage_error while `stream` is captured: what such a stream does has no end that a free could wait for.
 inline void require_end(stream_ref stream) {
-    if (is_capturing(stream))
+    if (runtime::is_capturing(stream))
         throw usage_error("weir: 'used_on' cannot mark a stream that is being captured into a graph; keep the block until the "
                           "graph has run instead");
 }
@@ -46,16 +47,16 @@ public:
     /// Marks a stream of any device. Throws usage_error while it is captured, cuda_error.
     explicit stream_mark(stream_ref stream) : stream_mark(stream, 0, any_device) {
         require_end(stream);
-        id_ = id_of(stream);
-        ordinal_ = device_of(stream);
+        id_ = runtime::id_of(stream);
+        ordinal_ = runtime::device_of(stream);
     }
     /// Marks one that is being captured, whose id nobody may ask for, on the current device.
-    static stream_mark of_captured(stream_ref stream) { return stream_mark(stream, 0, current_device()); }
+    static stream_mark of_captured(stream_ref stream) { return stream_mark(stream, 0, runtime::current_device()); }
 
     stream_ref stream() const noexcept { return stream_; }
     int ordinal() const noexcept { return ordinal_; }
     /// The device to make current before the handle is used; any_device where it does not matter.
-    int place() const noexcept { return is_default_stream(stream_) ? ordinal_ : any_device; }
+    int place() const noexcept { return runtime::is_default_stream(stream_) ? ordinal_ : any_device; }
     /// Whether both mark the same stream.
     bool is_as(stream_mark const& other) const noexcept {
         return id_ == other.id_ && (id_ != 0 || stream_ == other.stream_);
@@ -63,17 +64,17 @@ public:
 
     /// Looks for the stream, with its `place` current. Never blocks. Throws cuda_error.
     view look() const {
-        if (is_capturing(stream_))
-            return {is_legacy(stream_) ? state::unknown : state::captured, stream_, 0};
-        unsigned long long const id = id_of(stream_);
+        if (runtime::is_capturing(stream_))
+            return {runtime::is_legacy(stream_) ? state::unknown : state::captured, stream_, 0};
+        unsigned long long const id = runtime::id_of(stream_);
         if (id == id_ || id_ == 0)
             return {state::open, stream_, id};
-        if (!is_per_thread(stream_))
+        if (!runtime::is_per_thread(stream_))
             return {state::unknown, stream_, 0};
         stream_ref const all = cudaStreamLegacy;
-        if (is_capturing(all)) // perhaps of the thread whose stream it is
+        if (runtime::is_capturing(all)) // perhaps of the thread whose stream it is
             return {state::captured, all, 0};
-        return {state::open, all, id_of(all)};
+        return {state::open, all, runtime::id_of(all)};
     }
 
 private:
@@ -85,12 +86,13 @@ private:
 };
 
 /// Adds a mark to those of a block, unless its stream is among them. Throws std::bad_alloc before any change.
-inline void add_mark(growing_array<stream_mark>& marks, stream_mark const& fresh) {
+inline void add_mark(base::growing_array<stream_mark>& marks, stream_mark const& fresh) {
     for (stream_mark const& each : marks)
         if (each.is_as(fresh))
             return;
     marks.push_back(fresh);
 }
 
+} // namespace order
 } // namespace v0
 } // namespace weir

@@ -44,22 +44,22 @@ public:
     /// overflow.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
                                        std::size_t base_alignment) noexcept {
-        return with_slack(bytes, alignment, base_alignment);
+        return base::with_slack(bytes, alignment, base_alignment);
     }
 
     /// The next bytes at a multiple of 'alignment' (a power of two), or range{}.
-    range take(std::size_t bytes, std::size_t alignment) noexcept {
+    base::range take(std::size_t bytes, std::size_t alignment) noexcept {
         if (bytes == 0)
             return {};
-        if (!has_room(rest(), bytes, alignment) && !move_on(bytes, alignment))
+        if (!base::has_room(rest(), bytes, alignment) && !move_on(bytes, alignment))
             return {};
-        range const block{align_up(rest().offset, alignment), bytes};
+        base::range const block{base::align_up(rest().offset, alignment), bytes};
         at_.used = block.end() - ranges_[at_.index].offset;
         return block;
     }
 
     /// Nothing, unless it is the block that was taken last.
-    void give(range block) noexcept {
+    void give(base::range block) noexcept {
         if (!marks_.empty())
             give_before_marks(block);
         if (!block || at_.index >= ranges_.size() || !ranges_[at_.index].contains(block) || block.end() != rest().offset)
@@ -70,14 +70,14 @@ public:
     }
 
     /// Adds a range behind the others. Throws std::bad_alloc before any change.
-    void add(range fresh) {
+    void add(base::range fresh) {
         if (fresh)
             ranges_.push_back(fresh);
     }
 
     /// Takes out exactly 'wanted', a range that was added, if it holds no block; else changes nothing and answers
     /// false. Marks stay good.
-    bool remove(range wanted) noexcept {
+    bool remove(base::range wanted) noexcept {
         for (std::size_t at = at_.used == 0 ? at_.index : at_.index + 1; at < ranges_.size(); ++at)
             if (ranges_[at] == wanted) {
                 ranges_.erase(ranges_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -87,7 +87,7 @@ public:
     }
 
     /// Where the next block would come from; `live`: the blocks that were taken and not given yet. Throws std::bad_alloc.
-    mark_type mark(usage live = {}) {
+    mark_type mark(base::usage live = {}) {
         if (marks_.empty() || marks_.back().here < at_) {
             marks_.push_back(marked{at_, live, made_ + 1});
             ++made_;
@@ -97,7 +97,7 @@ public:
 
     /// Ends every block taken since the mark was made, also those in the place of blocks from before that were freed since.
     /// What is live then. The mark stays good; one that is newer than one that was rewound to is none, and 'live' stays.
-    usage rewind(mark_type to, usage live = {}) noexcept {
+    base::usage rewind(mark_type to, base::usage live = {}) noexcept {
         if (to.number >= marks_.size() || marks_[to.number].serial != to.serial)
             return live;
         while (marks_.size() > to.number + 1)
@@ -110,7 +110,7 @@ public:
     void clear() noexcept {
         at_ = point{};
         for (marked& each : marks_)
-            each = marked{point{}, usage{}, each.serial};
+            each = marked{point{}, base::usage{}, each.serial};
     }
 
     /// Bytes that are not taken, in the current range and in later ones.
@@ -138,12 +138,12 @@ private:
     };
     struct marked {
         point here;
-        usage live; // of what was taken before
+        base::usage live; // of what was taken before
         std::uint64_t serial = 0;
     };
 
     // Counts a block off for the marks that came after it.
-    void give_before_marks(range block) noexcept {
+    void give_before_marks(base::range block) noexcept {
         std::size_t index = at_.index < ranges_.size() ? at_.index + 1 : ranges_.size();
         while (index != 0 && !ranges_[index - 1].contains(block))
             --index;
@@ -157,7 +157,7 @@ private:
     }
 
     // What is left of the current range.
-    range rest() const noexcept {
+    base::range rest() const noexcept {
         if (at_.index == ranges_.size())
             return {};
         return {ranges_[at_.index].offset + at_.used, ranges_[at_.index].bytes - at_.used};
@@ -167,7 +167,7 @@ private:
     bool move_on(std::size_t bytes, std::size_t alignment) noexcept {
         std::size_t best = ranges_.size();
         for (std::size_t at = at_.index + 1; at < ranges_.size(); ++at)
-            if (has_room(ranges_[at], bytes, alignment) &&
+            if (base::has_room(ranges_[at], bytes, alignment) &&
                 (best == ranges_.size() || ranges_[at].bytes < ranges_[best].bytes))
                 best = at;
         if (best == ranges_.size())
@@ -175,14 +175,14 @@ private:
         // An unused current range is not used up: it changes places, and a mark at its start stays good.
         if (at_.used != 0)
             ++at_.index;
-        swap_values(ranges_[best], ranges_[at_.index]);
+        base::swap_values(ranges_[best], ranges_[at_.index]);
         at_.used = 0;
         return true;
     }
 
-    growing_array<range> ranges_;
+    base::growing_array<base::range> ranges_;
     point at_; // the current range, one past the last where there is none, and bytes taken from its start
-    growing_array<marked> marks_; // what each is rewound to; none beyond 'at_'
+    base::growing_array<marked> marks_; // what each is rewound to; none beyond 'at_'
     std::uint64_t made_ = 0;      // marks, ever
 };
 

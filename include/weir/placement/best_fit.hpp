@@ -36,20 +36,20 @@ namespace placement {
 template <std::size_t GranularityBytes>
 class best_fit {
     static_assert(
-        is_power_of_two(GranularityBytes) && GranularityBytes >= 16,
+        base::is_power_of_two(GranularityBytes) && GranularityBytes >= 16,
         "weir: best_fit's GranularityBytes must be a power of two of at least 16, as in 'best_fit<512>'");
 
 public:
     /// Every block starts at a multiple of this and occupies a multiple of it.
     static constexpr std::size_t granularity = GranularityBytes;
 
-    best_fit() : best_fit(shared<fence_set>::make()) {}
+    best_fit() : best_fit(base::shared<placement::detail::fence_set>::make()) {}
     best_fit(best_fit&& other) noexcept = default;
     best_fit& operator=(best_fit&& other) noexcept = default;
 
     /// Bytes that take(bytes, alignment) occupies; 0 where the size is 0 or does not fit std::size_t.
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t) noexcept {
-        return align_up(bytes, granularity);
+        return base::align_up(bytes, granularity);
     }
 
     /// The power of two of which rounded(bytes, granularity) is the next multiple.
@@ -59,12 +59,12 @@ public:
     /// 0 on overflow.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
                                        std::size_t base_alignment) noexcept {
-        return with_slack(rounded(bytes, alignment), alignment > granularity ? alignment : granularity,
+        return base::with_slack(rounded(bytes, alignment), alignment > granularity ? alignment : granularity,
                           base_alignment);
     }
 
     /// A free range of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
-    range take(std::size_t bytes, std::size_t alignment) {
+    base::range take(std::size_t bytes, std::size_t alignment) {
         std::size_t const size = rounded(bytes, alignment);
         if (size == 0 || size > free_.bytes())
             return {};
@@ -72,7 +72,7 @@ public:
         index_type const found = search(size, align);
         if (found == 0)
             return {};
-        range const block{align_up(free_[found].free.offset, align), size};
+        base::range const block{base::align_up(free_[found].free.offset, align), size};
         if (block.offset != free_[found].free.offset)
             free_.reserve(free_.size() + 1); // what is left before and after makes two ranges
         free_.carve(found, block);
@@ -80,22 +80,22 @@ public:
     }
 
     /// Frees a range that this object or a sibling took. Joins it with what is free beside it.
-    void give(range block) {
+    void give(base::range block) {
         free_.reserve(free_.size() + 1);
         free_.insert(block);
     }
 
     /// Makes a fresh range free. Bytes outside whole granules are left unused.
-    void add(range fresh) {
-        if (range const inside = inward(fresh, granularity))
+    void add(base::range fresh) {
+        if (base::range const inside = base::inward(fresh, granularity))
             give(inside);
     }
 
     /// Takes out exactly 'wanted' if all of it is free here, and drops the fence at its start; else changes nothing and
     /// answers false. Bytes that 'add' left unused count as free. O(1) where a free range or a fence starts there, else
     /// O(free ranges).
-    bool remove(range wanted) {
-        range const inside = inward(wanted, granularity);
+    bool remove(base::range wanted) {
+        base::range const inside = base::inward(wanted, granularity);
         if (!inside || inside.bytes > free_.bytes())
             return !inside;
         index_type found = free_.starting_at(inside.offset);
@@ -107,8 +107,8 @@ public:
         return cut_out(found, inside);
     }
     /// The same in O(1), of the free range that starts at 'start' and no other.
-    bool remove(range wanted, std::size_t start) {
-        range const inside = inward(wanted, granularity);
+    bool remove(base::range wanted, std::size_t start) {
+        base::range const inside = base::inward(wanted, granularity);
         return inside && free_.size() != 0 && cut_out(free_.starting_at(start), inside);
     }
 
@@ -123,8 +123,8 @@ public:
 
     /// Nothing joins what lies before 'chunk' from now on, here and in every sibling. Call it before add. A chunk without a
     /// whole granule gets none: it would lie where the next one's may.
-    void fence(range chunk) {
-        if (range const inside = inward(chunk, granularity))
+    void fence(base::range chunk) {
+        if (base::range const inside = base::inward(chunk, granularity))
             free_.fences()->insert(inside.offset);
     }
 
@@ -138,7 +138,7 @@ public:
         bool const fewer = free_.size() < other.free_.size(); // the fewer move
         (fewer ? other : *this).free_.reserve(free_.size() + other.free_.size());
         if (fewer)
-            swap_values(*this, other);
+            base::swap_values(*this, other);
         for (auto const& n : other.free_.nodes())
             if (n.free)
                 free_.insert(n.free);
@@ -147,7 +147,7 @@ public:
 
     /// Takes out a range which, added to an empty sibling, lets take(bytes, alignment) succeed there. To add it again at once
     /// needs no memory.
-    range lend(std::size_t bytes, std::size_t alignment) {
+    base::range lend(std::size_t bytes, std::size_t alignment) {
         free_.reserve(free_.size() + 2);
         return take(bytes, alignment);
     }
@@ -173,21 +173,21 @@ public:
     }
 
 private:
-    using index_type = boundary_map::index_type;
+    using index_type = placement::detail::boundary_map::index_type;
 
     static constexpr unsigned candidates = 8; // ranges looked at in a class whose sizes differ
     static constexpr unsigned few = 16;       // classes searched for a range that happens to be aligned
     static constexpr unsigned all = UINT32_MAX;
 
-    static unsigned class_of(std::size_t bytes) noexcept { return weir::free_ranges<granularity>::class_of(bytes); }
+    static unsigned class_of(std::size_t bytes) noexcept { return weir::placement::detail::free_ranges<granularity>::class_of(bytes); }
 
-    explicit best_fit(shared<fence_set> fences) : free_(std::move(fences)) {}
+    explicit best_fit(base::shared<placement::detail::fence_set> fences) : free_(std::move(fences)) {}
 
     // The smallest of the first 'limit' ranges of a class that have room; 0 where none has.
     index_type closest(unsigned in, std::size_t size, std::size_t align, unsigned limit) const noexcept {
         index_type best = 0;
         for (index_type at = free_.lists().head(in); at != 0 && limit != 0; at = free_[at].next, --limit)
-            if (has_room(free_[at].free, size, align) &&
+            if (base::has_room(free_[at].free, size, align) &&
                 (best == 0 || free_[at].free.bytes < free_[best].free.bytes))
                 best = at;
         return best;
@@ -199,23 +199,23 @@ private:
             return search_aligned(floor, size, align);
         // Any range of a higher class fits, and so does any of a class of one size.
         unsigned in = free_.lists().occupied_from(floor);
-        if (in == floor && !size_lists::one_size(floor)) {
+        if (in == floor && !placement::detail::size_lists::one_size(floor)) {
             if (index_type const found = closest(floor, size, align, candidates))
                 return found;
             in = free_.lists().occupied_from(floor + 1);
         }
-        if (in < size_lists::last)
+        if (in < placement::detail::size_lists::last)
             return free_.lists().head(in);
-        return closest(in == size_lists::last ? in : floor, size, align, all);
+        return closest(in == placement::detail::size_lists::last ? in : floor, size, align, all);
     }
 
     index_type search_aligned(unsigned floor, std::size_t size, std::size_t align) const noexcept {
         // From class 'sure' on a range has room wherever it starts; below, one has to look.
-        unsigned const sure = add_overflows(size, align) ? size_lists::classes : class_of(size + align) + 1;
+        unsigned const sure = base::add_overflows(size, align) ? placement::detail::size_lists::classes : class_of(size + align) + 1;
         if (index_type const found = scan(floor, sure, size, align, few, candidates))
             return found;
         unsigned const in = free_.lists().occupied_from(sure);
-        return in != size_lists::classes ? free_.lists().head(in) : scan(floor, sure, size, align, all, all);
+        return in != placement::detail::size_lists::classes ? free_.lists().head(in) : scan(floor, sure, size, align, all, all);
     }
 
     // The closest range of the first of 'most' classes in [from, to) that has one among its first 'limit'.
@@ -232,7 +232,7 @@ private:
         return free_.size() != 0 && !free_.fences()->contains(offset);
     }
 
-    bool cut_out(index_type n, range inside) {
+    bool cut_out(index_type n, base::range inside) {
         if (!free_[n].free.contains(inside)) // node 0 has none
             return false;
         free_.reserve(free_.size() + 1); // cutting a middle out leaves two ranges
@@ -241,7 +241,7 @@ private:
         return true;
     }
 
-    weir::free_ranges<granularity> free_;
+    weir::placement::detail::free_ranges<granularity> free_;
 };
 
 } // namespace placement

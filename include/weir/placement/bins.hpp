@@ -42,9 +42,9 @@ namespace placement {
 /// memory throw std::bad_alloc before any change.
 template <std::size_t MinimumBytes>
 class bins {
-    static_assert(is_power_of_two(MinimumBytes) && MinimumBytes >= 16 && MinimumBytes <= 64 * KiB,
+    static_assert(base::is_power_of_two(MinimumBytes) && MinimumBytes >= 16 && MinimumBytes <= 64 * KiB,
                   "weir: bins' MinimumBytes must be a power of two from 16 to 65536, as in 'bins<256>'");
-    using classes = slab_classes<MinimumBytes>;
+    using classes = placement::detail::slab_classes<MinimumBytes>;
 
 public:
     /// Every block starts at a multiple of this and occupies a multiple of it.
@@ -60,7 +60,7 @@ public:
     /// most an eighth more than asked, from 8 * MinimumBytes on.
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept {
         std::size_t const wanted = at_least(bytes, alignment);
-        return align_up(wanted, classes::grain(wanted));
+        return base::align_up(wanted, classes::grain(wanted));
     }
 
     /// The power of two of which rounded(bytes, granularity) is the next multiple.
@@ -75,19 +75,19 @@ public:
     /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
                                        std::size_t base_alignment) noexcept {
-        return with_slack(refill(bytes, alignment), refill(bytes, alignment), base_alignment);
+        return base::with_slack(refill(bytes, alignment), refill(bytes, alignment), base_alignment);
     }
 
     /// A free block of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
-    range take(std::size_t bytes, std::size_t alignment) {
-        range block = take_at_hand(bytes, alignment);
+    base::range take(std::size_t bytes, std::size_t alignment) {
+        base::range block = take_at_hand(bytes, alignment);
         if (!block && shed())
             block = take_at_hand(bytes, alignment);
         return block;
     }
 
     /// The same, but leaves alone the whole slabs that other classes keep.
-    range take_at_hand(std::size_t bytes, std::size_t alignment) {
+    base::range take_at_hand(std::size_t bytes, std::size_t alignment) {
         std::size_t const wanted = at_least(bytes, alignment);
         if (wanted == 0)
             return {};
@@ -97,9 +97,9 @@ public:
             return {};
         if (s == kinds_[in].whole)
             set_whole(in, 0);
-        slab_table::record& from = slabs_[s];
+        placement::detail::slab_table::record& from = slabs_[s];
         std::size_t const size = classes::block_bytes_of(in);
-        range const taken{from.base + lowest_bit(from.free) * size, size};
+        base::range const taken{from.base + base::lowest_bit(from.free) * size, size};
         from.free &= from.free - 1;
         free_bytes_ -= size;
         if (from.free == 0)
@@ -108,9 +108,9 @@ public:
     }
 
     /// Frees a block that this object or a sibling took.
-    void give(range block) {
+    void give(base::range block) {
         unsigned const in = classes::class_of(block.bytes);
-        std::size_t const base = align_down(block.offset, classes::slab_bytes_of(in));
+        std::size_t const base = base::align_down(block.offset, classes::slab_bytes_of(in));
         index_type s = kinds_[in].list;
         if (s == 0 || slabs_[s].base != base) {
             s = slabs_.record_of(base, in);
@@ -120,16 +120,16 @@ public:
     }
 
     /// Makes a fresh range free for any class. Bytes outside whole smallest slabs are left unused.
-    void add(range fresh) {
-        range const inside = inward(fresh, classes::smallest_slab_bytes);
+    void add(base::range fresh) {
+        base::range const inside = base::inward(fresh, classes::smallest_slab_bytes);
         raw_.add(inside, slabs_.capacity());
         free_bytes_ += inside.bytes;
     }
 
     /// Takes out exactly 'wanted' if all of it is free here, else answers false. Bytes that 'add' left unused
     /// count as free. O(raw pieces).
-    bool remove(range wanted) {
-        range const inside = inward(wanted, classes::smallest_slab_bytes);
+    bool remove(base::range wanted) {
+        base::range const inside = base::inward(wanted, classes::smallest_slab_bytes);
         shed();
         bool const taken = raw_.take_all(inside);
         free_bytes_ -= taken ? inside.bytes : 0;
@@ -150,22 +150,22 @@ public:
         to.reserve(few.slabs_.size());
         to.raw_.reserve(to.slabs_.capacity() + few.raw_.size());
         if (fewer)
-            swap_values(*this, other); // what is known of slabs without free blocks goes along, harmlessly
-        other.surrender([this](range piece) {
+            base::swap_values(*this, other); // what is known of slabs without free blocks goes along, harmlessly
+        other.surrender([this](base::range piece) {
             raw_.put(piece);
             free_bytes_ += piece.bytes;
         });
-        for (slab_table::record const& from : other.slabs_)
+        for (placement::detail::slab_table::record const& from : other.slabs_)
             if (from.free != 0)
                 merge(slabs_.record_of(from.base, from.in), from.free,
-                      count_bits(from.free) * classes::block_bytes(from.in));
+                      base::count_bits(from.free) * classes::block_bytes(from.in));
         other = bins();
     }
 
     /// Takes out a slab which, added to an empty sibling, lets take(bytes, alignment) succeed there.
-    range lend(std::size_t bytes, std::size_t alignment) {
+    base::range lend(std::size_t bytes, std::size_t alignment) {
         std::size_t const wanted = refill(bytes, alignment);
-        range piece = wanted == 0 ? range{} : raw_.take(wanted, slabs_.capacity());
+        base::range piece = wanted == 0 ? base::range{} : raw_.take(wanted, slabs_.capacity());
         if (!piece && wanted != 0 && shed())
             piece = raw_.take(wanted, slabs_.capacity());
         free_bytes_ -= piece.bytes;
@@ -175,7 +175,7 @@ public:
     /// Makes room so that adding one slab and taking a block from it do not throw.
     void prepare() {
         reserve(1);
-        raw_.reserve(slabs_.capacity() + piece_list::most_pieces + 1);
+        raw_.reserve(slabs_.capacity() + placement::detail::piece_list::most_pieces + 1);
     }
 
     /// Hands each raw piece, which no class needs, to take_over(range). Where that throws, the piece stays
@@ -183,7 +183,7 @@ public:
     template <class TakeOver>
     void surrender(TakeOver&& take_over) {
         while (!raw_.empty()) {
-            range const piece = raw_.back();
+            base::range const piece = raw_.back();
             take_over(piece);
             raw_.drop_back();
             free_bytes_ -= piece.bytes;
@@ -219,7 +219,7 @@ public:
     }
 
 private:
-    using index_type = slab_table::index_type;
+    using index_type = placement::detail::slab_table::index_type;
 
     struct kind {
         index_type list = 0;  // slabs with free blocks; blocks come from the first
@@ -229,7 +229,7 @@ private:
     // The size whose class serves the block; 0 where none does. A class is as aligned as the sizes that it
     // serves.
     static constexpr std::size_t at_least(std::size_t bytes, std::size_t alignment) noexcept {
-        std::size_t const size = align_up(bytes, alignment > granularity ? alignment : granularity);
+        std::size_t const size = base::align_up(bytes, alignment > granularity ? alignment : granularity);
         return size > largest_block_bytes ? 0 : size;
     }
 
@@ -241,7 +241,7 @@ private:
 
     // Sets bits of blocks that became free.
     void merge(index_type s, std::uint64_t blocks, std::size_t bytes) noexcept {
-        slab_table::record& to = slabs_[s];
+        placement::detail::slab_table::record& to = slabs_[s];
         kind& k = kinds_[to.in];
         if (to.free == 0) {
             // The slab in use stays first, since the cache knows it, unless it is whole.
@@ -266,7 +266,7 @@ private:
     }
 
     void unlink(index_type s) noexcept {
-        slab_table::record const& from = slabs_[s];
+        placement::detail::slab_table::record const& from = slabs_[s];
         (from.previous != 0 ? slabs_[from.previous].next : kinds_[from.in].list) = from.next;
         if (from.next != 0)
             slabs_[from.next].previous = from.previous;
@@ -291,7 +291,7 @@ private:
     // The list of the class is empty: a slab cut from raw bytes starts it again.
     index_type another_slab(unsigned in) {
         reserve(1);
-        range const piece = raw_.take(classes::slab_bytes(in), slabs_.capacity());
+        base::range const piece = raw_.take(classes::slab_bytes(in), slabs_.capacity());
         if (!piece)
             return 0;
         index_type const s = slabs_.record_of(piece.offset, in);
@@ -339,8 +339,8 @@ private:
     }
 
     kind kinds_[classes::count];
-    slab_table slabs_;
-    piece_list raw_;
+    placement::detail::slab_table slabs_;
+    placement::detail::piece_list raw_;
     std::size_t free_bytes_ = 0;
     unsigned wholes_ = 0; // classes that keep one
 };

@@ -39,17 +39,17 @@ struct is_fed_by_slabs<
     Part, std::void_t<decltype(Part::refill(std::size_t{}, std::size_t{})),
                       decltype(Part::grain(std::size_t{})),
                       decltype(std::declval<Part&>().prepare()),
-                      decltype(std::declval<Part&>().surrender(std::declval<void (*)(range)>())),
-                      decltype(std::declval<Part&>().surrender_kept(std::declval<void (*)(range)>())),
+                      decltype(std::declval<Part&>().surrender(std::declval<void (*)(base::range)>())),
+                      decltype(std::declval<Part&>().surrender_kept(std::declval<void (*)(base::range)>())),
                       decltype(std::declval<Part&>().take_at_hand(std::size_t{}, std::size_t{}))>>
     : std::true_type {};
 
 template <class Part, class = void>
 struct joins_freed_bytes : std::false_type {};
 template <class Part>
-struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(range{})),
+struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(base::range{})),
                                            decltype(Part::grain(std::size_t{})),
-                                           decltype(std::declval<Part&>().remove(range{}))>>
+                                           decltype(std::declval<Part&>().remove(base::range{}))>>
     : std::true_type {};
 
 } // namespace detail
@@ -59,7 +59,7 @@ struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(
 /// for.
 template <std::size_t ThresholdBytes, class Small, class Large>
 class by_size {
-    static_assert(is_power_of_two(ThresholdBytes),
+    static_assert(base::is_power_of_two(ThresholdBytes),
                   "weir: by_size's ThresholdBytes must be a power of two, as in "
                   "'by_size<64 * KiB, bins<>, best_fit<>>'");
     static_assert(
@@ -104,7 +104,7 @@ public:
             return is_small(bytes, alignment) ? Small::rounded(bytes, alignment)
                                               : Large::rounded(enlarged(bytes), alignment);
         // Which part serves is as good as random, and a wrong guess costs as much as all of this.
-        return align_up(bytes, choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes)));
+        return base::align_up(bytes, base::choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes)));
     }
 
     /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
@@ -117,9 +117,9 @@ public:
     }
 
     /// A free block of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
-    range take(std::size_t bytes, std::size_t alignment) {
+    base::range take(std::size_t bytes, std::size_t alignment) {
         if (is_small(bytes, alignment)) {
-            range block = small_.take_at_hand(bytes, alignment);
+            base::range block = small_.take_at_hand(bytes, alignment);
             if (!block && bytes != 0)
                 block = take_from_fresh_slab(bytes, alignment);
             return block;
@@ -128,12 +128,12 @@ public:
     }
 
     /// The same, but no slab is cut for a small block: it is of one that serves that size already.
-    range take_at_hand(std::size_t bytes, std::size_t alignment) {
+    base::range take_at_hand(std::size_t bytes, std::size_t alignment) {
         return is_small(bytes, alignment) ? small_.take_at_hand(bytes, alignment) : large_.take(enlarged(bytes), alignment);
     }
 
     /// Frees a block that this object or a sibling took.
-    void give(range block) {
+    void give(base::range block) {
         if (block.bytes > ThresholdBytes) {
             large_.give(block);
             return;
@@ -143,17 +143,17 @@ public:
     }
 
     /// Makes a fresh range free.
-    void add(range fresh) { large_.add(fresh); }
+    void add(base::range fresh) { large_.add(fresh); }
 
     /// Takes out exactly 'wanted' if all of it is free here, else answers false. Drops the fence at its
     /// start.
-    bool remove(range wanted) {
+    bool remove(base::range wanted) {
         if (large_.remove(wanted))
             return true;
         return small_.surrender_kept(into_large()) && large_.remove(wanted);
     }
     /// The same, of the large part's free range that starts at 'start'. O(1).
-    bool remove(range wanted, std::size_t start) { return large_.remove(wanted, start); }
+    bool remove(base::range wanted, std::size_t start) { return large_.remove(wanted, start); }
 
     /// Bytes of the large part's free range that ends at 'offset', and of the one that starts there. O(1).
     std::size_t free_before(std::size_t offset) const noexcept { return large_.free_before(offset); }
@@ -168,7 +168,7 @@ public:
     }
 
     /// Nothing joins across 'offset' from now on, here and in every sibling. Call it before add.
-    void fence(range chunk) { large_.fence(chunk); }
+    void fence(base::range chunk) { large_.fence(chunk); }
 
     /// An empty placement whose ranges may mix with this one's.
     by_size sibling() const { return by_size(small_.sibling(), large_.sibling()); }
@@ -182,11 +182,11 @@ public:
 
     /// Takes out a range which, added to an empty sibling, lets take(bytes, alignment) succeed there: for a
     /// small block whole slabs, eight where they lie side by side, since who wants one wants the next as well.
-    range lend(std::size_t bytes, std::size_t alignment) {
+    base::range lend(std::size_t bytes, std::size_t alignment) {
         if (!is_small(bytes, alignment))
             return lend_large(enlarged(bytes), alignment);
         std::size_t const slab = Small::refill(bytes, alignment);
-        range stock;
+        base::range stock;
         for (std::size_t slabs = most_lent_slabs; !stock && slabs != 0; slabs /= 2)
             stock = lend_large(slab * slabs, slab);
         return stock;
@@ -215,7 +215,7 @@ private:
         : small_(std::move(small_part)), large_(std::move(large_part)) {}
 
     auto into_large() noexcept {
-        return [this](range slab) { large_.give(slab); };
+        return [this](base::range slab) { large_.give(slab); };
     }
 
     // Slabs that no class needs join again in the large part. What finds no host memory waits for the next
@@ -227,22 +227,22 @@ private:
         }
     }
 
-    range take_large(std::size_t bytes, std::size_t alignment) {
-        range block = large_.take(bytes, alignment);
+    base::range take_large(std::size_t bytes, std::size_t alignment) {
+        base::range block = large_.take(bytes, alignment);
         if (!block && small_.surrender_kept(into_large()))
             block = large_.take(bytes, alignment);
         return block;
     }
     // The same, so that what was taken can be added again at once.
-    range lend_large(std::size_t bytes, std::size_t alignment) {
-        range const stock = large_.lend(bytes, alignment);
+    base::range lend_large(std::size_t bytes, std::size_t alignment) {
+        base::range const stock = large_.lend(bytes, alignment);
         return stock || !small_.surrender_kept(into_large()) ? stock : large_.lend(bytes, alignment);
     }
 
-    range take_from_fresh_slab(std::size_t bytes, std::size_t alignment) {
+    base::range take_from_fresh_slab(std::size_t bytes, std::size_t alignment) {
         small_.prepare();
         std::size_t const wanted = Small::refill(bytes, alignment);
-        range const slab = take_large(wanted, wanted);
+        base::range const slab = take_large(wanted, wanted);
         if (!slab)
             return {};
         small_.add(slab);

@@ -34,7 +34,7 @@ public:
     slab& operator=(slab&& other) noexcept = default;
 
     /// Every block starts at a multiple of this.
-    static constexpr std::size_t granularity = natural_alignment(BlockBytes);
+    static constexpr std::size_t granularity = base::natural_alignment(BlockBytes);
 
     /// BlockBytes, or 0 for no bytes, for more than a block has, and for an alignment that blocks do not
     /// have.
@@ -45,11 +45,11 @@ public:
     /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
                                        std::size_t base_alignment) noexcept {
-        return with_slack(rounded(bytes, alignment), granularity, base_alignment);
+        return base::with_slack(rounded(bytes, alignment), granularity, base_alignment);
     }
 
     /// A block, or range{}.
-    range take(std::size_t bytes, std::size_t alignment) noexcept {
+    base::range take(std::size_t bytes, std::size_t alignment) noexcept {
         if (rounded(bytes, alignment) == 0)
             return {};
         if (!freed_.empty()) {
@@ -59,8 +59,8 @@ public:
         }
         if (uncut_.empty())
             return {};
-        range& rest = uncut_.back();
-        range const block{rest.offset, BlockBytes};
+        base::range& rest = uncut_.back();
+        base::range const block{rest.offset, BlockBytes};
         rest = {rest.offset + BlockBytes, rest.bytes - BlockBytes};
         uncut_bytes_ -= BlockBytes;
         if (!rest)
@@ -70,11 +70,11 @@ public:
 
     /// Frees a block that this object or a sibling took. Throws std::bad_alloc where the list of free blocks must grow; the
     /// block is then not free.
-    void give(range block) { freed_.push_back(block.offset); }
+    void give(base::range block) { freed_.push_back(block.offset); }
 
     /// Cuts whole blocks out of a fresh range; what is left over at its ends stays unused.
-    void add(range fresh) {
-        std::size_t const start = align_up(fresh.offset, granularity);
+    void add(base::range fresh) {
+        std::size_t const start = base::align_up(fresh.offset, granularity);
         if (start < fresh.offset || start > fresh.end())
             return;
         std::size_t const bytes = (fresh.end() - start) / BlockBytes * BlockBytes;
@@ -85,13 +85,13 @@ public:
     }
 
     /// Takes out 'wanted', a range that was added, if all of its blocks are free here, or it has room for none; else false.
-    bool remove(range wanted) noexcept {
-        std::size_t const start = align_up(wanted.offset, granularity);
+    bool remove(base::range wanted) noexcept {
+        std::size_t const start = base::align_up(wanted.offset, granularity);
         std::size_t const blocks = start > wanted.end() ? 0 : (wanted.end() - start) / BlockBytes;
         std::size_t found = 0;
         for (std::size_t const offset : freed_)
             found += wanted.contains(offset);
-        for (range const& rest : uncut_)
+        for (base::range const& rest : uncut_)
             found += wanted.contains(rest) ? rest.bytes / BlockBytes : 0;
         if (found != blocks)
             return false;
@@ -101,7 +101,7 @@ public:
                 freed_[kept++] = offset;
         freed_.resize(kept);
         kept = 0;
-        for (range const rest : uncut_) {
+        for (base::range const rest : uncut_) {
             if (wanted.contains(rest))
                 uncut_bytes_ -= rest.bytes;
             else
@@ -122,14 +122,14 @@ public:
         uncut_.reserve(uncut_.size() + other.uncut_.size());
         for (std::size_t const offset : other.freed_)
             freed_.push_back(offset);
-        for (range const rest : other.uncut_)
+        for (base::range const rest : other.uncut_)
             uncut_.push_back(rest);
         uncut_bytes_ += other.uncut_bytes_;
         other = slab();
     }
 
     /// As take: a block is all that a sibling needs.
-    range lend(std::size_t bytes, std::size_t alignment) {
+    base::range lend(std::size_t bytes, std::size_t alignment) {
         uncut_.reserve_more(1); // to add it again needs no memory
         return take(bytes, alignment);
     }
@@ -141,8 +141,8 @@ public:
     std::size_t largest() const noexcept { return free_bytes() == 0 ? 0 : BlockBytes; }
 
 private:
-    growing_array<std::size_t> freed_; // blocks that came back, the last one on top
-    growing_array<range> uncut_;       // whole blocks that were never handed out
+    base::growing_array<std::size_t> freed_; // blocks that came back, the last one on top
+    base::growing_array<base::range> uncut_;       // whole blocks that were never handed out
     std::size_t uncut_bytes_ = 0;
 };
 

@@ -60,7 +60,7 @@ public:
     static constexpr memory_space space = Space;
     static constexpr bool thread_safe = true;
     static constexpr bool stream_ordered = true;
-    static constexpr std::size_t default_alignment = block_origins::unit_bytes;
+    static constexpr std::size_t default_alignment = detail::block_origins::unit_bytes;
 
     /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have, cuda_error, also
     /// where the machine has no such pools.
@@ -131,12 +131,12 @@ public:
     /// (cudaDeviceCanAccessPeer); cuda_error.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
     void enable_access_from(int ordinal) {
-        pool_.enable_access_from(existing_peer(ordinal, device()));
+        pool_.enable_access_from(runtime::existing_peer(ordinal, device()));
         blocks_.open();
     }
 
     /// What CUDA counts: in use and reserved, now and at most since reset_peaks. Throws cuda_error.
-    cuda_pool_statistics statistics() const { return pool_.statistics(); }
+    runtime::cuda_pool_statistics statistics() const { return pool_.statistics(); }
     /// Bytes held from the device, now and at most since reset_peaks. Throws cuda_error.
     std::size_t reserved_bytes() const { return pool_.bytes(cudaMemPoolAttrReservedMemCurrent); }
     std::size_t peak_reserved_bytes() const { return pool_.bytes(cudaMemPoolAttrReservedMemHigh); }
@@ -162,11 +162,11 @@ public:
     /// The live block `p`, for a process that has imported the pool. Every importer releases it before it is freed here.
     /// Throws usage_error where 'handle_types' has none, cuda_error, also where the pool itself was not exported before.
     template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
-    exported_block export_block(void* p) const {
+    runtime::exported_block export_block(void* p) const {
         if (options_.handle_types == 0)
             require_handle_type(cudaMemHandleTypePosixFileDescriptor, "cudaMemHandleTypePosixFileDescriptor");
         void* const begin = blocks_.begin_of(p);
-        return cuda_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
+        return runtime::cuda_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
     }
 
     /// The most that it may hold, driver_pool_options::maximum_bytes, which CUDA rounds up; SIZE_MAX: no limit.
@@ -190,44 +190,44 @@ public:
     /// Adds the bytes free on the device, as CUDA says. See 'examined'.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
     void examine(memory_report& now) const noexcept {
-        now.device_free_bytes = device_free_bytes(device());
+        now.device_free_bytes = runtime::device_free_bytes(device());
     }
     /// One line: what CUDA counts, now and at most since reset_peaks. Throws cuda_error.
     text report() const {
-        cuda_pool_statistics const now = statistics();
+        runtime::cuda_pool_statistics const now = statistics();
         std::size_t const lost = blocks_.lost_bytes();
-        return "pool '" + options_.name + "' (" + name_of(Space) + ", the driver's pool): " + bytes_text(now.in_use_bytes) +
-               " in use in " + count_text(blocks_.count(), " block") + ", " +
-               bytes_text(now.reserved_bytes) + " reserved, at most " + bytes_text(now.peak_in_use_bytes) + " and " +
-               bytes_text(now.peak_reserved_bytes) + ", limit " +
-               (options_.maximum_bytes == 0 ? text("none") : bytes_text(options_.maximum_bytes)) +
-               (lost == 0 ? text() : ", " + bytes_text(lost) + " not handed out again");
+        return "pool '" + options_.name + "' (" + base::name_of(Space) + ", the driver's pool): " + base::bytes_text(now.in_use_bytes) +
+               " in use in " + base::count_text(blocks_.count(), " block") + ", " +
+               base::bytes_text(now.reserved_bytes) + " reserved, at most " + base::bytes_text(now.peak_in_use_bytes) + " and " +
+               base::bytes_text(now.peak_reserved_bytes) + ", limit " +
+               (options_.maximum_bytes == 0 ? text("none") : base::bytes_text(options_.maximum_bytes)) +
+               (lost == 0 ? text() : ", " + base::bytes_text(lost) + " not handed out again");
     }
     /// Whether such a block could be handed out if no other were. CUDA rounds a maximum up to pages of 2 MiB, and is asked how
     /// much memory there is in all. Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
-        return block_origins::can_be(bytes, alignment) &&
-               align_down(bytes + block_origins::padding_for(alignment) - 1, 2 * MiB) < limit_bytes() &&
-               bytes + block_origins::padding_for(alignment) <= most_bytes();
+        return detail::block_origins::can_be(bytes, alignment) &&
+               base::align_down(bytes + detail::block_origins::padding_for(alignment) - 1, 2 * MiB) < limit_bytes() &&
+               bytes + detail::block_origins::padding_for(alignment) <= most_bytes();
     }
     /// Why an allocation of `bytes` bytes finds no room now.
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        if (!block_origins::can_be(bytes, alignment))
-            return refusal_text(0, 0, SIZE_MAX, 0, name_of(Space));
-        std::size_t const padding = block_origins::padding_for(alignment);
+        if (!detail::block_origins::can_be(bytes, alignment))
+            return refusal_text(0, 0, SIZE_MAX, 0, base::name_of(Space));
+        std::size_t const padding = detail::block_origins::padding_for(alignment);
         return detail::driver_refusal_text(Space, options_.maximum_bytes != 0, bytes + padding, padding);
     }
 
 private:
     // As far as is known. Managed memory may be more than a device has.
     std::size_t most_bytes() const noexcept {
-        return Space == memory_space::device   ? device_total_bytes(options_.ordinal)
-               : Space == memory_space::pinned ? host_total_bytes()
-                                               : most_addresses;
+        return Space == memory_space::device   ? runtime::device_total_bytes(options_.ordinal)
+               : Space == memory_space::pinned ? runtime::host_total_bytes()
+                                               : base::most_addresses;
     }
     static driver_pool_options here(driver_pool_options options) {
         if (options.ordinal == any_device)
-            options.ordinal = current_device();
+            options.ordinal = runtime::current_device();
         return options;
     }
 
@@ -238,8 +238,8 @@ private:
     }
 
     driver_pool_options options_;
-    cuda_pool pool_;
-    driver_blocks blocks_;
+    runtime::cuda_pool pool_;
+    detail::driver_blocks blocks_;
 };
 
 } // namespace v0

@@ -88,8 +88,8 @@ public:
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
         chunk fresh;
         {
-            lock_guard<mutex> const lock(mutex_);
-            range const block = take(stream, bytes, alignment, fresh);
+            base::lock_guard<base::mutex> const lock(mutex_);
+            base::range const block = take(stream, bytes, alignment, fresh);
             if (block || needed == 0)
                 return reinterpret_cast<void*>(block.offset);
             fresh.bytes = chunk_for(needed);
@@ -99,7 +99,7 @@ public:
             fresh.p = pool_->try_allocate(on_host, fresh.bytes = needed, default_alignment);
         if (!fresh.p)
             return nullptr;
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         return reinterpret_cast<void*>(take(stream, bytes, alignment, fresh).offset);
     }
 
@@ -110,8 +110,8 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
-        lock_guard<mutex> const lock(mutex_);
-        range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
+        base::lock_guard<base::mutex> const lock(mutex_);
+        base::range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
         if (!owned(block.offset)) {
             if (!adopt(stream, p, bytes, alignment))
                 pool_->deallocate(stream, p, bytes, alignment);
@@ -121,14 +121,14 @@ public:
         used_.not_below_zero();
         bool own = false;
         try { // each thread has a per-thread stream of its own, and all of them one name
-            if (!is_capturing(stream))
+            if (!runtime::is_capturing(stream))
                 outside_.note(stream);
-            else if (own = capture_of(stream).id == capture_; !own)
+            else if (own = runtime::capture_of(stream).id == capture_; !own)
                 elsewhere_ = true;
-            else if (!is_per_thread(stream))
+            else if (!runtime::is_per_thread(stream))
                 of(stream).give(block);
         } catch (...) { // the legacy stream is never captured itself, only in the way
-            elsewhere_ = elsewhere_ || (!own && !is_legacy(stream));
+            elsewhere_ = elsewhere_ || (!own && !runtime::is_legacy(stream));
             outside_.note_unknown();
         }
     }
@@ -139,7 +139,7 @@ public:
     /// CUDA failed. Throws usage_error while `stream` is captured or a block is handed out, cuda_error; nothing goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         require_no_block();
         give_back(stream, stream.is_host());
     }
@@ -150,7 +150,7 @@ public:
     /// pool, else only if CUDA failed. Throws as release.
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         if (!chunks_.empty() && (elsewhere_ || watched_ != capture_ || !life_.is_over()))
             return false;
         require_no_block();
@@ -160,31 +160,31 @@ public:
 
     /// Bytes held from the pool.
     std::size_t reserved_bytes() const noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         return held_bytes();
     }
     /// Bytes handed out and not yet freed, rounding included.
     std::size_t in_use_bytes() const noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         return used_.bytes;
     }
     /// The device of the pool.
     int device() const noexcept { return pool_->device(); }
     /// Whether `p` lies in memory that is held.
     bool owns(void const* p) const noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         return owned(reinterpret_cast<std::uintptr_t>(p));
     }
     /// What is known of it now, a line of that, and whether and why not it can hand out a block. Any thread.
     memory_report facts() const {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, largest_bytes(), used_.blocks, chunks_.size(), 0};
     }
     template <class P = Pool const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
         return pool_->examine(now);
     }
-    text report() const { return report_text(facts(), name_of(space)); }
+    text report() const { return report_text(facts(), base::name_of(space)); }
     bool can_hold(std::size_t bytes, std::size_t alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment); // 0: no chunk can be as large
         return needed != 0 && weir::can_hold(*pool_, needed, default_alignment);
@@ -206,7 +206,7 @@ private:
         Placement* free = nullptr;
     };
 
-    void require(capture const& now) const {
+    void require(runtime::capture const& now) const {
         if (now.id == 0)
             throw usage_error("weir: graph memory is for streams that are being captured into a graph; allocate from its pool "
                               "instead, or begin the capture first");
@@ -215,7 +215,7 @@ private:
                               "'release' or 'try_release' once that graph is gone");
     }
     static void require_no_capture(stream_ref stream) {
-        if (is_capturing(stream))
+        if (runtime::is_capturing(stream))
             throw usage_error("weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
     }
     void require_no_block() const {
@@ -223,20 +223,20 @@ private:
             throw usage_error("weir: graph memory cannot go back while a block is handed out; free it, or end its container");
     }
 
-    void watch(capture const& now) {
+    void watch(runtime::capture const& now) {
         if (watched_ == now.id)
             return;
-        life_ = graph_life(now.graph);
+        life_ = detail::graph_life(now.graph);
         watched_ = now.id;
     }
 
     // A block of the pool that a captured stream frees: the graph may use it at each launch.
     bool adopt(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
-        if (is_legacy(stream))
+        if (runtime::is_legacy(stream))
             return false;
         unsigned long long known = 0;
         try {
-            capture const now = capture_of(stream);
+            runtime::capture const now = runtime::capture_of(stream);
             if (now.id == 0 || (capture_ != 0 && now.id != capture_))
                 return false;
             known = now.id;
@@ -267,7 +267,7 @@ private:
     }
     bool owned(std::size_t address) const noexcept {
         for (chunk const& each : chunks_)
-            if (range{reinterpret_cast<std::uintptr_t>(each.p), each.bytes}.contains(address))
+            if (base::range{reinterpret_cast<std::uintptr_t>(each.p), each.bytes}.contains(address))
                 return true;
         return false;
     }
@@ -282,20 +282,20 @@ private:
     }
     // A block for the capture of `stream`, also of `fresh`, which is held from then on, or goes back to the pool. With the
     // lock.
-    range take(stream_ref stream, std::size_t bytes, std::size_t alignment, chunk& fresh) {
+    base::range take(stream_ref stream, std::size_t bytes, std::size_t alignment, chunk& fresh) {
         try {
-            capture const now = capture_of(stream); // under the lock: soon after, its graph is named
+            runtime::capture const now = runtime::capture_of(stream); // under the lock: soon after, its graph is named
             require(now);
             watch(now); // before anything of the graph's is held
             Placement& free = of(stream);
             if (fresh.p) {
                 chunks_.reserve_more(1);
-                free.add(range{reinterpret_cast<std::uintptr_t>(fresh.p), fresh.bytes});
+                free.add(base::range{reinterpret_cast<std::uintptr_t>(fresh.p), fresh.bytes});
                 chunks_.push_back(fresh);
                 got_bytes_ += fresh.bytes;
                 fresh.p = nullptr;
             }
-            range const block = free.take(bytes, alignment);
+            base::range const block = free.take(bytes, alignment);
             if (block) {
                 capture_ = now.id;
                 used_.took(block);
@@ -325,22 +325,22 @@ private:
             pool_->deallocate(stream, each.p, each.bytes, each.alignment);
         chunks_.clear();
         got_bytes_ = 0;
-        used_ = usage{};
+        used_ = base::usage{};
         capture_ = 0;
         elsewhere_ = false;
     }
 
     Pool* pool_;
-    mutable mutex mutex_; // guards the rest
-    last_uses outside_; // what came before frees outside the capture
+    mutable base::mutex mutex_; // guards the rest
+    detail::last_uses outside_; // what came before frees outside the capture
     unsigned long long capture_ = 0; // whose memory it is
     unsigned long long watched_ = 0; // whose graph life_ is of
-    graph_life life_;
+    detail::graph_life life_;
     bool elsewhere_ = false; // another graph may use it
-    growing_array<chunk> chunks_;
+    base::growing_array<chunk> chunks_;
     std::size_t got_bytes_ = 0; // of chunks that were no blocks of the pool before
-    growing_array<stream_free> frees_;
-    usage used_;
+    base::growing_array<stream_free> frees_;
+    base::usage used_;
 };
 
 template <class Pool>

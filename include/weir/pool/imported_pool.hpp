@@ -40,30 +40,30 @@ public:
 
     /// Lets kernels and copies of device `ordinal` use the memory; its own device may at once. Throws usage_error where there
     /// is no such device, cuda_error, also where it cannot use the memory.
-    void enable_access_from(int ordinal) { pool_.enable_access_from(existing_device(ordinal)); }
+    void enable_access_from(int ordinal) { pool_.enable_access_from(runtime::existing_device(ordinal)); }
 
     /// Where the bytes of the exporter's block are in this process. Does not wait. Throws cuda_error, also for a block of
     /// another pool or one that the exporter has freed.
-    void* acquire(exported_block const& block) {
+    void* acquire(runtime::exported_block const& block) {
         cudaMemPoolPtrExportData data = block.data; // CUDA does not promise to leave it as it is
         void* begin = nullptr;
-        capture_mode_guard const relaxed;
-        check(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
+        runtime::capture_mode_guard const relaxed;
+        runtime::check(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
         return static_cast<char*>(begin) + block.offset_bytes;
     }
 
     /// Gives back what `acquire` gave for `block`, in the order of `stream`; on the host, at once, which waits for the
     /// device. Null does nothing. False: CUDA refused it, as on a stream that is being captured, and it is still the
     /// caller's.
-    bool release(stream_ref stream, void* p, exported_block const& block) noexcept {
+    bool release(stream_ref stream, void* p, runtime::exported_block const& block) noexcept {
         if (!p)
             return true;
         void* const begin = static_cast<char*>(p) - block.offset_bytes;
         try {
-            capture_mode_guard const relaxed;
+            runtime::capture_mode_guard const relaxed;
             if (stream.is_host())
-                return succeeded(cudaFree(begin));
-            return !is_capturing(stream) && succeeded(cudaFreeAsync(begin, stream.get()));
+                return runtime::succeeded(cudaFree(begin));
+            return !runtime::is_capturing(stream) && runtime::succeeded(cudaFreeAsync(begin, stream.get()));
         } catch (...) {
             return false;
         }
@@ -75,18 +75,18 @@ public:
 private:
     static cudaMemPool_t import(void* handle, cudaMemAllocationHandleType type) {
         cudaMemPool_t pool = nullptr;
-        capture_mode_guard const relaxed;
+        runtime::capture_mode_guard const relaxed;
         char const* const call = "cudaMemPoolImportFromShareableHandle";
         cudaError_t const error = cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0);
         if (error == cudaErrorInvalidValue || error == cudaErrorUnknown) // the latter of a descriptor that is no pool's
-            detail::fail_with("the handle names no pool of a living process; pass the descriptor that was received from the "
+            runtime::detail::fail_with("the handle names no pool of a living process; pass the descriptor that was received from the "
                               "exporter, not the number that it has there, or what export_fabric returned there",
                               error, call);
-        check(error, call);
+        runtime::check(error, call);
         return pool;
     }
 
-    cuda_pool pool_;
+    runtime::cuda_pool pool_;
 };
 
 } // namespace v0

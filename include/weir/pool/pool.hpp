@@ -58,10 +58,10 @@ class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
     using rule = typename Reuse::template over<Placement>;
     static_assert(contract::require_reuse<rule, stream_ref>());
     static constexpr bool ends_many = contract::holds<contract::ends_many, rule>; // blocks at a time
-    using list_lock = std::conditional_t<Reuse::thread_safe, spin_lock, no_lock>;
-    using growth_lock = std::conditional_t<Reuse::thread_safe, mutex, no_lock>;
-    using supply_of = supply<Upstream, Placement, rule, Growth, list_lock, Reuse::orders_streams>;
-    using ladder_of = ladder<Placement, rule, supply_of, growth_lock, Reuse::waits_before_growing>;
+    using list_lock = std::conditional_t<Reuse::thread_safe, base::spin_lock, base::no_lock>;
+    using growth_lock = std::conditional_t<Reuse::thread_safe, base::mutex, base::no_lock>;
+    using supply_of = detail::supply<Upstream, Placement, rule, Growth, list_lock, Reuse::orders_streams>;
+    using ladder_of = detail::ladder<Placement, rule, supply_of, growth_lock, Reuse::waits_before_growing>;
 
 public:
     /// Where this pool's memory can be used.
@@ -71,7 +71,7 @@ public:
     /// Whether a block may be freed while enqueued work still uses it.
     static constexpr bool stream_ordered = Reuse::orders_streams;
     /// The alignment of a block that asks for none, in bytes; less than usual where the placement's blocks have less.
-    static constexpr std::size_t default_alignment = default_alignment_of<Placement>(space);
+    static constexpr std::size_t default_alignment = base::default_alignment_of<Placement>(space);
 
     /// A pool that holds nothing yet, over a given upstream or one of its own. Throws cuda_error where that does,
     /// std::bad_alloc.
@@ -86,13 +86,13 @@ public:
     /// Gives all memory back to the upstream, after the work that uses it, for which it waits as 'settle' does. Blocks still
     /// handed out are told on stderr (pool_options::on_leak) and are gone; the pool then waits for all work on every device.
     ~pool() {
-        usage const used = rule_.used();
+        base::usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // What is still out, or was lost to a graph, is in use by work that no event tells of.
         if constexpr (stream_ordered)
             if ((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
                 try {
-                    wait_for_device(any_device);
+                    runtime::wait_for_device(any_device);
                 } catch (...) { // the device is lost: nothing runs any more
                 }
     }
@@ -108,7 +108,7 @@ public:
         require_power_of_two(alignment);
         if (bytes == 0)
             return nullptr;
-        range const block = rule_.take(bytes, alignment, stream);
+        base::range const block = rule_.take(bytes, alignment, stream);
         if (!block)
             return grow_for(bytes, alignment, stream);
         if (suspended()) // asked after the take: what was taken before 'suspend' looked is saved
@@ -123,8 +123,8 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
-        range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
-        if (stream_ordered && is_default_stream(stream) && !stream.is_host() && device() != any_device)
+        base::range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
+        if (stream_ordered && runtime::is_default_stream(stream) && !stream.is_host() && device() != any_device)
             return detail::give_by_default(rule_, block, stream, device());
         rule_.give(block, stream);
     }
@@ -135,16 +135,16 @@ public:
     /// where another thread frees the block, it waits for all blocking streams of the device. If the stream is captured at the
     /// free, that is a free on a captured stream. Never blocks. Throws usage_error while it is captured, cuda_error,
     /// std::bad_alloc.
-    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, base::range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
-            rule_.used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
+            rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
     /// The same of what is enqueued on `stream` so far alone: call it after the last launch there; then the stream may end.
-    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, base::range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
-            rule_.last_used_on(range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
+            rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
 
     /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
@@ -187,11 +187,11 @@ public:
     std::size_t suspend(pool_ref<memory_space::host> keep, Blocks const& wanted) {
         return begin_suspension(&keep, [&](auto const& save) {
             for (live_block const& each : wanted)
-                if (range const block{reinterpret_cast<std::uintptr_t>(each.address), each.bytes}; !held().chunks().covers(block))
-                    throw usage_error("weir: " + count_text(each.bytes, " byte") + " at " + address_text(each.address) +
+                if (base::range const block{reinterpret_cast<std::uintptr_t>(each.address), each.bytes}; !held().chunks().covers(block))
+                    throw usage_error("weir: " + base::count_text(each.bytes, " byte") + " at " + base::address_text(each.address) +
                                       " cannot be saved: they are not all in pool '" + name() + "'; name blocks of this pool");
             for (live_block const& each : wanted)
-                save(range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
+                save(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
         });
     }
 
@@ -200,14 +200,14 @@ public:
     /// Blocks until what was saved is copied back. Throws cuda_error.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     [[nodiscard]] bool try_resume() {
-        lock_guard<growth_lock> const lock(growth_lock_);
+        base::lock_guard<growth_lock> const lock(growth_lock_);
         return !suspended() || suspension_.try_end();
     }
 
     /// The bytes that 'resume' gets from the device; 0 where the pool is not suspended.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspended_bytes() const {
-        lock_guard<growth_lock> const lock(growth_lock_);
+        base::lock_guard<growth_lock> const lock(growth_lock_);
         return held().withdrawn_bytes();
     }
 
@@ -223,7 +223,7 @@ public:
     template <class P = Placement, class = std::enable_if_t<contract::has_clear<P> && ends_many>>
     void clear() {
         rule_.placement().clear();
-        rule_.counts() = usage{};
+        rule_.counts() = base::usage{};
     }
 
     /// Blocks allocated after 'mark' end with 'rewind' (order: see weir::scope). One thread. 'mark' throws std::bad_alloc.
@@ -252,7 +252,7 @@ public:
 
     /// What the pool knows of itself now. Any thread; takes a lock per stream, one after the other.
     memory_report facts() const {
-        usage const used = rule_.used();
+        base::usage const used = rule_.used();
         std::size_t const free = contract::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
         return memory_report{options_.name(),     used.bytes,  held().bytes(),  limit_bytes(),
                              suspended() ? 0 : free, used.blocks, held().count(), used.lost_bytes, used.unsettled_bytes};
@@ -261,7 +261,7 @@ public:
     template <class U = Upstream, class = std::enable_if_t<U::space == memory_space::device>>
     void examine(memory_report& now) const noexcept {
         if (device() != any_device)
-            now.device_free_bytes = device_free_bytes(device());
+            now.device_free_bytes = runtime::device_free_bytes(device());
     }
     /// What 'facts' tells, as a line to print. Throws std::bad_alloc.
     text report() const { return report_text(facts(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
@@ -276,10 +276,10 @@ public:
         if (suspended())
             return "the pool is suspended; call 'resume' first";
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
-        return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), name_of(space),
+        return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), base::name_of(space),
                             ends_many && contract::has_mark<Placement>,
                             upstream_lack{held().most_bytes(), held().out_of_addresses()}) +
-               (needed == 0 || alignment <= default_alignment ? "" : " (a block aligned to " + number_text(alignment) + ")");
+               (needed == 0 || alignment <= default_alignment ? "" : " (a block aligned to " + base::number_text(alignment) + ")");
     }
 
 private:
@@ -289,7 +289,7 @@ private:
 
     // Adds what goes back to `given`; what is left then, with what 'resume' would bring.
     std::size_t trim_at_rest(std::size_t keep_bytes, std::size_t& given) {
-        lock_guard<growth_lock> const lock(growth_lock_);
+        base::lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = held().bytes();
         give_back(keep_bytes, suspended());
         given += before - held().bytes();
@@ -308,16 +308,16 @@ private:
 
     template <class List>
     std::size_t begin_suspension(pool_ref<memory_space::host> const* keep, List const& list) {
-        lock_guard<growth_lock> const lock(growth_lock_);
+        base::lock_guard<growth_lock> const lock(growth_lock_);
         return suspension_.begin(name(), device(), [this] { give_back(0); }, keep, list);
     }
 
     [[gnu::noinline]] void* grow_for(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        range const block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
+        base::range const block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
         return suspended() ? withhold(block, stream) : reinterpret_cast<void*>(block.offset);
     }
 
-    [[gnu::noinline]] void* withhold(range block, stream_ref stream) noexcept {
+    [[gnu::noinline]] void* withhold(base::range block, stream_ref stream) noexcept {
         block ? rule_.give(block, stream) : void();
         return nullptr;
     }
@@ -334,7 +334,7 @@ private:
     supply_of supply_;
     mutable rule rule_;
     mutable growth_lock growth_lock_; // one thread grows, trims or suspends at a time
-    suspension<supply_of, rule> suspension_{supply_, rule_};
+    detail::suspension<supply_of, rule> suspension_{supply_, rule_};
 };
 
 } // namespace v0

@@ -33,8 +33,8 @@ inline namespace v0 {
 
 /// Whether memory of space `offered` can be used wherever memory of space `required` can.
 constexpr bool reaches(memory_space offered, memory_space required) noexcept {
-    return (device_accessible(offered) || !device_accessible(required)) &&
-           (host_accessible(offered) || !host_accessible(required));
+    return (base::device_accessible(offered) || !base::device_accessible(required)) &&
+           (base::host_accessible(offered) || !base::host_accessible(required));
 }
 
 namespace detail {
@@ -200,11 +200,11 @@ private:
         static_assert(contract::holds<contract::says_default_alignment, Pool>,
                       "weir: a container's pool needs 'static constexpr std::size_t default_alignment'");
         static_assert(
-            !device_accessible(Required) || device_accessible(Pool::space),
+            !base::device_accessible(Required) || base::device_accessible(Pool::space),
             "weir: this container's memory is used by kernels, and a host pool's is out of their reach; use "
             "a device, managed or pinned pool");
         static_assert(
-            !host_accessible(Required) || host_accessible(Pool::space),
+            !base::host_accessible(Required) || base::host_accessible(Pool::space),
             "weir: the host touches this memory, and a device pool's is out of its reach; use a pinned or managed pool, "
             "or a device container");
         return &detail::pool_calls<Pool>::table;

@@ -19,21 +19,21 @@ inline namespace v0 {
 
 /// One line on a pool's state; `kind`: where its memory is.
 inline text report_text(memory_report const& facts, char const* kind) {
-    return "pool '" + facts.name + "' (" + kind + "): " + bytes_text(facts.in_use_bytes) + " in use in " +
-           count_text(facts.live_blocks, " block") + ", " + bytes_text(facts.reserved_bytes) + " reserved in " +
-           count_text(facts.chunks, " chunk") +
-           (facts.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + bytes_text(facts.largest_free_bytes)) + ", limit " +
-           (facts.limit_bytes == SIZE_MAX ? "none" : bytes_text(facts.limit_bytes)) +
-           (facts.lost_bytes == 0 ? "" : ", " + bytes_text(facts.lost_bytes) + " not handed out again");
+    return "pool '" + facts.name + "' (" + kind + "): " + base::bytes_text(facts.in_use_bytes) + " in use in " +
+           base::count_text(facts.live_blocks, " block") + ", " + base::bytes_text(facts.reserved_bytes) + " reserved in " +
+           base::count_text(facts.chunks, " chunk") +
+           (facts.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + base::bytes_text(facts.largest_free_bytes)) + ", limit " +
+           (facts.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(facts.limit_bytes)) +
+           (facts.lost_bytes == 0 ? "" : ", " + base::bytes_text(facts.lost_bytes) + " not handed out again");
 }
 
 /// The same with what takes longer to find out; `line`: the state in one.
 inline text full_report_text(text line, memory_report const& facts) {
     if (facts.device_free_bytes != SIZE_MAX)
-        line = line + ", " + bytes_text(facts.device_free_bytes) + " free on the device";
+        line = line + ", " + base::bytes_text(facts.device_free_bytes) + " free on the device";
     for (live_block const& each : facts.largest_live)
         line = line + (&each == facts.largest_live.begin() ? "; the largest live blocks:" : "") + "\n  " +
-               bytes_text(each.bytes) + " at " + address_text(each.address);
+               base::bytes_text(each.bytes) + " at " + base::address_text(each.address);
     return line;
 }
 
@@ -51,12 +51,12 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
     if (chunk_bytes > limit_bytes)
-        return "it needs a chunk of " + exact_bytes_text(chunk_bytes) + ", more than the pool's limit of " +
-               exact_bytes_text(limit_bytes) + "; ask for less or raise pool_options::limit";
+        return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", more than the pool's limit of " +
+               base::exact_bytes_text(limit_bytes) + "; ask for less or raise pool_options::limit";
     if (chunk_bytes > lack.most_bytes)
-        return "it needs a chunk of " + exact_bytes_text(chunk_bytes) + ", and of " + kind + " memory there can be " +
-               exact_bytes_text(lack.most_bytes) + " in all; ask for less";
-    text const chunk = "another chunk of " + bytes_text(chunk_bytes);
+        return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", and of " + kind + " memory there can be " +
+               base::exact_bytes_text(lack.most_bytes) + " in all; ask for less";
+    text const chunk = "another chunk of " + base::bytes_text(chunk_bytes);
     if (held_bytes <= limit_bytes - chunk_bytes && lack.addresses)
         return "no free range is large enough and the process has no more addresses for " + chunk +
                "; end pools that are not needed, unmap memory elsewhere, or raise the limit that the system sets ('ulimit -v')";
@@ -67,15 +67,15 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
     return "no free range is large enough and the pool's limit leaves no room for " + chunk +
            (refused_bytes == 0
                 ? ""
-                : ", while the upstream refuses to take " + bytes_text(refused_bytes) + " of free memory back") +
+                : ", while the upstream refuses to take " + base::bytes_text(refused_bytes) + " of free memory back") +
            (ends_together ? "; raise pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)"
                           : "; raise pool_options::limit or free something");
 }
 
 /// Why a part that gets its chunks from a pool has no room: `below` is that pool's state, `reason` its refusal.
 inline text refusal_below_text(memory_report const& below, text const& reason) {
-    return "its pool '" + below.name + "' (" + bytes_text(below.in_use_bytes) + " in use, " + bytes_text(below.reserved_bytes) +
-           " reserved, limit " + (below.limit_bytes == SIZE_MAX ? "none" : bytes_text(below.limit_bytes)) + ") refuses: " + reason;
+    return "its pool '" + below.name + "' (" + base::bytes_text(below.in_use_bytes) + " in use, " + base::bytes_text(below.reserved_bytes) +
+           " reserved, limit " + (below.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(below.limit_bytes)) + ") refuses: " + reason;
 }
 
 } // namespace v0

@@ -59,10 +59,10 @@ struct after_event {
 
         /// A block that nobody uses any more, or an empty range. Never blocks on a device. Throws usage_error while `stream`
         /// is captured, cuda_error.
-        range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-            require_no_capture(stream);
-            lock_guard<mutex> const lock(mutex_);
-            range block = placement_.take(bytes, alignment);
+        base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+            runtime::require_no_capture(stream);
+            base::lock_guard<base::mutex> const lock(mutex_);
+            base::range block = placement_.take(bytes, alignment);
             if (!block && !pending_.empty()) {
                 block = poll(Placement::rounded(bytes, alignment), alignment);
                 if (!block)
@@ -74,9 +74,9 @@ struct after_event {
         }
 
         /// As take, after waiting on the host for all that was freed. Throws cuda_error, usage_error, std::bad_alloc.
-        range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             wait();
-            if (range const block = take(bytes, alignment, stream))
+            if (base::range const block = take(bytes, alignment, stream))
                 return block;
             settle(); // also what no event tells of, for which a device is waited for
             return take(bytes, alignment, stream);
@@ -84,32 +84,32 @@ struct after_event {
 
         /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream
         /// frees is not handed out again, since its graph may use it at each launch.
-        void give(range block, stream_ref stream) noexcept {
-            block_uses uses = second_.take(block.offset, stream);
-            shared<pending_free> last;
-            unsigned long long id = pending_frees::host;
+        void give(base::range block, stream_ref stream) noexcept {
+            order::block_uses uses = second_.take(block.offset, stream);
+            base::shared<reuse::detail::pending_free> last;
+            unsigned long long id = reuse::detail::pending_frees::host;
             bool captured = false;
             bool known = stream.is_host();
             try {
                 if (!known) {
-                    captured = is_capturing(stream);
+                    captured = runtime::is_capturing(stream);
                     if (!captured) {
-                        id = id_of(stream);
+                        id = runtime::id_of(stream);
                         last = with_event(stream, id);
                         pending_.record(*last, stream);
                         known = true;
                     }
                 } else if (!uses.events.empty()) {
-                    last = shared<pending_free>::make();
+                    last = base::shared<reuse::detail::pending_free>::make();
                 }
             } catch (...) { // nothing is known of its last use
                 known = false;
             }
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             used_.gave(block);
             used_.not_below_zero();
             try {
-                if (uses.in_graph || (captured && !is_legacy(stream))) { // which is never captured itself, only in the way
+                if (uses.in_graph || (captured && !runtime::is_legacy(stream))) { // which is never captured itself, only in the way
                     used_.lost_bytes += block.bytes;
                 } else if (!known || uses.untold) {
                     stranded_.add(block, any_device); // only 'settle' can tell when it is free
@@ -128,16 +128,16 @@ struct after_event {
         }
 
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
-        void strand(range block) noexcept {
+        void strand(base::range block) noexcept {
             bool const in_graph = second_.take(block.offset, on_host).in_graph;
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             used_.gave(block);
             used_.not_below_zero();
             in_graph ? void(used_.lost_bytes += block.bytes) : keep(block);
         }
 
-        void add(range chunk, stream_ref, bool joins = false) {
-            lock_guard<mutex> const lock(mutex_);
+        void add(base::range chunk, stream_ref, bool joins = false) {
+            base::lock_guard<base::mutex> const lock(mutex_);
             if constexpr (contract::fences<Placement>)
                 if (!joins)
                     placement_.fence(chunk);
@@ -151,7 +151,7 @@ struct after_event {
         }
         template <class Visit>
         void visit_unused(Visit const& visit, std::size_t = 1) {
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             poll();
             visit(placement_);
         }
@@ -161,15 +161,15 @@ struct after_event {
             std::uint64_t until = 0;
             bool any = false;
             {
-                lock_guard<mutex> const lock(mutex_);
+                base::lock_guard<base::mutex> const lock(mutex_);
                 until = stranded_.mark();
                 any = stranded_.weight() != 0;
             }
             if (any)
-                wait_for_device(any_device);
+                runtime::wait_for_device(any_device);
             wait();
-            lock_guard<mutex> const lock(mutex_);
-            stranded_.take_until(until, [this](range block) { placement_.give(block); });
+            base::lock_guard<base::mutex> const lock(mutex_);
+            stranded_.take_until(until, [this](base::range block) { placement_.give(block); });
         }
         /// The same where more is stranded than a pool should grow for. Blocks then. Throws as settle.
         void reclaim() {
@@ -179,13 +179,13 @@ struct after_event {
 
         /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The
         /// stream lives until then, too.
-        void used_on(range block, stream_ref stream) { second_.mark(block.offset, stream); }
+        void used_on(base::range block, stream_ref stream) { second_.mark(block.offset, stream); }
         /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
-        void last_used_on(range block, stream_ref stream) { second_.add(block.offset, stream); }
+        void last_used_on(base::range block, stream_ref stream) { second_.add(block.offset, stream); }
 
-        usage used() const {
-            lock_guard<mutex> const lock(mutex_);
-            usage now = used_;
+        base::usage used() const {
+            base::lock_guard<base::mutex> const lock(mutex_);
+            base::usage now = used_;
             now.unsettled_bytes = stranded_.bytes();
             if constexpr (contract::has_largest<Placement>)
                 now.largest_free_bytes = placement_.largest();
@@ -196,12 +196,12 @@ struct after_event {
         // With the lock held: gives the placement what is free by now, but for one block of exactly `bytes` bytes at a multiple
         // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc; with such a block the next one says what
         // failed.
-        range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
-            range fitting;
+        base::range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
+            base::range fitting;
             try {
-                capture_mode_guard const relaxed;
-                pending_.poll([&](shared<pending_free>& free) {
-                    if (!fitting && free->block.bytes == bytes && is_aligned(free->block.offset, alignment))
+                runtime::capture_mode_guard const relaxed;
+                pending_.poll([&](base::shared<reuse::detail::pending_free>& free) {
+                    if (!fitting && free->block.bytes == bytes && base::is_aligned(free->block.offset, alignment))
                         fitting = free->block;
                     else
                         placement_.give(free->block);
@@ -218,32 +218,32 @@ struct after_event {
         // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,
         // so that others go on; 'waiters_' keeps the events where they are meanwhile.
         void wait() {
-            growing_array<shared<pending_free>> now;
+            base::growing_array<base::shared<reuse::detail::pending_free>> now;
             {
-                lock_guard<mutex> const lock(mutex_);
-                pending_.for_each_last([&](shared<pending_free> const& each) { now.push_back(each); });
+                base::lock_guard<base::mutex> const lock(mutex_);
+                pending_.for_each_last([&](base::shared<reuse::detail::pending_free> const& each) { now.push_back(each); });
                 ++waiters_;
             }
             try {
-                capture_mode_guard const relaxed;
-                for (shared<pending_free> const& each : now) {
+                runtime::capture_mode_guard const relaxed;
+                for (base::shared<reuse::detail::pending_free> const& each : now) {
                     if (each->passed)
                         each->passed.synchronize();
-                    for (event const& use : each->uses)
+                    for (runtime::event const& use : each->uses)
                         use.synchronize();
                 }
             } catch (...) {
-                lock_guard<mutex> const lock(mutex_);
+                base::lock_guard<base::mutex> const lock(mutex_);
                 --waiters_;
                 throw;
             }
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             --waiters_;
             poll();
         }
 
         // With the lock held.
-        void keep(range block) noexcept {
+        void keep(base::range block) noexcept {
             try {
                 stranded_.add(block, any_device);
             } catch (...) {
@@ -260,7 +260,7 @@ struct after_event {
             look_at_ = 2 * pending_.size() > fewest_pending ? 2 * pending_.size() : fewest_pending;
         }
 
-        void recycle(shared<pending_free>& free) noexcept {
+        void recycle(base::shared<reuse::detail::pending_free>& free) noexcept {
             if (spare_.size() < spare_events)
                 try {
                     free->uses.clear();
@@ -270,33 +270,33 @@ struct after_event {
         }
 
         // For a free on `stream`, whose id is `id`: with an event to record.
-        shared<pending_free> with_event(stream_ref stream, unsigned long long id) {
-            shared<pending_free> free;
+        base::shared<reuse::detail::pending_free> with_event(stream_ref stream, unsigned long long id) {
+            base::shared<reuse::detail::pending_free> free;
             int ordinal = any_device;
             {
-                lock_guard<mutex> const lock(mutex_);
+                base::lock_guard<base::mutex> const lock(mutex_);
                 ordinal = pending_.ordinal_of(id);
                 if (ordinal != any_device)
                     take_spare(ordinal, free);
             }
             if (ordinal == any_device) {
-                ordinal = device_of(stream);
-                lock_guard<mutex> const lock(mutex_);
+                ordinal = runtime::device_of(stream);
+                base::lock_guard<base::mutex> const lock(mutex_);
                 take_spare(ordinal, free);
             }
             if (!free) {
-                free = shared<pending_free>::make();
-                free->passed = event(ordinal);
+                free = base::shared<reuse::detail::pending_free>::make();
+                free->passed = runtime::event(ordinal);
                 free->ordinal = ordinal;
             }
             return free;
         }
 
         // With the lock held.
-        void take_spare(int ordinal, shared<pending_free>& free) noexcept {
+        void take_spare(int ordinal, base::shared<reuse::detail::pending_free>& free) noexcept {
             for (std::size_t i = spare_.size(); i-- > 0;)
                 if (spare_[i]->ordinal == ordinal) {
-                    swap_values(spare_[i], spare_.back());
+                    base::swap_values(spare_[i], spare_.back());
                     free = std::move(spare_.back());
                     spare_.pop_back();
                     return;
@@ -307,15 +307,15 @@ struct after_event {
         static constexpr std::size_t most_stranded_bytes = 64 * MiB; // before a pool that must grow waits for the device
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
-        mutable mutex mutex_;
+        mutable base::mutex mutex_;
         Placement placement_;
-        pending_frees pending_;
+        reuse::detail::pending_frees pending_;
         std::size_t look_at_ = fewest_pending; // pending blocks; doubles while they are not reached
-        stranded_blocks stranded_; // of whose last use nothing is known
-        growing_array<shared<pending_free>> spare_;
+        order::stranded_blocks stranded_; // of whose last use nothing is known
+        base::growing_array<base::shared<reuse::detail::pending_free>> spare_;
         unsigned waiters_ = 0; // threads that wait for events in pending_, or that were there
-        second_uses second_;
-        usage used_;
+        order::second_uses second_;
+        base::usage used_;
     };
 };
 

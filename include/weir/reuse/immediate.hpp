@@ -39,15 +39,15 @@ struct immediate {
         over& operator=(over const&) = delete;
 
         /// A block, or an empty range. Never blocks.
-        range take(std::size_t bytes, std::size_t alignment, stream_ref) {
-            range const block = placement_.take(bytes, alignment);
+        base::range take(std::size_t bytes, std::size_t alignment, stream_ref) {
+            base::range const block = placement_.take(bytes, alignment);
             if (block)
                 used_.took(block);
             return block;
         }
 
         /// Takes a block back; it may be handed out by the next call.
-        void give(range block, stream_ref) noexcept {
+        void give(base::range block, stream_ref) noexcept {
             used_.gave(block);
             used_.not_below_zero();
             try {
@@ -57,7 +57,7 @@ struct immediate {
             }
         }
 
-        void add(range chunk, stream_ref, bool joins = false) {
+        void add(base::range chunk, stream_ref, bool joins = false) {
             if constexpr (contract::fences<Placement>)
                 if (!joins)
                     placement_.fence(chunk);
@@ -78,8 +78,8 @@ struct immediate {
         /// Nothing is in flight.
         void settle() noexcept {}
 
-        usage used() const noexcept {
-            usage now = used_;
+        base::usage used() const noexcept {
+            base::usage now = used_;
             if constexpr (contract::has_largest<Placement>)
                 now.largest_free_bytes = placement_.largest();
             return now;
@@ -87,11 +87,11 @@ struct immediate {
 
         /// For marks and 'clear', which end many blocks at once.
         Placement& placement() noexcept { return placement_; }
-        usage& counts() noexcept { return used_; }
+        base::usage& counts() noexcept { return used_; }
 
     private:
         Placement placement_;
-        usage used_;
+        base::usage used_;
     };
 };
 

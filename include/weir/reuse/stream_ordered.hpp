@@ -57,21 +57,21 @@ struct stream_ordered {
         static_assert(contract::migrates<Placement>,
                       "weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: "
                       "'void absorb(Placement&)' and 'range lend(std::size_t bytes, std::size_t alignment)'");
-        using set = stream_set<Placement, Identity, Tuning>;
-        using directory = stream_directory<set, Identity>;
+        using set = reuse::detail::stream_set<Placement, Identity, Tuning>;
+        using directory = reuse::detail::stream_directory<set, Identity>;
 
     public:
         /// `ordinal`: the device of streams that allocate; any_device: any.
         explicit over(int ordinal)
-            : sets_(ordinal, set_maker{root_}), several_devices_(may_have_several_devices()) {}
+            : sets_(ordinal, set_maker{root_}), several_devices_(runtime::may_have_several_devices()) {}
 
         /// Rungs 1 and 2. An empty range: no. Never blocks, but to 'reclaim' where nothing is at hand. Throws usage_error,
         /// cuda_error, std::bad_alloc.
-        range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             Identity::require_no_capture(stream);
             {
                 auto const own = enter(stream);
-                range block = own->take_recent(bytes, alignment);
+                base::range block = own->take_recent(bytes, alignment);
                 if (!block && !exchange_.gathers_for(bytes, own.get()))
                     block = own->take_covered(bytes, alignment);
                 if (block) {
@@ -83,7 +83,7 @@ struct stream_ordered {
         }
 
         /// Rung 4: as take, of bytes whose last use `stream` is made to wait for. On the host it blocks.
-        range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             if (stream.is_host()) {
                 wait();
                 return take(bytes, alignment, stream);
@@ -95,7 +95,7 @@ struct stream_ordered {
         /// Takes back bytes whose last use comes before this call in the order of `stream`, or, on the host, is
         /// over. What a captured stream frees is not handed out again, since its graph may use it at each launch.
         /// Never blocks on a device.
-        void give(range block, stream_ref stream) noexcept {
+        void give(base::range block, stream_ref stream) noexcept {
             try {
                 Identity::require_no_capture(stream);
                 bool const asks = Identity::asks && several_devices_;
@@ -107,13 +107,13 @@ struct stream_ordered {
         }
 
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
-        void strand(range block) noexcept {
-            block_uses uses = uses_.take(block.offset, on_host);
+        void strand(base::range block) noexcept {
+            order::block_uses uses = uses_.take(block.offset, on_host);
             uses.in_graph ? lose(block) : strand(block, std::move(uses.events));
         }
 
         /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take; then they are not kept.
-        void add(range chunk, stream_ref stream, bool joins = false) {
+        void add(base::range chunk, stream_ref stream, bool joins = false) {
             auto const own = enter(stream);
             if constexpr (contract::fences<Placement>)
                 if (!joins)
@@ -152,15 +152,15 @@ struct stream_ordered {
 
         /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The
         /// stream lives until then, too.
-        void used_on(range block, stream_ref stream) { uses_.mark(block.offset, stream); }
+        void used_on(base::range block, stream_ref stream) { uses_.mark(block.offset, stream); }
         /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
-        void last_used_on(range block, stream_ref stream) { uses_.add(block.offset, stream); }
+        void last_used_on(base::range block, stream_ref stream) { uses_.add(block.offset, stream); }
 
         /// Bytes that no event makes anyone's, but 'settle' does.
         std::size_t unsettled_bytes() { return sets_.unsettled_bytes(); }
 
         /// What is handed out, and the largest free range of any set.
-        usage used() { return sets_.used(); }
+        base::usage used() { return sets_.used(); }
 
     private:
         struct set_maker {
@@ -177,11 +177,11 @@ struct stream_ordered {
         }
 
         // Where the stream has no such block at hand. Not inlined, so that the usual path stays short.
-        [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
+        [[gnu::noinline]] base::range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
             if (Placement::rounded(bytes, alignment) == 0)
-                return range{}; // more than a block can have
+                return base::range{}; // more than a block can have
             if constexpr (!Identity::asks) { // what follows may make the stream wait, or call the driver
-                weir::require_no_capture(stream);
+                weir::runtime::require_no_capture(stream);
                 if (several_devices_ && !stream.is_host())
                     sets_.require_device(stream);
             }
@@ -194,12 +194,12 @@ struct stream_ordered {
                 gather(stream);
             {
                 auto const own = enter(stream);
-                if (range const block = own->take(bytes, alignment, stream)) {
+                if (base::range const block = own->take(bytes, alignment, stream)) {
                     own->used().took(block);
                     return block;
                 }
             }
-            range const block = exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
+            base::range const block = exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
             if (block)
                 reclaim_quietly(); // else the pool asks, once it knows that it can hold such a block
             return block;
@@ -213,10 +213,10 @@ struct stream_ordered {
             }
         }
 
-        [[gnu::noinline]] bool give_asking(range block, stream_ref stream) { return enter(stream)->give(block, stream); }
+        [[gnu::noinline]] bool give_asking(base::range block, stream_ref stream) { return enter(stream)->give(block, stream); }
         // Takes back a block that other streams use, or whose stream's handle was another's before.
-        [[gnu::noinline]] void give_slowly(range block, stream_ref stream) noexcept {
-            block_uses uses = uses_.take(block.offset, stream);
+        [[gnu::noinline]] void give_slowly(base::range block, stream_ref stream) noexcept {
+            order::block_uses uses = uses_.take(block.offset, stream);
             try {
                 Identity::require_no_capture(stream);
                 auto const own = enter(stream);
@@ -233,24 +233,24 @@ struct stream_ordered {
 
         // Where no event can be recorded, as in a host function, the block is the stream's until there is one: 'own' is the set
         // of a stream that lives. But a thread may end without a word: false. Throws usage_error, cuda_error before any change.
-        static bool give_verified(set& own, range block, stream_ref stream) {
+        static bool give_verified(set& own, base::range block, stream_ref stream) {
             if (own.give(block, stream))
                 return true;
-            weir::require_no_capture(stream);
-            if (is_per_thread(stream))
+            weir::runtime::require_no_capture(stream);
+            if (runtime::is_per_thread(stream))
                 return false;
             own.keep_open(block);
             own.used().gave(block);
             return true;
         }
 
-        void lose(range block) noexcept {
+        void lose(base::range block) noexcept {
             auto const settled = sets_.settled();
             settled->used().gave(block);
             settled->lose(block);
         }
 
-        void strand(range block, growing_array<event> uses) noexcept {
+        void strand(base::range block, base::growing_array<runtime::event> uses) noexcept {
             if (uses.empty())
                 return sets_.strand(block);
             auto const settled = sets_.settled();
@@ -261,14 +261,14 @@ struct stream_ordered {
         // Takes back a block whose stream has no set that may be used now: it is captured, of another device or unknown to
         // CUDA, or the host has no memory; or one that another stream uses whose end nobody knows. An event of its own stands
         // for the block where it can; else only 'settle' frees it.
-        void give_unplaced(range block, block_uses uses, stream_ref stream) noexcept {
+        void give_unplaced(base::range block, order::block_uses uses, stream_ref stream) noexcept {
             bool captured = uses.in_graph;
             bool placed = false;
             try {
-                if (is_capturing(stream)) {
-                    captured |= !is_legacy(stream); // which is never captured itself, only in the way
+                if (runtime::is_capturing(stream)) {
+                    captured |= !runtime::is_legacy(stream); // which is never captured itself, only in the way
                 } else if (uses.are_known()) {
-                    event passed(device_of(stream));
+                    runtime::event passed(runtime::device_of(stream));
                     passed.record(stream);
                     uses.events.push_back(std::move(passed));
                     placed = true;
@@ -286,9 +286,9 @@ struct stream_ordered {
 
         Placement root_; // holds nothing; what the sets' placements are siblings of
         directory sets_;
-        stream_exchange<set, Identity, Tuning, set_maker> exchange_{sets_, set_maker{root_}};
+        reuse::detail::stream_exchange<set, Identity, Tuning, set_maker> exchange_{sets_, set_maker{root_}};
         bool several_devices_; // handles come again on other devices (50 times of 50 on two H200)
-        second_uses uses_;
+        order::second_uses uses_;
     };
 };
 

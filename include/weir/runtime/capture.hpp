@@ -20,6 +20,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// Whether `stream` is being captured into a graph; false for the host. Never blocks. Throws cuda_error, except
 /// for cudaErrorStreamCaptureImplicit (the legacy stream while a blocking stream is captured), which is a yes.
@@ -76,5 +77,6 @@ private:
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

@@ -22,6 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// What a user can do about `error`, as a clause; "" where CUDA's name says it all.
 inline char const* advice_for(cudaError_t error) noexcept {
@@ -56,11 +57,11 @@ inline void take_off_record(cudaError_t error) noexcept {
 }
 
 [[noreturn, gnu::noinline]] inline void fail_with(char const* advice, cudaError_t error, char const* call) {
-    take_off_record(error);
+    detail::take_off_record(error);
     throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice);
 }
 [[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call, char const* if_invalid) {
-    fail_with(error == cudaErrorInvalidValue ? if_invalid : advice_for(error), error, call);
+    detail::fail_with(error == cudaErrorInvalidValue ? if_invalid : advice_for(error), error, call);
 }
 } // namespace detail
 
@@ -89,5 +90,6 @@ inline bool out_of_room(cudaError_t error, char const* call) {
     return false;
 }
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

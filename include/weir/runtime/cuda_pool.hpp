@@ -21,6 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// What CUDA counts of a memory pool, in bytes. 'peak': the most since the peaks were reset.
 struct cuda_pool_statistics {
@@ -119,7 +120,7 @@ public:
     }
     /// The same for every device of the machine. Throws cuda_error, std::bad_alloc.
     void allow_all() {
-        growing_array<cudaMemAccessDesc> all;
+        base::growing_array<cudaMemAccessDesc> all;
         for (int each = 0, count = device_count(); each < count; ++each)
             all.push_back(access_of(each));
         capture_mode_guard const relaxed;
@@ -166,5 +167,6 @@ private:
     cudaMemPool_t pool_ = nullptr;
 };
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

@@ -26,6 +26,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// The ordinal of this thread's current device. Throws cuda_error.
 inline int current_device() {
@@ -56,7 +57,7 @@ inline int existing_device(int ordinal) {
     auto const count = static_cast<std::size_t>(device_count());
     auto const at = static_cast<std::size_t>(ordinal);
     if (at >= count)
-        throw usage_error("weir: there is no device " + number_text(at) + "; CUDA sees " + count_text(count, " device"));
+        throw usage_error("weir: there is no device " + base::number_text(at) + "; CUDA sees " + base::count_text(count, " device"));
     return ordinal;
 }
 
@@ -68,8 +69,8 @@ inline int existing_peer(int ordinal, int owner) {
     if (peer != owner)
         check(cudaDeviceCanAccessPeer(&able, peer, owner), "cudaDeviceCanAccessPeer");
     if (able == 0)
-        throw usage_error("weir: device " + number_text(static_cast<std::size_t>(peer)) + " cannot use memory of device " +
-                          number_text(static_cast<std::size_t>(owner)) +
+        throw usage_error("weir: device " + base::number_text(static_cast<std::size_t>(peer)) + " cannot use memory of device " +
+                          base::number_text(static_cast<std::size_t>(owner)) +
                           " (cudaDeviceCanAccessPeer); give it a pool of its own, and copy with cudaMemcpyPeerAsync");
     return peer;
 }
@@ -103,7 +104,7 @@ struct device_bytes {
     std::size_t free = SIZE_MAX;
     std::size_t all = SIZE_MAX;
 };
-inline device_bytes bytes_of_device(int ordinal) noexcept {
+inline detail::device_bytes bytes_of_device(int ordinal) noexcept {
     try {
         device_guard const guard(ordinal);
         std::size_t free = 0;
@@ -134,5 +135,6 @@ inline std::size_t host_total_bytes() noexcept {
     return sysinfo(&now) == 0 ? static_cast<std::size_t>(now.totalram) * now.mem_unit : SIZE_MAX;
 }
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

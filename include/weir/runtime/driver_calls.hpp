@@ -21,6 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// Whether `stream` is one of CUDA's default streams (0, cudaStreamLegacy, cudaStreamPerThread), whose handle is a
 /// fixed value.
@@ -68,8 +69,8 @@ struct driver_functions {
     }
 };
 
-inline driver_functions const& driver() noexcept {
-    static driver_functions const found;
+inline detail::driver_functions const& driver() noexcept {
+    static detail::driver_functions const found;
     return found;
 }
 
@@ -92,7 +93,7 @@ int ask_driver(Function* function, Arguments... arguments) noexcept {
 template <class Runtime, class Function, class... Arguments>
 cudaError_t call_driver(Runtime const& runtime, Function* function, Arguments... arguments) noexcept {
     if (function)
-        if (int const result = ask_driver(function, arguments...); result == cudaSuccess || !wants_context(result))
+        if (int const result = detail::ask_driver(function, arguments...); result == cudaSuccess || !detail::wants_context(result))
             return static_cast<cudaError_t>(result);
     cudaError_t const error = runtime();
     if (error != cudaSuccess && error != cudaErrorNotReady) // which is an answer, and not recorded
@@ -108,50 +109,50 @@ Function* for_stream(cudaStream_t stream, Function* function) noexcept {
 
 // cudaStreamGetId.
 inline cudaError_t query_id(cudaStream_t stream, unsigned long long* id) noexcept {
-    return call_driver([&] { return cudaStreamGetId(stream, id); },
-                       for_stream(stream, driver().id), stream, id);
+    return detail::call_driver([&] { return cudaStreamGetId(stream, id); },
+                       detail::for_stream(stream, detail::driver().id), stream, id);
 }
 
 // cudaStreamIsCapturing.
 inline cudaError_t query_capture(cudaStream_t stream, cudaStreamCaptureStatus* status) noexcept {
-    return call_driver([&] { return cudaStreamIsCapturing(stream, status); },
-                       for_stream(stream, driver().is_capturing), stream, status);
+    return detail::call_driver([&] { return cudaStreamIsCapturing(stream, status); },
+                       detail::for_stream(stream, detail::driver().is_capturing), stream, status);
 }
 
 // cudaThreadExchangeStreamCaptureMode.
 inline cudaError_t exchange_capture_mode(cudaStreamCaptureMode* mode) noexcept {
-    return call_driver([&] { return cudaThreadExchangeStreamCaptureMode(mode); },
-                       driver().exchange_mode, mode);
+    return detail::call_driver([&] { return cudaThreadExchangeStreamCaptureMode(mode); },
+                       detail::driver().exchange_mode, mode);
 }
 
 // cudaEventRecord.
 inline cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) noexcept {
-    return call_driver([&] { return cudaEventRecord(event, stream); },
-                       for_stream(stream, driver().record), event, stream);
+    return detail::call_driver([&] { return cudaEventRecord(event, stream); },
+                       detail::for_stream(stream, detail::driver().record), event, stream);
 }
 
 // cudaEventQuery.
 inline cudaError_t query_event(cudaEvent_t event) noexcept {
-    return call_driver([&] { return cudaEventQuery(event); }, driver().is_reached, event);
+    return detail::call_driver([&] { return cudaEventQuery(event); }, detail::driver().is_reached, event);
 }
 
 // cudaStreamWaitEvent.
 inline cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event) noexcept {
-    return call_driver([&] { return cudaStreamWaitEvent(stream, event, 0); },
-                       for_stream(stream, driver().wait), stream, event, 0u);
+    return detail::call_driver([&] { return cudaStreamWaitEvent(stream, event, 0); },
+                       detail::for_stream(stream, detail::driver().wait), stream, event, 0u);
 }
 
 // cudaMallocFromPoolAsync.
 inline cudaError_t allocate_async(void** block, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) noexcept {
     unsigned long long address = 0;
-    cudaError_t const error = call_driver(
+    cudaError_t const error = detail::call_driver(
         [&] {
             void* at = nullptr;
             cudaError_t const answer = cudaMallocFromPoolAsync(&at, bytes, pool, stream);
             address = reinterpret_cast<std::uintptr_t>(at);
             return answer;
         },
-        for_stream(stream, driver().allocate), &address, bytes, pool, stream);
+        detail::for_stream(stream, detail::driver().allocate), &address, bytes, pool, stream);
     *block = reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
     return error;
 }
@@ -159,19 +160,20 @@ inline cudaError_t allocate_async(void** block, std::size_t bytes, cudaMemPool_t
 // cudaFreeAsync.
 inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
     unsigned long long const address = reinterpret_cast<std::uintptr_t>(block);
-    return call_driver([&] { return cudaFreeAsync(block, stream); },
-                       for_stream(stream, driver().free), address, stream);
+    return detail::call_driver([&] { return cudaFreeAsync(block, stream); },
+                       detail::for_stream(stream, detail::driver().free), address, stream);
 }
 
 // Whether CUDA is ready on device `ordinal`, for which the runtime has no function; also where the driver does not say.
 inline bool is_ready(int ordinal) noexcept {
     unsigned flags = 0;
     int active = 1;
-    if (driver().primary_state && ask_driver(driver().primary_state, ordinal, &flags, &active) != cudaSuccess)
+    if (detail::driver().primary_state && detail::ask_driver(detail::driver().primary_state, ordinal, &flags, &active) != cudaSuccess)
         return true;
     return active != 0;
 }
 
 } // namespace detail
+} // namespace runtime
 } // namespace v0
 } // namespace weir

@@ -22,6 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// When an event was recorded: on the stream of that id, between `begin` and `end`, numbers of one counter; 0: nobody knows.
 struct event_place {
@@ -44,8 +45,8 @@ public:
     }
     event(event&& other) noexcept : event_(other.event_), place_(other.place_) { other.event_ = nullptr; }
     event& operator=(event&& other) noexcept {
-        swap_values(event_, other.event_);
-        swap_values(place_, other.place_);
+        base::swap_values(event_, other.event_);
+        base::swap_values(place_, other.place_);
         return *this;
     }
     ~event() {
@@ -96,5 +97,6 @@ private:
     event_place place_;
 };
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

@@ -61,7 +61,7 @@ inline constexpr char const* if_invalid = "the memory must be managed, and a pla
 inline void require_migration(stream_ref stream) {
     if (stream.is_host())
         throw usage_error("weir: pages move in the order of a stream; name the one that uses the memory next, not the host");
-    if (is_capturing(stream))
+    if (runtime::is_capturing(stream))
         throw usage_error("weir: managed memory can be neither prefetched nor discarded on a stream that is being captured "
                           "into a graph; do it before the capture begins, or between launches");
 }
@@ -75,9 +75,9 @@ inline void prefetch(stream_ref stream, void const* p, std::size_t bytes, memory
     if (bytes == 0)
         return;
     detail::require_migration(stream);
-    capture_mode_guard const relaxed;
+    runtime::capture_mode_guard const relaxed;
 #if CUDART_VERSION >= 13000
-    check(cudaMemPrefetchAsync(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
+    runtime::check(cudaMemPrefetchAsync(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
 #else
     check(cudaMemPrefetchAsync_v2(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
 #endif
@@ -88,9 +88,9 @@ inline void prefetch(stream_ref stream, void const* p, std::size_t bytes, memory
 inline void advise(void const* p, std::size_t bytes, memory_advice advice) {
     if (bytes == 0)
         return;
-    capture_mode_guard const relaxed;
+    runtime::capture_mode_guard const relaxed;
 #if CUDART_VERSION >= 13000
-    check(cudaMemAdvise(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
+    runtime::check(cudaMemAdvise(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
 #else
     check(cudaMemAdvise_v2(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
 #endif
@@ -101,7 +101,7 @@ inline void advise(void const* p, std::size_t bytes, memory_advice advice) {
 namespace detail {
 inline void require_discard(stream_ref stream) {
     require_migration(stream);
-    if (is_legacy(stream))
+    if (runtime::is_legacy(stream))
         throw usage_error("weir: CUDA discards nothing on the legacy default stream; name a stream that was created, or "
                           "cudaStreamPerThread");
 }
@@ -117,8 +117,8 @@ inline void discard(stream_ref stream, void* p, std::size_t bytes) {
     if (bytes == 0)
         return;
     detail::require_discard(stream);
-    capture_mode_guard const relaxed;
-    check(cudaMemDiscardBatchAsync(&p, &bytes, 1, 0, stream.get()), "cudaMemDiscardBatchAsync", detail::if_invalid);
+    runtime::capture_mode_guard const relaxed;
+    runtime::check(cudaMemDiscardBatchAsync(&p, &bytes, 1, 0, stream.get()), "cudaMemDiscardBatchAsync", detail::if_invalid);
 }
 
 /// 'discard' and 'prefetch' in one, which moves no contents: for bytes that are written at `to` next. Since CUDA 13.
@@ -128,8 +128,8 @@ inline void discard_and_prefetch(stream_ref stream, void* p, std::size_t bytes, 
     detail::require_discard(stream);
     cudaMemLocation place = to.get();
     std::size_t first = 0;
-    capture_mode_guard const relaxed;
-    check(cudaMemDiscardAndPrefetchBatchAsync(&p, &bytes, 1, &place, &first, 1, 0, stream.get()),
+    runtime::capture_mode_guard const relaxed;
+    runtime::check(cudaMemDiscardAndPrefetchBatchAsync(&p, &bytes, 1, &place, &first, 1, 0, stream.get()),
           "cudaMemDiscardAndPrefetchBatchAsync", detail::if_invalid);
 }
 

@@ -29,7 +29,7 @@
 namespace weir {
 inline namespace v0 {
 
-namespace detail {
+namespace runtime::detail {
 template <class T, class = void>
 struct has_get : std::false_type {};
 template <class T>
@@ -48,8 +48,8 @@ struct has_value<T, std::enable_if_t<std::is_same_v<decltype(std::declval<T cons
 
 template <class T>
 inline constexpr bool names_a_stream =
-    std::is_convertible_v<T const&, cudaStream_t> || has_get<T>::value || has_stream<T>::value || has_value<T>::value;
-} // namespace detail
+    std::is_convertible_v<T const&, cudaStream_t> || runtime::detail::has_get<T>::value || runtime::detail::has_stream<T>::value || runtime::detail::has_value<T>::value;
+} // namespace runtime::detail
 
 /// A non-owning name of a CUDA stream, or of the host. Trivially copyable.
 class stream_ref {
@@ -61,7 +61,7 @@ public:
     stream_ref(on_host_t) noexcept : stream_(nullptr), is_host_(true) {}
 
     /// Anything that is or has a cudaStream_t.
-    template <class Stream, class = std::enable_if_t<detail::names_a_stream<Stream> && !std::is_integral_v<Stream> &&
+    template <class Stream, class = std::enable_if_t<runtime::detail::names_a_stream<Stream> && !std::is_integral_v<Stream> &&
                                                      !std::is_same_v<Stream, std::nullptr_t>>>
     [[gnu::always_inline]] stream_ref(Stream const& stream) : stream_(by_name(handle_of(stream))) {}
 
@@ -90,9 +90,9 @@ private:
     static cudaStream_t handle_of(Stream const& stream) {
         if constexpr (std::is_convertible_v<Stream const&, cudaStream_t>)
             return static_cast<cudaStream_t>(stream);
-        else if constexpr (detail::has_get<Stream>::value)
+        else if constexpr (runtime::detail::has_get<Stream>::value)
             return stream.get();
-        else if constexpr (detail::has_stream<Stream>::value)
+        else if constexpr (runtime::detail::has_stream<Stream>::value)
             return stream.stream();
         else
             return stream.value();
@@ -102,14 +102,16 @@ private:
     bool is_host_ = false;
 };
 
+namespace runtime {
+
 /// The ordinal of the device that `stream` belongs to; the current device for the host. Breaks the capture of a stream
 /// that is being captured: ask 'is_capturing' first. Throws cuda_error.
 inline int device_of(stream_ref stream) {
     int ordinal = 0;
     if (stream.is_host())
-        check(cudaGetDevice(&ordinal), "cudaGetDevice");
+        runtime::check(cudaGetDevice(&ordinal), "cudaGetDevice");
     else
-        check(cudaStreamGetDevice(stream.get(), &ordinal), "cudaStreamGetDevice");
+        runtime::check(cudaStreamGetDevice(stream.get(), &ordinal), "cudaStreamGetDevice");
     return ordinal;
 }
 
@@ -118,13 +120,13 @@ inline int device_of(stream_ref stream) {
 /// 22 ns, 63 of a default stream. Throws cuda_error.
 inline unsigned long long id_of(stream_ref stream) {
     unsigned long long id = 0;
-    check(detail::query_id(stream.get(), &id), "cudaStreamGetId");
+    runtime::check(runtime::detail::query_id(stream.get(), &id), "cudaStreamGetId");
     return id;
 }
 
 /// Whether `stream` is one of CUDA's default streams, whose handle is a fixed value; also of the host, whose handle is null.
 inline bool is_default_stream(stream_ref stream) noexcept {
-    return is_default_handle(stream.get());
+    return runtime::is_default_handle(stream.get());
 }
 
 /// Whether `stream` is the calling thread's own default stream.
@@ -140,10 +142,11 @@ inline bool is_legacy(stream_ref stream) noexcept {
 /// A nonzero number under which to look up what is known of `stream`: its handle, or for a default stream its id
 /// made odd. Streams that live at the same time have different keys. Throws cuda_error for a default stream.
 [[gnu::always_inline]] inline std::uint64_t key_of(stream_ref stream) {
-    if (is_default_stream(stream))
-        return (static_cast<std::uint64_t>(id_of(stream)) << 1) | 1;
+    if (runtime::is_default_stream(stream))
+        return (static_cast<std::uint64_t>(runtime::id_of(stream)) << 1) | 1;
     return reinterpret_cast<std::uintptr_t>(stream.get());
 }
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

@@ -36,9 +36,11 @@ inline namespace v0 {
 inline void synchronize(stream_ref stream) {
     if (stream.is_host())
         return;
-    capture_mode_guard const relaxed;
-    check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    runtime::capture_mode_guard const relaxed;
+    runtime::check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
 }
+
+namespace runtime {
 
 namespace detail {
 // Calls visit() for each device from `first` to before `last` on which there may be work.
@@ -46,13 +48,13 @@ template <class Visit>
 void visit_ready(int first, int last, Visit const& visit) {
     for (int each = first; each < last; ++each)
         try {
-            if (is_ready(each)) {
-                device_guard const guard(each);
+            if (runtime::detail::is_ready(each)) {
+                runtime::device_guard const guard(each);
                 visit();
             }
         } catch (...) { // the others first; of their failures nobody is told
             try {
-                visit_ready(each + 1, last, visit);
+                runtime::detail::visit_ready(each + 1, last, visit);
             } catch (...) {
             }
             throw;
@@ -66,27 +68,28 @@ void visit_ready(int first, int last, Visit const& visit) {
 template <class Visit>
 void visit_devices(int ordinal, Visit const& visit) {
     if (ordinal == any_device)
-        return detail::visit_ready(0, device_count(), visit);
-    device_guard const guard(ordinal);
+        return runtime::detail::visit_ready(0, runtime::device_count(), visit);
+    runtime::device_guard const guard(ordinal);
     visit();
 }
 
 /// Blocks until all work on the device is done; any_device: on every one that the process uses, also
 /// where one of them fails. Any thread. Throws cuda_error.
 inline void wait_for_device(int ordinal) {
-    bool const alone = device_count() == 1;
-    capture_mode_guard const relaxed;
-    visit_devices(ordinal, [&] {
+    bool const alone = runtime::device_count() == 1;
+    runtime::capture_mode_guard const relaxed;
+    runtime::visit_devices(ordinal, [&] {
         void* p = nullptr;
-        bool const managed = alone && succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal));
-        if (!managed && out_of_room(cudaMalloc(&p, 1), "cudaMalloc"))
-            return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        bool const managed = alone && runtime::succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal));
+        if (!managed && runtime::out_of_room(cudaMalloc(&p, 1), "cudaMalloc"))
+            return runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         cudaError_t const error = cudaFree(p);
-        if (!succeeded(error))
-            static_cast<void>(succeeded(cudaFree(p))); // once more, so that nothing leaks
-        check(error, "cudaFree");
+        if (!runtime::succeeded(error))
+            static_cast<void>(runtime::succeeded(cudaFree(p))); // once more, so that nothing leaks
+        runtime::check(error, "cudaFree");
     });
 }
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

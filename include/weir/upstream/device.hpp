@@ -34,28 +34,28 @@ public:
 
     /// `ordinal`: the device; any_device: the one that is current now. Throws usage_error where there is no such
     /// device, cuda_error.
-    explicit device(int ordinal = any_device) : ordinal_(existing_device(ordinal)) {}
+    explicit device(int ordinal = any_device) : ordinal_(runtime::existing_device(ordinal)) {}
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        device_guard const guard(ordinal_);
-        capture_mode_guard const relaxed;
+        runtime::device_guard const guard(ordinal_);
+        runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        return out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
+        return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }
 
     /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            capture_mode_guard const relaxed;
-            return succeeded(cudaFree(chunk));
+            runtime::capture_mode_guard const relaxed;
+            return runtime::succeeded(cudaFree(chunk));
         } catch (...) {
             return false;
         }
     }
 
     /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
-    std::size_t most_bytes() const noexcept { return device_total_bytes(ordinal_); }
+    std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(ordinal_); }
 
     /// The ordinal of the device.
     int ordinal() const noexcept { return ordinal_; }

@@ -39,7 +39,7 @@ public:
 private:
     // What is cut from a chunk is aligned to its size, so a chunk is too as far as that helps.
     static constexpr std::align_val_t alignment_of(std::size_t bytes) noexcept {
-        std::size_t const most = bytes < usual_alignment ? std::size_t{1} << floor_log2(bytes | alignment) : usual_alignment;
+        std::size_t const most = bytes < usual_alignment ? std::size_t{1} << base::floor_log2(bytes | alignment) : usual_alignment;
         return std::align_val_t{most};
     }
 };

@@ -38,22 +38,22 @@ public:
     /// all chunks prefer to be (memory_advice::preferred_location). Throws usage_error
     /// where there is no such device, cuda_error.
     explicit managed(int ordinal = any_device, memory_location preferred = memory_location::anywhere())
-        : ordinal_(existing_device(ordinal)), preferred_(preferred) {}
+        : ordinal_(runtime::existing_device(ordinal)), preferred_(preferred) {}
 
     /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also where the pages cannot be
     /// where they are to prefer to be.
     void* acquire(std::size_t bytes) {
-        device_guard const guard(ordinal_);
-        capture_mode_guard const relaxed;
+        runtime::device_guard const guard(ordinal_);
+        runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        if (out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
+        if (runtime::out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
             return nullptr;
         try {
             if (preferred_ != memory_location::anywhere())
                 advise(chunk, bytes, memory_advice::preferred_location(preferred_));
         } catch (...) {
-            if (!succeeded(cudaFree(chunk)))
-                static_cast<void>(succeeded(cudaFree(chunk))); // nobody else knows its address: once more
+            if (!runtime::succeeded(cudaFree(chunk)))
+                static_cast<void>(runtime::succeeded(cudaFree(chunk))); // nobody else knows its address: once more
             throw;
         }
         return chunk;
@@ -62,8 +62,8 @@ public:
     /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            capture_mode_guard const relaxed;
-            return succeeded(cudaFree(chunk));
+            runtime::capture_mode_guard const relaxed;
+            return runtime::succeeded(cudaFree(chunk));
         } catch (...) {
             return false;
         }
@@ -71,8 +71,8 @@ public:
 
     /// What the device and the host have in all, in bytes: pages move between them. SIZE_MAX: not known. A call of CUDA's.
     std::size_t most_bytes() const noexcept {
-        std::size_t const host = host_total_bytes();
-        std::size_t const device = device_total_bytes(ordinal_);
+        std::size_t const host = runtime::host_total_bytes();
+        std::size_t const device = runtime::device_total_bytes(ordinal_);
         return device < SIZE_MAX - host ? host + device : SIZE_MAX;
     }
 

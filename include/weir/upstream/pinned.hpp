@@ -43,23 +43,23 @@ public:
 
     /// A chunk of `bytes` bytes, or null when the host cannot lock that much. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        capture_mode_guard const relaxed;
+        runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        return out_of_room(cudaHostAlloc(&chunk, bytes, Flags), "cudaHostAlloc") ? nullptr : chunk;
+        return runtime::out_of_room(cudaHostAlloc(&chunk, bytes, Flags), "cudaHostAlloc") ? nullptr : chunk;
     }
 
     /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            capture_mode_guard const relaxed;
-            return succeeded(cudaFreeHost(chunk));
+            runtime::capture_mode_guard const relaxed;
+            return runtime::succeeded(cudaFreeHost(chunk));
         } catch (...) {
             return false;
         }
     }
 
     /// What the host has in all, in bytes; SIZE_MAX: not known.
-    std::size_t most_bytes() const noexcept { return host_total_bytes(); }
+    std::size_t most_bytes() const noexcept { return runtime::host_total_bytes(); }
 };
 
 } // namespace upstream

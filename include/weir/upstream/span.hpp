@@ -38,14 +38,14 @@ public:
     /// null or the range wraps around.
     span(void* memory, std::size_t bytes) {
         auto const address = reinterpret_cast<std::uintptr_t>(memory);
-        std::uintptr_t const begin = align_up(address, alignment);
-        if (!memory || begin == 0 || add_overflows(address, bytes))
+        std::uintptr_t const begin = base::align_up(address, alignment);
+        if (!memory || begin == 0 || base::add_overflows(address, bytes))
             throw usage_error("weir: upstream::span needs the address and length of memory that exists; got null "
                               "or a range that wraps around");
-        std::uintptr_t const end = align_down(address + bytes, alignment);
+        std::uintptr_t const end = base::align_down(address + bytes, alignment);
         if (begin >= end)
             return;
-        free_.push_back(range{begin, end - begin});
+        free_.push_back(base::range{begin, end - begin});
         bytes_ = end - begin;
     }
 
@@ -53,11 +53,11 @@ public:
     /// Throws std::bad_alloc.
     void* acquire(std::size_t bytes) {
         free_.reserve(handed_out_ + 2); // each chunk that comes back adds one range at most: 'release' never allocates
-        for (range& piece : free_) {
+        for (base::range& piece : free_) {
             if (piece.bytes < bytes)
                 continue;
             auto const chunk = reinterpret_cast<void*>(piece.offset);
-            piece = range{piece.offset + bytes, piece.bytes - bytes};
+            piece = base::range{piece.offset + bytes, piece.bytes - bytes};
             if (!piece)
                 free_.erase(free_.begin() + (&piece - free_.data()));
             ++handed_out_;
@@ -68,7 +68,7 @@ public:
 
     /// Takes a chunk back for a later 'acquire'.
     void release(void* chunk, std::size_t bytes) noexcept {
-        range piece{reinterpret_cast<std::uintptr_t>(chunk), bytes};
+        base::range piece{reinterpret_cast<std::uintptr_t>(chunk), bytes};
         auto next = free_.begin();
         while (next != free_.end() && next->offset < piece.offset)
             ++next;
@@ -87,7 +87,7 @@ public:
     std::size_t most_bytes() const noexcept { return bytes_; }
 
 private:
-    growing_array<range> free_;
+    base::growing_array<base::range> free_;
     std::size_t bytes_ = 0;
     std::size_t handed_out_ = 0; // chunks
 };

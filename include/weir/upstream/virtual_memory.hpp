@@ -48,21 +48,21 @@ namespace upstream {
 template <unsigned HandleTypes>
 class virtual_memory {
 public:
-    static constexpr std::size_t alignment = memory_map::page_bytes;
+    static constexpr std::size_t alignment = upstream::detail::memory_map::page_bytes;
     static constexpr memory_space space = memory_space::device;
-    static constexpr std::size_t granularity = memory_map::page_bytes;
+    static constexpr std::size_t granularity = upstream::detail::memory_map::page_bytes;
 
     /// `ordinal`: the device; any_device: the one that is current now. Throws usage_error where there is no such
     /// device, cuda_error, std::bad_alloc.
     explicit virtual_memory(int ordinal = any_device)
-        : state_(shared<state>::make(existing_device(ordinal))) {}
+        : state_(base::shared<state>::make(runtime::existing_device(ordinal))) {}
 
     /// Chunks that are acquired from now on can be used by kernels of device `peer` as well; `acquire` throws usage_error
     /// where 'extends' is false. Call it before the pool gets its upstream. Throws usage_error where there is no such device,
     /// or it cannot use this one's memory (cudaDeviceCanAccessPeer); cuda_error, std::bad_alloc.
     virtual_memory& enable_access_from(int peer) {
-        int const other = existing_peer(peer, ordinal());
-        lock_guard<mutex> const lock(state_->lock);
+        int const other = runtime::existing_peer(peer, ordinal());
+        base::lock_guard<base::mutex> const lock(state_->lock);
         state_->map.enable_access_from(other);
         return *this;
     }
@@ -81,11 +81,11 @@ public:
     void* acquire(std::size_t bytes, std::size_t piece_bytes) {
         if (!extends())
             return allocated(bytes);
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         state_->addresses.forget();
         if (!state_->prepare(bytes, piece_bytes))
             return nullptr;
-        range place = state_->addresses.take(bytes);
+        base::range place = state_->addresses.take(bytes);
         if (!place && state_->addresses.more(bytes)) {
             state_->make_room(bytes / piece_bytes);
             place = state_->addresses.take(bytes);
@@ -95,10 +95,10 @@ public:
 
     /// The same right behind `end`, where a chunk ends; false where the addresses are not free, or the device has no room.
     bool extend(void* end, std::size_t bytes, std::size_t piece_bytes) {
-        range const place{reinterpret_cast<std::size_t>(end), bytes};
+        base::range const place{reinterpret_cast<std::size_t>(end), bytes};
         if (!extends())
             return false;
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         return state_->prepare(bytes, piece_bytes) && state_->addresses.take_at(place) && state_->fill(place, piece_bytes);
     }
 
@@ -107,12 +107,12 @@ public:
     bool release(void* chunk, std::size_t bytes) noexcept {
         try {
             if (!extends()) {
-                capture_mode_guard const relaxed;
-                return succeeded(cudaFree(chunk));
+                runtime::capture_mode_guard const relaxed;
+                return runtime::succeeded(cudaFree(chunk));
             }
             await_work();
-            lock_guard<mutex> const lock(state_->lock);
-            range const place{reinterpret_cast<std::size_t>(chunk), bytes};
+            base::lock_guard<base::mutex> const lock(state_->lock);
+            base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
             state_->release_stuck();
             state_->addresses.make_room(state_->stuck.size() + 1);
             if (!state_->map.unmap(place))
@@ -128,11 +128,11 @@ public:
     /// the old addresses are free then. False where the new ones are not, or CUDA refused: the chunk is as it was (and perhaps
     /// also there, until CUDA takes it away again).
     bool move(void* chunk, std::size_t bytes, void* to) noexcept {
-        range const from{reinterpret_cast<std::size_t>(chunk), bytes};
-        range const place{reinterpret_cast<std::size_t>(to), bytes};
+        base::range const from{reinterpret_cast<std::size_t>(chunk), bytes};
+        base::range const place{reinterpret_cast<std::size_t>(to), bytes};
         try {
             await_work();
-            lock_guard<mutex> const lock(state_->lock);
+            base::lock_guard<base::mutex> const lock(state_->lock);
             state_->release_stuck();
             state_->make_room(1);
             if (!state_->addresses.take_at(place))
@@ -152,17 +152,17 @@ public:
     /// Takes the memory of a chunk, which no work uses, away and keeps the chunk's addresses. False: CUDA refused, and it is
     /// as it was.
     bool withdraw(void* chunk, std::size_t bytes) noexcept {
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         state_->release_stuck();
-        return state_->map.unmap(range{reinterpret_cast<std::size_t>(chunk), bytes});
+        return state_->map.unmap(base::range{reinterpret_cast<std::size_t>(chunk), bytes});
     }
 
     /// Puts fresh memory behind a chunk that was withdrawn; false where the device has no room. Throws cuda_error, also
     /// where chunks are cudaMalloc's.
     bool restore(void* chunk, std::size_t bytes) {
-        range const place{reinterpret_cast<std::size_t>(chunk), bytes};
+        base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
         bool in_doubt = false;
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         static_cast<void>(state_->map.unmap(place)); // what an earlier call could not undo; mostly nothing
         return state_->map.map(place, in_doubt);
     }
@@ -171,9 +171,9 @@ public:
     /// they are free, they are not used again.
     void abandon(void* pages, std::size_t bytes) noexcept {
         try {
-            lock_guard<mutex> const lock(state_->lock);
+            base::lock_guard<base::mutex> const lock(state_->lock);
             state_->addresses.make_room(state_->stuck.size() + 1);
-            state_->addresses.give(range{reinterpret_cast<std::size_t>(pages), bytes});
+            state_->addresses.give(base::range{reinterpret_cast<std::size_t>(pages), bytes});
         } catch (...) { // nothing is behind them, and there are many
         }
     }
@@ -181,7 +181,7 @@ public:
     /// How many bytes of addresses 'extend' and 'move' could have behind `end`, where a chunk ends, while no chunk is in the
     /// way.
     std::size_t addresses_behind(void const* end) const noexcept {
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         return state_->addresses.behind(reinterpret_cast<std::size_t>(end));
     }
 
@@ -189,13 +189,13 @@ public:
     bool out_of_addresses() const noexcept { return state_->addresses.ran_out(); }
 
     /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
-    std::size_t most_bytes() const noexcept { return device_total_bytes(ordinal()); }
+    std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(ordinal()); }
 
     /// Whether chunks can grow in place on this device; else they are cudaMalloc's.
     bool extends() const noexcept { return state_->map.supported(); }
     /// Whether kernels of other devices can use the memory.
     bool has_peers() const noexcept {
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         return state_->map.has_peers();
     }
     /// The ordinal of the device.
@@ -212,7 +212,7 @@ private:
         // that it has for a while, and others would go without.
         bool prepare(std::size_t bytes, std::size_t piece_bytes) {
             release_stuck();
-            if (piece_bytes < bytes && device_free_bytes(map.ordinal()) < bytes)
+            if (piece_bytes < bytes && runtime::device_free_bytes(map.ordinal()) < bytes)
                 return false;
             make_room(bytes / piece_bytes);
             return true;
@@ -225,7 +225,7 @@ private:
         }
 
         // Maps memory behind a place that was taken; where that fails, the place is free again.
-        bool fill(range place, std::size_t piece_bytes) {
+        bool fill(base::range place, std::size_t piece_bytes) {
             std::size_t filled = 0;
             bool in_doubt = false;
             try {
@@ -241,9 +241,9 @@ private:
         }
 
         // Undoes it. What CUDA refuses to unmap is nobody's until it can be.
-        void empty(range place, std::size_t filled, std::size_t piece_bytes, bool in_doubt) noexcept {
+        void empty(base::range place, std::size_t filled, std::size_t piece_bytes, bool in_doubt) noexcept {
             for (std::size_t at = 0; at < place.bytes; at += piece_bytes) {
-                range const each = piece(place, at, piece_bytes);
+                base::range const each = piece(place, at, piece_bytes);
                 if (at < filled ? !map.unmap(each) : at == filled && in_doubt)
                     stuck.push_back(each);
                 else
@@ -260,21 +260,21 @@ private:
             }
         }
 
-        static range piece(range place, std::size_t at, std::size_t piece_bytes) noexcept {
+        static base::range piece(base::range place, std::size_t at, std::size_t piece_bytes) noexcept {
             std::size_t const rest = place.bytes - at;
-            return range{place.offset + at, rest < piece_bytes ? rest : piece_bytes};
+            return base::range{place.offset + at, rest < piece_bytes ? rest : piece_bytes};
         }
 
 
-        mutex lock; // guards the rest
-        memory_map map;
-        reservations addresses{map};
-        growing_array<range> stuck; // mapped, since CUDA refused to unmap them, but nobody's
+        base::mutex lock; // guards the rest
+        upstream::detail::memory_map map;
+        upstream::detail::reservations addresses{map};
+        base::growing_array<base::range> stuck; // mapped, since CUDA refused to unmap them, but nobody's
     };
 
     void await_work() const {
         if (waits_)
-            wait_for_device(any_device); // also of a copy by peers
+            runtime::wait_for_device(any_device); // also of a copy by peers
     }
 
     // What cudaMalloc cannot do is said here: else a kernel of another device would fail, and much later.
@@ -285,13 +285,13 @@ private:
         if (HandleTypes != 0)
             throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
                               "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
-        device_guard const guard(ordinal());
-        capture_mode_guard const relaxed;
+        runtime::device_guard const guard(ordinal());
+        runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        return out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
+        return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }
 
-    shared<state> state_;
+    base::shared<state> state_;
     bool waits_ = false;
 };
 

@@ -16,10 +16,10 @@ using weir::memory_order_release;
 namespace {
 
 template <class T>
-constexpr bool is_as_the_standards = sizeof(weir::atomic<T>) == sizeof(T) && alignof(weir::atomic<T>) == alignof(std::atomic<T>) &&
-                                     std::is_standard_layout_v<weir::atomic<T>> &&
-                                     std::is_trivially_destructible_v<weir::atomic<T>> &&
-                                     !std::is_copy_constructible_v<weir::atomic<T>> && !std::is_copy_assignable_v<weir::atomic<T>>;
+constexpr bool is_as_the_standards = sizeof(weir::base::atomic<T>) == sizeof(T) && alignof(weir::base::atomic<T>) == alignof(std::atomic<T>) &&
+                                     std::is_standard_layout_v<weir::base::atomic<T>> &&
+                                     std::is_trivially_destructible_v<weir::base::atomic<T>> &&
+                                     !std::is_copy_constructible_v<weir::base::atomic<T>> && !std::is_copy_assignable_v<weir::base::atomic<T>>;
 
 static_assert(is_as_the_standards<std::uint64_t> && is_as_the_standards<std::int64_t> && is_as_the_standards<std::uint32_t> &&
               is_as_the_standards<void const*> && is_as_the_standards<bool>);
@@ -27,10 +27,10 @@ static_assert(is_as_the_standards<std::uint64_t> && is_as_the_standards<std::int
 } // namespace
 
 TEST_CASE("atomic: each operation reads and writes as std::atomic's does") {
-    weir::atomic<std::uint64_t> const fixed{7};
+    weir::base::atomic<std::uint64_t> const fixed{7};
     CHECK(fixed.load(memory_order_relaxed) == 7);
 
-    weir::atomic<std::uint64_t> number{1};
+    weir::base::atomic<std::uint64_t> number{1};
     number.store(5, memory_order_release);
     CHECK(number.load(memory_order_acquire) == 5);
     CHECK(number.exchange(9, memory_order_acq_rel) == 5);
@@ -49,11 +49,11 @@ TEST_CASE("atomic: each operation reads and writes as std::atomic's does") {
 
     int one = 0;
     int other = 0;
-    weir::atomic<int*> pointer{&one};
+    weir::base::atomic<int*> pointer{&one};
     CHECK(pointer.exchange(&other, memory_order_acq_rel) == &one);
     CHECK(pointer.load(memory_order_acquire) == &other);
 
-    weir::atomic<bool> flag{false};
+    weir::base::atomic<bool> flag{false};
     CHECK_FALSE(flag.exchange(true, memory_order_acquire));
     CHECK(flag.load(memory_order_relaxed));
 }
@@ -63,20 +63,20 @@ TEST_CASE("atomic: nothing that threads add, take, exchange or compare is lost")
     constexpr std::uint64_t turns = 20'000;
     // Where they share a core, a thread is seldom stopped just where it matters: they go on until they met this often.
     constexpr int enough = 200;
-    weir::atomic<std::uint64_t> added{0};
-    weir::atomic<std::uint64_t> taken{0};
-    weir::atomic<std::uint64_t> compared{0};
-    weir::atomic<std::uint64_t> passed_on{0}; // each thread puts its own and adds up what it finds
+    weir::base::atomic<std::uint64_t> added{0};
+    weir::base::atomic<std::uint64_t> taken{0};
+    weir::base::atomic<std::uint64_t> compared{0};
+    weir::base::atomic<std::uint64_t> passed_on{0}; // each thread puts its own and adds up what it finds
     std::uint64_t found[threads] = {};
     std::uint64_t done[threads] = {};
     std::atomic<int> met{0}; // the standard's: what is tested here does not say how long
-    weir::atomic<int> ready{0};
+    weir::base::atomic<int> ready{0};
     std::thread crew[threads];
     for (int t = 0; t < threads; ++t)
         crew[t] = std::thread([&, t] {
             ready.fetch_add(1, memory_order_relaxed);
             for (int spins = 0; ready.load(memory_order_relaxed) != threads; ++spins)
-                weir::spin(spins);
+                weir::base::spin(spins);
             std::uint64_t mine = 0;
             for (; done[t] < turns || met < enough; ++done[t]) {
                 std::uint64_t const others = added.fetch_add(1, memory_order_relaxed);
@@ -103,20 +103,20 @@ TEST_CASE("atomic: nothing that threads add, take, exchange or compare is lost")
 
 TEST_CASE("atomic: a loop that spins ends when another thread writes, however long it took") {
     for (int const turns_of_other : {0, 10, 1000}) {
-        weir::atomic<bool> waiting{false};
-        weir::atomic<bool> done{false};
+        weir::base::atomic<bool> waiting{false};
+        weir::base::atomic<bool> done{false};
         int plain = 0;
         std::thread other([&] {
             for (int turns = 0; !waiting.load(memory_order_acquire); ++turns)
-                weir::spin(turns);
+                weir::base::spin(turns);
             for (int turns = 0; turns < turns_of_other; ++turns)
-                weir::spin(turns);
+                weir::base::spin(turns);
             plain = 1;
             done.store(true, memory_order_release);
         });
         waiting.store(true, memory_order_release);
         for (int turns = 0; !done.load(memory_order_acquire); ++turns)
-            weir::spin(turns);
+            weir::base::spin(turns);
         CHECK(plain == 1);
         other.join();
     }

@@ -8,9 +8,9 @@
 #include <weir/base/threads/mutex.hpp>
 #include <weir/base/threads/spin_lock.hpp>
 
-static_assert(!std::is_copy_constructible_v<weir::mutex> && !std::is_copy_assignable_v<weir::mutex>);
-static_assert(!std::is_copy_constructible_v<weir::lock_guard<weir::mutex>>);
-static_assert(std::is_nothrow_default_constructible_v<weir::mutex>);
+static_assert(!std::is_copy_constructible_v<weir::base::mutex> && !std::is_copy_assignable_v<weir::base::mutex>);
+static_assert(!std::is_copy_constructible_v<weir::base::lock_guard<weir::base::mutex>>);
+static_assert(std::is_nothrow_default_constructible_v<weir::base::mutex>);
 
 namespace {
 
@@ -29,7 +29,7 @@ bool free_for_others(Lock& lock) {
 } // namespace
 
 TEST_CASE("mutex: is held by one holder at a time") {
-    weir::mutex lock;
+    weir::base::mutex lock;
     CHECK(free_for_others(lock));
     lock.lock();
     CHECK_FALSE(free_for_others(lock));
@@ -42,26 +42,26 @@ TEST_CASE("mutex: is held by one holder at a time") {
 }
 
 TEST_CASE("mutex: works under the standard's guards") {
-    weir::mutex first, second;
+    weir::base::mutex first, second;
     {
         std::scoped_lock const both(first, second);
         CHECK_FALSE(free_for_others(first));
         CHECK_FALSE(free_for_others(second));
     }
-    std::unique_lock<weir::mutex> one(first, std::try_to_lock);
+    std::unique_lock<weir::base::mutex> one(first, std::try_to_lock);
     CHECK(one.owns_lock());
     one.unlock();
     CHECK(free_for_others(first));
 }
 
 TEST_CASE("mutex: nothing is lost between threads") {
-    weir::mutex lock;
+    weir::base::mutex lock;
     long plain = 0; // no atomic: the lock orders every access, and the thread sanitizer sees whether it does
     std::vector<std::thread> crew;
     for (int t = 0; t < 4; ++t)
         crew.emplace_back([&] {
             for (int i = 0; i < 20000; ++i) {
-                weir::lock_guard<weir::mutex> const held(lock);
+                weir::base::lock_guard<weir::base::mutex> const held(lock);
                 ++plain;
             }
         });
@@ -71,11 +71,11 @@ TEST_CASE("mutex: nothing is lost between threads") {
 }
 
 TEST_CASE("mutex: a waiter goes on when the holder is done") {
-    weir::mutex lock;
+    weir::base::mutex lock;
     bool done = false;
     lock.lock();
     std::thread waiter([&] {
-        weir::lock_guard<weir::mutex> const held(lock);
+        weir::base::lock_guard<weir::base::mutex> const held(lock);
         CHECK(done);
     });
     for (int i = 0; i < 1000; ++i)
@@ -86,16 +86,16 @@ TEST_CASE("mutex: a waiter goes on when the holder is done") {
     CHECK(free_for_others(lock));
 }
 
-TEST_CASE_TEMPLATE("mutex: lock_guard holds any lock to the end of its scope", Lock, weir::mutex,
-                   weir::spin_lock) {
+TEST_CASE_TEMPLATE("mutex: lock_guard holds any lock to the end of its scope", Lock, weir::base::mutex,
+                   weir::base::spin_lock) {
     Lock lock;
     {
-        weir::lock_guard<Lock> const held(lock);
+        weir::base::lock_guard<Lock> const held(lock);
         CHECK_FALSE(free_for_others(lock));
     }
     CHECK(free_for_others(lock));
     try {
-        weir::lock_guard<Lock> const held(lock);
+        weir::base::lock_guard<Lock> const held(lock);
         throw 1;
     } catch (int) { // and so does the end by an exception
     }
@@ -103,8 +103,8 @@ TEST_CASE_TEMPLATE("mutex: lock_guard holds any lock to the end of its scope", L
 }
 
 TEST_CASE("mutex: lock_guard of a no_lock costs nothing and excludes nobody") {
-    weir::no_lock lock;
-    weir::lock_guard<weir::no_lock> const held(lock);
-    weir::lock_guard<weir::no_lock> const also(lock);
+    weir::base::no_lock lock;
+    weir::base::lock_guard<weir::base::no_lock> const held(lock);
+    weir::base::lock_guard<weir::base::no_lock> const also(lock);
     CHECK(lock.try_lock());
 }

@@ -8,11 +8,11 @@
 #include <vector>
 #include <weir/base/threads/spin_lock.hpp>
 
-static_assert(sizeof(weir::spin_lock) == 1);
-static_assert(!std::is_copy_constructible_v<weir::spin_lock> && !std::is_copy_assignable_v<weir::spin_lock>);
+static_assert(sizeof(weir::base::spin_lock) == 1);
+static_assert(!std::is_copy_constructible_v<weir::base::spin_lock> && !std::is_copy_assignable_v<weir::base::spin_lock>);
 
 TEST_CASE("spin_lock: is held by one holder at a time") {
-    weir::spin_lock lock;
+    weir::base::spin_lock lock;
     CHECK(lock.try_lock());
     CHECK_FALSE(lock.try_lock());
     CHECK_FALSE(lock.try_lock());
@@ -25,26 +25,26 @@ TEST_CASE("spin_lock: is held by one holder at a time") {
 }
 
 TEST_CASE("spin_lock: works under the standard's guards") {
-    weir::spin_lock first, second;
+    weir::base::spin_lock first, second;
     {
         std::scoped_lock const both(first, second);
         CHECK_FALSE(first.try_lock());
         CHECK_FALSE(second.try_lock());
     }
-    std::unique_lock<weir::spin_lock> one(first, std::try_to_lock);
+    std::unique_lock<weir::base::spin_lock> one(first, std::try_to_lock);
     CHECK(one.owns_lock());
-    std::unique_lock<weir::spin_lock> const other(first, std::try_to_lock);
+    std::unique_lock<weir::base::spin_lock> const other(first, std::try_to_lock);
     CHECK_FALSE(other.owns_lock());
 }
 
 TEST_CASE("spin_lock: nothing is lost between threads") {
-    weir::spin_lock lock;
+    weir::base::spin_lock lock;
     long plain = 0; // no atomic: the lock orders every access, and the thread sanitizer sees whether it does
     std::vector<std::thread> crew;
     for (int t = 0; t < 4; ++t)
         crew.emplace_back([&] {
             for (int i = 0; i < 20000; ++i) {
-                std::lock_guard<weir::spin_lock> const held(lock);
+                std::lock_guard<weir::base::spin_lock> const held(lock);
                 ++plain;
             }
         });
@@ -54,7 +54,7 @@ TEST_CASE("spin_lock: nothing is lost between threads") {
 }
 
 TEST_CASE("spin_lock: a holder that lost its core gets one back from those who wait") {
-    weir::spin_lock lock;
+    weir::base::spin_lock lock;
     std::atomic<int> waiting{0};
     std::atomic<int> passed{0};
     lock.lock();
@@ -78,7 +78,7 @@ TEST_CASE("spin_lock: a holder that lost its core gets one back from those who w
 }
 
 TEST_CASE("spin_lock: try_lock between threads admits one") {
-    weir::spin_lock lock;
+    weir::base::spin_lock lock;
     int plain = 0;
     std::atomic<int> entered{0};
     std::vector<std::thread> crew;
@@ -98,8 +98,8 @@ TEST_CASE("spin_lock: try_lock between threads admits one") {
 }
 
 TEST_CASE("spin_lock: no_lock is a lock that is always free") {
-    weir::no_lock lock;
-    std::lock_guard<weir::no_lock> const held(lock);
+    weir::base::no_lock lock;
+    std::lock_guard<weir::base::no_lock> const held(lock);
     CHECK(lock.try_lock());
     CHECK(lock.try_lock());
     lock.unlock();

@@ -27,7 +27,7 @@ int mistaken = 0;
 void expect(char const* what, weir::stream_ref stream) {
     if (stream == meant)
         return;
-    std::printf("%s: '%s' takes null for %s\n", here, what, weir::is_legacy(stream) ? "legacy" : "per thread");
+    std::printf("%s: '%s' takes null for %s\n", here, what, weir::runtime::is_legacy(stream) ? "legacy" : "per thread");
     ++mistaken;
 }
 
@@ -61,8 +61,8 @@ void ask_thrust() {
     };
     simulated_cuda::world world(simulated_cuda::config{}.late());
     cudaStream_t stream = nullptr;
-    weir::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    weir::check(simulated_cuda::launch(stream, {}, {}), "launch");
+    weir::runtime::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    weir::runtime::check(simulated_cuda::launch(stream, {}, {}), "launch");
     probe pool;
     static_cast<void>(allocator(pool, stream).allocate_by_default(8, 1, 1));
     for (cudaStream_t const one : {cudaStreamLegacy, cudaStreamPerThread})

@@ -19,9 +19,9 @@
 #include <weir/pool/graph_memory.hpp>
 #include <weir/recipes.hpp>
 
-using weir::check;
+using weir::runtime::check;
 using weir::memory_space;
-using bytes_of = weir::owned_bytes<memory_space::device>;
+using bytes_of = weir::detail::owned_bytes<memory_space::device>;
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <weir/runtime/wait.hpp>
 
 using weir::any_device;
-using weir::check;
-using weir::placed_stream;
+using weir::runtime::check;
+using weir::order::placed_stream;
 
 namespace {
 
@@ -21,7 +21,7 @@ struct block {
     int device;
 
     explicit block(int on = 0, bool managed = false) : device(managed ? any_device : on) {
-        weir::device_guard const there(on);
+        weir::runtime::device_guard const there(on);
         check(managed ? cudaMallocManaged(&p, bytes) : cudaMalloc(&p, bytes), "cudaMalloc");
     }
     block(block const&) = delete;
@@ -38,11 +38,11 @@ struct block {
 };
 
 void fill(block const& where, int value, placed_stream const& by) {
-    weir::device_guard const there(by.device);
+    weir::runtime::device_guard const there(by.device);
     check(cudaMemsetAsync(where.p, value, bytes, by.stream.get()), "cudaMemsetAsync");
 }
 void copy(block const& to, placed_stream const& target, block const& from, placed_stream const& source) {
-    weir::copy_in_order(to.p, to.device, target, from.p, from.device, source, bytes);
+    weir::detail::copy_in_order(to.p, to.device, target, from.p, from.device, source, bytes);
 }
 
 } // namespace
@@ -59,7 +59,7 @@ TEST_CASE("ordered_copy: comes after both streams' work so far and before their 
             weir::synchronize(a);
             CHECK(to.last() == value);
         }
-        weir::copy_in_order(nullptr, 0, {a, 0}, nullptr, 0, {b, 0}, 0); // nothing
+        weir::detail::copy_in_order(nullptr, 0, {a, 0}, nullptr, 0, {b, 0}, 0); // nothing
     });
 }
 
@@ -72,15 +72,15 @@ TEST_CASE("ordered_copy: between two devices, on their default streams too, whic
                 CAPTURE(current);
                 simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
                 block const to(0, managed), from(1);
-                weir::device_guard const there(current);
+                weir::runtime::device_guard const there(current);
                 fill(to, 100, {each, 0});
                 fill(from, 7, {each, 1});
                 copy(to, {each, 0}, from, {each, 1});
                 fill(from, 200, {each, 1});
-                weir::device_guard const here(0);
+                weir::runtime::device_guard const here(0);
                 weir::synchronize(each);
                 CHECK(to.last() == 7);
-                weir::device_guard const back(1);
+                weir::runtime::device_guard const back(1);
                 weir::synchronize(each);
             }
 }
@@ -141,7 +141,7 @@ TEST_CASE("ordered_copy: a graph's copy to what is no graph's is refused, and th
         block const to, from;
         support::capture graph(b);
         CHECK_THROWS_AS(copy(to, {a, 0}, from, {b, 0}), weir::usage_error);
-        CHECK_FALSE(weir::is_capturing(a));
+        CHECK_FALSE(weir::runtime::is_capturing(a));
         CHECK_THROWS_AS(copy(from, {b, 0}, to, {a, 0}), weir::usage_error);
         copy(to, {b, 0}, from, {b, 0}); // on the captured stream itself
         CHECK(graph.unbroken());

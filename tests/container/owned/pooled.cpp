@@ -12,9 +12,9 @@ using weir::memory_space;
 namespace {
 
 template <memory_space Space>
-struct thing : weir::pooled<Space> {
+struct thing : weir::detail::pooled<Space> {
     thing(weir::pool_ref<Space> pool, weir::stream_ref stream, std::size_t bytes)
-        : weir::pooled<Space>(pool, stream, bytes, 1) {}
+        : weir::detail::pooled<Space>(pool, stream, bytes, 1) {}
 };
 
 } // namespace
@@ -23,7 +23,7 @@ static_assert(!std::is_copy_constructible_v<thing<memory_space::device>>);
 static_assert(!std::is_copy_assignable_v<thing<memory_space::device>>);
 static_assert(std::is_nothrow_move_constructible_v<thing<memory_space::device>>);
 static_assert(std::is_nothrow_move_assignable_v<thing<memory_space::device>>);
-static_assert(!std::is_constructible_v<weir::pooled<memory_space::device>, support::recording_pool<>&,
+static_assert(!std::is_constructible_v<weir::detail::pooled<memory_space::device>, support::recording_pool<>&,
                                        cudaStream_t, std::size_t, std::size_t>,
               "a base only");
 

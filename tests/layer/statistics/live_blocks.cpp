@@ -11,7 +11,7 @@
 #include <weir/layer/statistics/live_blocks.hpp>
 
 using weir::largest_blocks;
-using weir::live_blocks;
+using weir::layer::detail::live_blocks;
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <weir/base/range.hpp>
 #include <weir/placement/best_fit/boundary_map.hpp>
 
-using weir::boundary_map;
-using weir::range;
-using side = weir::boundary_map::side;
+using weir::placement::detail::boundary_map;
+using weir::base::range;
+using side = weir::placement::detail::boundary_map::side;
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 #include <weir/placement/best_fit/fence_set.hpp>
 
-using weir::fence_set;
+using weir::placement::detail::fence_set;
 
 TEST_CASE("fence_set: knows its fences, at every alignment and at 0") {
     fence_set fences;
@@ -85,7 +85,7 @@ TEST_CASE("fence_set: without host memory nothing is inserted") {
 }
 
 TEST_CASE("fence_set: a fence that is there already takes no more room") {
-    weir::fence_set fences;
+    weir::placement::detail::fence_set fences;
     fences.insert(4096);
     {
         support::failing_new const fails(0);

@@ -10,13 +10,13 @@
 #include <vector>
 #include <weir/placement/best_fit/free_ranges.hpp>
 
-using weir::fence_set;
+using weir::placement::detail::fence_set;
 using weir::KiB;
 using weir::MiB;
-using weir::range;
-using weir::shared;
-using weir::size_lists;
-using ranges = weir::free_ranges<512>;
+using weir::base::range;
+using weir::base::shared;
+using weir::placement::detail::size_lists;
+using ranges = weir::placement::detail::free_ranges<512>;
 
 static_assert(
     noexcept(std::declval<ranges&>().insert(range{})) && noexcept(std::declval<ranges&>().carve(1, range{})));

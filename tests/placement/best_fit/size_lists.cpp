@@ -5,7 +5,7 @@
 #include <vector>
 #include <weir/placement/best_fit/size_lists.hpp>
 
-using weir::size_lists;
+using weir::placement::detail::size_lists;
 
 namespace {
 struct node {

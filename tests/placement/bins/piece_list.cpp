@@ -6,8 +6,8 @@
 #include <vector>
 #include <weir/placement/bins/piece_list.hpp>
 
-using weir::piece_list;
-using weir::range;
+using weir::placement::detail::piece_list;
+using weir::base::range;
 
 TEST_CASE("piece_list: cuts a range into few naturally aligned powers of two, and all of it") {
     for (range const r : {range{0, 1 << 20}, range{16384, 16384}, range{48 << 10, 5 << 20}, range{1 << 20, (3 << 20) - 16384}}) {
@@ -25,7 +25,7 @@ TEST_CASE("piece_list: cuts a range into few naturally aligned powers of two, an
         std::size_t seen = 0;
         for (std::size_t n = pieces.size(); n-- > 0;) {
             CHECK(pieces[n].offset == at);
-            CHECK(weir::is_power_of_two(pieces[n].bytes));
+            CHECK(weir::base::is_power_of_two(pieces[n].bytes));
             CHECK(at % pieces[n].bytes == 0);
             at = pieces[n].end();
             seen = pieces[n].bytes > seen ? pieces[n].bytes : seen;
@@ -115,9 +115,9 @@ TEST_CASE("piece_list: keeps the room that it was asked to keep, and a failed ca
 
 TEST_CASE("piece_list: add and take keep the room that they are asked for") {
     for (std::size_t spare : {0u, 1u, 100u, 1000u}) {
-        weir::piece_list pieces;
+        weir::placement::detail::piece_list pieces;
         pieces.add({0, std::size_t{1} << 40}, 0);
-        CHECK(pieces.take(1, spare) == weir::range{0, 1});
+        CHECK(pieces.take(1, spare) == weir::base::range{0, 1});
         std::size_t bytes = pieces.bookkeeping_bytes();
         for (std::size_t n = 0; n < spare; ++n)
             pieces.put({n, 1});

@@ -7,7 +7,7 @@
 #include <vector>
 #include <weir/placement/bins/slab_table.hpp>
 
-using weir::slab_table;
+using weir::placement::detail::slab_table;
 
 TEST_CASE("slab_table: a base has one record, which keeps what it knows") {
     slab_table table;

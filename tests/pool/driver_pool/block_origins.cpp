@@ -9,7 +9,7 @@
 #include <vector>
 #include <weir/pool/driver_pool/block_origins.hpp>
 
-using weir::block_origins;
+using weir::detail::block_origins;
 
 namespace {
 

@@ -24,8 +24,8 @@
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
 
-using weir::check;
-using weir::driver_blocks;
+using weir::runtime::check;
+using weir::detail::driver_blocks;
 using weir::KiB;
 using weir::MiB;
 
@@ -42,7 +42,7 @@ cudaMemPoolProps of_device_0() {
 
 struct blocks_and_pool {
     weir::text name = "mine";
-    weir::cuda_pool pool{of_device_0()};
+    weir::runtime::cuda_pool pool{of_device_0()};
     driver_blocks blocks{pool.get(), weir::memory_space::device, name, 0};
 
     std::size_t in_use() { return pool.statistics().in_use_bytes; }
@@ -142,7 +142,7 @@ TEST_CASE("driver_blocks: what is known of a block is minded on an ordinary stre
     CHECK(mine.in_use() == 0);
 
     void* const used = mine.blocks.allocate(s, 1 * MiB, 256);
-    weir::event allocated(0);
+    weir::runtime::event allocated(0);
     allocated.record(s);
     allocated.make_wait(other);
     check(cudaMemsetAsync(used, 1, 1 * MiB, other), "cudaMemsetAsync");
@@ -160,7 +160,7 @@ TEST_CASE("driver_blocks: a free that fails before it asks for the block's uses 
     support::scoped_stream const s;
     void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-    weir::device_guard const there(1);
+    weir::runtime::device_guard const there(1);
     support::scoped_stream const far;
     check(cudaMemsetAsync(p, 1, 1 * MiB, far), "cudaMemsetAsync");
     mine.blocks.used_on(p, far);
@@ -266,7 +266,7 @@ TEST_CASE("driver_blocks: its end gives back what CUDA did not take, also where 
         simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
         support::scoped_stream const s;
         weir::text const name = "mine";
-        weir::cuda_pool pool(of_device_0());
+        weir::runtime::cuda_pool pool(of_device_0());
         auto blocks = std::make_unique<driver_blocks>(pool.get(), weir::memory_space::device, name, 0);
         void* const p = blocks->allocate(s, 1 * MiB, 256);
         simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);

@@ -15,10 +15,10 @@
 #include <weir/pool/driver_pool/refused_blocks.hpp>
 
 using weir::any_device;
-using weir::check;
+using weir::runtime::check;
 using weir::MiB;
-using weir::refused_block;
-using weir::refused_blocks;
+using weir::detail::refused_block;
+using weir::detail::refused_blocks;
 
 namespace {
 
@@ -42,7 +42,7 @@ TEST_CASE("refused_blocks: what is kept goes back once the work that uses it is 
             CHECK(blocks.empty());
             refused_block plain{taken(s), 1 * MiB, {}}, used{taken(s), 2 * MiB, {}};
             check(cudaMemsetAsync(plain.begin, 1, 1 * MiB, s), "cudaMemsetAsync");
-            weir::event passed(0);
+            weir::runtime::event passed(0);
             check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             check(cudaMemsetAsync(used.begin, 1, 1 * MiB, other), "cudaMemsetAsync");
             passed.record(static_cast<cudaStream_t>(other));
@@ -155,7 +155,7 @@ TEST_CASE("refused_blocks: whatever device is waited for, so is every use that i
     {
         support::scoped_stream const there;
         check(cudaMemsetAsync(block.begin, 1, 1 * MiB, there), "cudaMemsetAsync");
-        weir::event passed(1);
+        weir::runtime::event passed(1);
         passed.record(static_cast<cudaStream_t>(there));
         block.uses.push_back(std::move(passed));
         refused_blocks blocks;
@@ -180,7 +180,7 @@ TEST_CASE("refused_blocks: any_device waits for the work of every device") {
         blocks.keep({p, 1 * MiB, {}});
         blocks.offer(any_device, host, none_unknown);
         CHECK(blocks.empty());
-        CHECK(weir::current_device() == 1);
+        CHECK(weir::runtime::current_device() == 1);
     }
     check(cudaSetDevice(0), "cudaSetDevice");
 }

@@ -8,8 +8,8 @@
 #include <utility>
 #include <weir/pool/graph_memory/graph_life.hpp>
 
-using weir::check;
-using weir::graph_life;
+using weir::runtime::check;
+using weir::detail::graph_life;
 
 static_assert(noexcept(graph_life()) && noexcept(std::declval<graph_life const&>().is_over()));
 static_assert(!std::is_convertible_v<cudaGraph_t, graph_life>);

@@ -11,8 +11,8 @@
 #include <vector>
 #include <weir/pool/pool/chunk_list.hpp>
 
-using weir::chunk_list;
-using weir::range;
+using weir::detail::chunk_list;
+using weir::base::range;
 
 namespace {
 
@@ -203,7 +203,7 @@ TEST_CASE("chunk_list: only making room needs host memory, and where there is no
 
 TEST_CASE("chunk_list: visits what lies in the chunks and in no hole, also where a hole reaches across several") {
     chunk_list chunks;
-    weir::growing_array<range> holes;
+    weir::base::growing_array<range> holes;
     auto const outside = [&] {
         std::vector<range> seen;
         chunks.for_each_outside(holes, [&](range each) { seen.push_back(each); });
@@ -252,13 +252,13 @@ TEST_CASE("chunk_list: the next part of a chunk inside a range") {
 }
 
 TEST_CASE("chunk_list: ranges are brought in order of address") {
-    weir::growing_array<range> ranges;
-    weir::sort_by_address(ranges);
+    weir::base::growing_array<range> ranges;
+    weir::detail::sort_by_address(ranges);
     CHECK(ranges.empty());
     for (std::size_t i = 0; i < 1000; ++i)
         ranges.push_back(range{i * 7919 % 1000 * 64, 1 + i});
     ranges.push_back(range{SIZE_MAX - 63, 1});
-    weir::sort_by_address(ranges);
+    weir::detail::sort_by_address(ranges);
     CHECK(ranges.size() == 1001);
     for (std::size_t i = 0; i < 1000; ++i)
         CHECK(ranges[i].offset == i * 64);

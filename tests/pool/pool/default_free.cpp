@@ -17,10 +17,10 @@ namespace {
 // Notes what it is told, and with which device current.
 struct told {
     std::string calls;
-    void note(char const* what) { calls += std::string(what) + std::to_string(weir::current_device()) + " "; }
-    void give(weir::range, weir::stream_ref) { note("give"); }
-    void last_used_on(weir::range, weir::stream_ref) { note("used"); }
-    void strand(weir::range) { calls += "strand "; }
+    void note(char const* what) { calls += std::string(what) + std::to_string(weir::runtime::current_device()) + " "; }
+    void give(weir::base::range, weir::stream_ref) { note("give"); }
+    void last_used_on(weir::base::range, weir::stream_ref) { note("used"); }
+    void strand(weir::base::range) { calls += "strand "; }
 };
 
 } // namespace
@@ -43,7 +43,7 @@ TEST_CASE("default_free: the free is on the pool's device, behind the use on the
         if (each.device_call_that_fails)
             simulated_cuda::fail_call(each.device_call_that_fails, 1, cudaErrorUnknown);
         told rule;
-        weir::detail::give_by_default(rule, weir::range{4096, 256}, weir::stream_ref(cudaStreamLegacy), each.pool);
+        weir::detail::give_by_default(rule, weir::base::range{4096, 256}, weir::stream_ref(cudaStreamLegacy), each.pool);
         CHECK(rule.calls == each.calls);
         simulated_cuda::clear_faults();
         CHECK(cudaSetDevice(0) == cudaSuccess);

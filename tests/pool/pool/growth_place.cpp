@@ -10,12 +10,12 @@
 #include <weir/pool/pool/chunk_list.hpp>
 #include <weir/pool/pool/growth_place.hpp>
 
-using weir::chunk_list;
-using weir::growth_place;
-using weir::range;
+using weir::detail::chunk_list;
+using weir::detail::growth_place;
+using weir::base::range;
 using best_fit = weir::placement::best_fit<512>;
 
-static_assert(noexcept(weir::cheapest_growth_place(std::declval<chunk_list const&>(),
+static_assert(noexcept(weir::detail::cheapest_growth_place(std::declval<chunk_list const&>(),
                                                 std::declval<best_fit const&>(), 1, 1, 1)));
 
 namespace {
@@ -33,7 +33,7 @@ struct scene {
             chunks.add(each);
     }
     growth_place best(std::size_t bytes, std::size_t alignment = 512) const {
-        return weir::cheapest_growth_place(chunks, free, bytes, alignment, page);
+        return weir::detail::cheapest_growth_place(chunks, free, bytes, alignment, page);
     }
 };
 
@@ -212,7 +212,7 @@ TEST_CASE("growth_place: what no address has room for is extended nowhere") {
     CHECK(s.best(SIZE_MAX).end == 0);
     CHECK(s.best(SIZE_MAX - 511).end == 0);
     CHECK(s.best(SIZE_MAX - 24 * page).end == 0); // not in whole pages
-    std::size_t const most = weir::align_down(SIZE_MAX - 24 * page, page);
+    std::size_t const most = weir::base::align_down(SIZE_MAX - 24 * page, page);
     CHECK(s.best(most).bytes == most);
     CHECK(s.best(most + 1).end == 0);
     CHECK(s.best(512, std::size_t{1} << 63).bytes == (std::size_t{1} << 63) - 24 * page + page);
@@ -284,11 +284,11 @@ TEST_CASE("growth_place: agrees with growing everywhere page by page, and a bloc
                 bool const is_last = each + 1 == chunks.end();
                 std::size_t const gap = is_last ? SIZE_MAX - each->end() : each[1].offset - each->end();
                 std::size_t const tail = free.free_before(each->end());
-                if (weir::has_room({each->end() - tail, tail}, bytes, alignment))
+                if (weir::base::has_room({each->end() - tail, tail}, bytes, alignment))
                     continue;
                 for (std::size_t more = page; more <= gap && more < 200 * page; more += page) {
                     std::size_t const behind = more == gap ? free.free_after(each[1].offset) : 0;
-                    if (!weir::has_room({each->end() - tail, tail + more + behind}, bytes, alignment))
+                    if (!weir::base::has_room({each->end() - tail, tail + more + behind}, bytes, alignment))
                         continue;
                     if (expected.end == 0 || more < expected.bytes ||
                         (more == expected.bytes && gap < expected.gap_bytes)) {
@@ -299,13 +299,13 @@ TEST_CASE("growth_place: agrees with growing everywhere page by page, and a bloc
                     break;
                 }
             }
-            growth_place const found = weir::cheapest_growth_place(chunks, free, bytes, alignment, page);
+            growth_place const found = weir::detail::cheapest_growth_place(chunks, free, bytes, alignment, page);
             REQUIRE(found.end == expected.end);
             REQUIRE(found.bytes == expected.bytes);
             REQUIRE(found.gap_bytes == expected.gap_bytes);
             if (found.end == 0)
                 continue;
-            range const block{weir::align_up(found.counted.offset, alignment), bytes};
+            range const block{weir::base::align_up(found.counted.offset, alignment), bytes};
             REQUIRE(found.counted.contains(block));
             REQUIRE(found.counted.offset == found.end - free.free_before(found.end));
             range const grown{found.end, found.bytes};
@@ -321,7 +321,7 @@ TEST_CASE("growth_place: grows no further than there are addresses, whatever fol
     scene s{pages(10, 2), pages(16, 4)};
     s.free.add(pages(16, 3)); // would count behind the gap of four pages
     auto const best = [&](std::size_t bytes, std::size_t reach_of_first, std::size_t reach_of_last) {
-        return weir::cheapest_growth_place(s.chunks, s.free, bytes, 512, page, [&](std::size_t end) {
+        return weir::detail::cheapest_growth_place(s.chunks, s.free, bytes, 512, page, [&](std::size_t end) {
             return end == 12 * page ? reach_of_first : reach_of_last;
         });
     };

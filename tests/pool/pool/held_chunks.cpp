@@ -18,8 +18,8 @@
 
 using support::recorded_upstream;
 using support::upstream_ledger;
-using weir::range;
-using held = weir::held_chunks<recorded_upstream<>, weir::no_lock>;
+using weir::base::range;
+using held = weir::detail::held_chunks<recorded_upstream<>, weir::base::no_lock>;
 
 namespace {
 
@@ -114,7 +114,7 @@ private:
     address_ledger* ledger_;
 };
 
-using growing = weir::held_chunks<paged_upstream, weir::no_lock>;
+using growing = weir::detail::held_chunks<paged_upstream, weir::base::no_lock>;
 
 std::map<std::size_t, std::size_t> contents(growing const& chunks) {
     std::map<std::size_t, std::size_t> found;
@@ -138,11 +138,11 @@ inline constexpr bool has_pieces<Holdings, std::void_t<decltype(std::declval<Hol
 
 static_assert(!std::is_copy_constructible_v<held> && !std::is_copy_assignable_v<held>);
 static_assert(held::granularity() == 4096);
-static_assert(weir::held_chunks<plain_upstream, weir::no_lock>::granularity() == 64); // its alignment
+static_assert(weir::detail::held_chunks<plain_upstream, weir::base::no_lock>::granularity() == 64); // its alignment
 
 TEST_CASE("held_chunks: chunks are multiples of the upstream's granularity, or of its alignment") {
     std::size_t (*const of_pages)() noexcept = &held::granularity; // asked while the program runs
-    std::size_t (*const of_plain)() noexcept = &weir::held_chunks<plain_upstream, weir::no_lock>::granularity;
+    std::size_t (*const of_plain)() noexcept = &weir::detail::held_chunks<plain_upstream, weir::base::no_lock>::granularity;
     CHECK(of_pages() == 4096);
     CHECK(of_plain() == 64);
 }
@@ -284,7 +284,7 @@ TEST_CASE("held_chunks: what is refused at the end is offered once more") {
 }
 
 TEST_CASE("held_chunks: an upstream whose release answers nothing takes everything") {
-    weir::held_chunks<plain_upstream, weir::no_lock> chunks(plain_upstream{}, SIZE_MAX);
+    weir::detail::held_chunks<plain_upstream, weir::base::no_lock> chunks(plain_upstream{}, SIZE_MAX);
     range const a = chunks.acquire(64);
     CHECK(chunks.release(a));
     CHECK(chunks.bytes() == 0);
@@ -318,7 +318,7 @@ TEST_CASE("held_chunks: a chunk moves behind another, and is held there") {
 
 TEST_CASE("held_chunks: any thread may ask while one acquires and releases") {
     upstream_ledger ledger;
-    weir::held_chunks<recorded_upstream<>, weir::spin_lock> chunks(recorded_upstream<>(ledger), 64 * 4096);
+    weir::detail::held_chunks<recorded_upstream<>, weir::base::spin_lock> chunks(recorded_upstream<>(ledger), 64 * 4096);
     range const kept = chunks.acquire(4096);
     std::atomic<bool> over{false};
     std::atomic<int> wrong{0};
@@ -373,7 +373,7 @@ TEST_CASE("held_chunks: where the host has no memory for the lists, nothing is a
         if (!failed)
             break;
     }
-    weir::held_chunks<plain_upstream, weir::no_lock> chunks(plain_upstream{}, SIZE_MAX);
+    weir::detail::held_chunks<plain_upstream, weir::base::no_lock> chunks(plain_upstream{}, SIZE_MAX);
     range const one = chunks.acquire(64), two = chunks.acquire(128);
     support::failing_new const fails(0);
     CHECK(chunks.release(two));
@@ -684,14 +684,14 @@ TEST_CASE("held_chunks: ask once what their upstream can ever have, and again on
         int* asked_;
     };
     int asked = 0;
-    weir::held_chunks<bounded, weir::no_lock> const here(bounded(asked), SIZE_MAX);
-    CHECK(here.most_bytes() == weir::most_addresses);
-    CHECK(here.most_bytes() == weir::most_addresses);
+    weir::detail::held_chunks<bounded, weir::base::no_lock> const here(bounded(asked), SIZE_MAX);
+    CHECK(here.most_bytes() == weir::base::most_addresses);
+    CHECK(here.most_bytes() == weir::base::most_addresses);
     for (int i = 0; i < 3; ++i)
         CHECK(here.most_bytes() == 5 * page);
     CHECK(asked == 3);
-    weir::held_chunks<plain_upstream, weir::no_lock> const silent(plain_upstream{}, page);
-    CHECK(silent.most_bytes() == weir::most_addresses);
+    weir::detail::held_chunks<plain_upstream, weir::base::no_lock> const silent(plain_upstream{}, page);
+    CHECK(silent.most_bytes() == weir::base::most_addresses);
     CHECK(silent.addresses_behind(page) == SIZE_MAX - page);
     CHECK_FALSE(silent.out_of_addresses());
 }
@@ -701,7 +701,7 @@ TEST_CASE("held_chunks: pass on which addresses their upstream has") {
         std::size_t addresses_behind(void const* end) const noexcept { return 9 * page - reinterpret_cast<std::size_t>(end); }
         bool out_of_addresses() const noexcept { return true; }
     };
-    weir::held_chunks<narrow, weir::no_lock> const here(narrow{}, page);
+    weir::detail::held_chunks<narrow, weir::base::no_lock> const here(narrow{}, page);
     CHECK(here.addresses_behind(7 * page) == 2 * page);
     CHECK(here.out_of_addresses());
 }

@@ -22,16 +22,16 @@ struct notes {
     int in_flight = 0; // waits that have something to wait for
     std::size_t unsettled = 0;
 
-    weir::range answer(char const* who) {
+    weir::base::range answer(char const* who) {
         asked += std::string(asked.empty() ? "" : " ") + who;
-        return asked == finds ? weir::range{64, 64} : weir::range{};
+        return asked == finds ? weir::base::range{64, 64} : weir::base::range{};
     }
 };
 
 struct rule {
     notes* note;
-    weir::range take(std::size_t, std::size_t, weir::stream_ref) { return note->answer("take"); }
-    weir::range borrow(std::size_t, std::size_t, weir::stream_ref) { return note->answer("borrow"); }
+    weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return note->answer("take"); }
+    weir::base::range borrow(std::size_t, std::size_t, weir::stream_ref) { return note->answer("borrow"); }
     void gather(weir::stream_ref, bool grows) { note->answer(grows ? "gather" : "join"); }
     void reclaim() { note->answer("reclaim"); }
     bool wait() {
@@ -48,8 +48,8 @@ struct rule {
 // Of a rule that knows no waits but 'borrow'.
 struct plain_rule {
     notes* note;
-    weir::range take(std::size_t, std::size_t, weir::stream_ref) { return note->answer("take"); }
-    weir::range borrow(std::size_t, std::size_t, weir::stream_ref) { return note->answer("borrow"); }
+    weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return note->answer("take"); }
+    weir::base::range borrow(std::size_t, std::size_t, weir::stream_ref) { return note->answer("borrow"); }
 };
 
 struct supply {
@@ -80,9 +80,9 @@ std::string climb(notes note, int grows = 0, std::size_t bytes = 64, int asks_be
     Rule r{&note};
     supply s{&note, grows};
     s.asks_before_suspension = asks_before_suspension;
-    weir::no_lock lock;
+    weir::base::no_lock lock;
     bool const found = static_cast<bool>(
-        weir::ladder<placement, Rule, supply, weir::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
+        weir::detail::ladder<placement, Rule, supply, weir::base::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
     return note.asked + (found ? " found" : " none");
 }
 

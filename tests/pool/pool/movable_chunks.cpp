@@ -4,9 +4,9 @@
 #include <doctest/doctest.h>
 #include <weir/pool/pool/movable_chunks.hpp>
 
-using weir::range;
-using weir::movable_chunk;
-using weir::movable_chunks;
+using weir::base::range;
+using weir::detail::movable_chunk;
+using weir::detail::movable_chunks;
 
 namespace {
 

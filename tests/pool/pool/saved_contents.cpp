@@ -23,7 +23,7 @@
 #include <weir/recipes.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::check;
+using weir::runtime::check;
 using weir::KiB;
 using weir::MiB;
 
@@ -68,21 +68,21 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
         check(cudaMemset(p, 7, 600 * MiB), "cudaMemset");
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         {
-            weir::saved_contents saved(keep, 0);
-            saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p) + 100, 300 * MiB}); // more than a piece
-            saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p) + 400 * MiB, 1});
+            weir::detail::saved_contents saved(keep, 0);
+            saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 100, 300 * MiB}); // more than a piece
+            saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 400 * MiB, 1});
             saved.finish();
             CHECK(keep.in_use_bytes() >= 300 * MiB);
             CHECK(keep.facts().live_blocks == 3); // none as large as all of them
             for (int i = 0; i < 2; ++i) {
                 check(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
                 check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-                weir::chunk_list held; // and nothing that is not here
+                weir::detail::chunk_list held; // and nothing that is not here
                 held.reserve(3);
                 auto const at_p = reinterpret_cast<std::uintptr_t>(p);
-                held.add(weir::range{at_p, 256 * MiB});
-                held.add(weir::range{at_p + 256 * MiB, 8 * MiB});
-                held.add(weir::range{at_p + 300 * MiB, 300 * MiB});
+                held.add(weir::base::range{at_p, 256 * MiB});
+                held.add(weir::base::range{at_p + 256 * MiB, 8 * MiB});
+                held.add(weir::base::range{at_p + 300 * MiB, 300 * MiB});
                 saved.restore(held);
                 unsigned char at[9] = {};
                 std::size_t const places[] = {99,            100,           256 * MiB + 100, 300 * MiB + 99, 300 * MiB + 100, 400 * MiB,
@@ -576,8 +576,8 @@ TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUD
     void* p = nullptr;
     check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
     {
-        weir::saved_contents saved(keep, 0);
-        saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p), 1 * MiB});
+        weir::detail::saved_contents saved(keep, 0);
+        saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p), 1 * MiB});
         for (char const* const call : {"cudaStreamSynchronize", "cudaGetDeviceCount"}) // the device cannot be waited for either
             simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
         CHECK_FALSE(saved.idle());
@@ -596,8 +596,8 @@ TEST_CASE("saved_contents: where a wait for the copies fails once, they are wait
     check(cudaMalloc(&p, 2 * MiB), "cudaMalloc");
     check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
     {
-        weir::saved_contents saved(keep, 0);
-        saved.save(weir::range{reinterpret_cast<std::uintptr_t>(p) + 1 * MiB, 1 * MiB});
+        weir::detail::saved_contents saved(keep, 0);
+        saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 1 * MiB, 1 * MiB});
         CHECK(simulated_cuda::pending() == 2);
         simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
         CHECK(saved.idle());
@@ -611,7 +611,7 @@ TEST_CASE("saved_contents: the stream of its copies does not stay where CUDA ref
     simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
     weir::host_pool keep;
     {
-        weir::saved_contents const saved(keep, 0);
+        weir::detail::saved_contents const saved(keep, 0);
         simulated_cuda::fail_call("cudaStreamDestroy", 1, cudaErrorUnknown);
     }
     CHECK(simulated_cuda::failed_calls() == 1);
@@ -624,10 +624,10 @@ TEST_CASE("saved_contents: a pool is suspended and comes back, whichever device 
     mapped_pool pool;
     block const a = take(pool, s, 4 * MiB, 3);
     {
-        weir::device_guard const there(1);
+        weir::runtime::device_guard const there(1);
         pool.suspend(keep);
         pool.resume();
-        CHECK(weir::current_device() == 1);
+        CHECK(weir::runtime::current_device() == 1);
     }
     CHECK(is_whole(a));
     pool.deallocate(s, a.p, a.bytes);
@@ -640,11 +640,11 @@ TEST_CASE("saved_contents: a save for whose list the host has no memory takes no
     simulated_cuda::world const world;
     weir::host_pool keep;
     keep.deallocate_sync(keep.allocate_sync(1 * MiB), 1 * MiB); // now it has a block at hand
-    weir::saved_contents saved(keep, 0);
+    weir::detail::saved_contents saved(keep, 0);
     bool refused = false;
     try {
         support::failing_new const none(0);
-        saved.save(weir::range{1 * MiB, 1 * MiB}); // numbers: it does not come to a copy
+        saved.save(weir::base::range{1 * MiB, 1 * MiB}); // numbers: it does not come to a copy
     } catch (std::bad_alloc const&) {
         refused = true;
     }

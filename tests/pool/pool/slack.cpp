@@ -7,7 +7,7 @@
 #include <weir/pool/pool/slack.hpp>
 
 using weir::GiB;
-using weir::slack;
+using weir::detail::slack;
 using weir::MiB;
 
 static_assert(noexcept(std::declval<slack const&>().to_move(0, 0, 0)) && noexcept(

@@ -14,10 +14,10 @@
 #include <simulated_cuda/simulated_cuda.hpp>
 #endif
 
-using weir::event;
-using weir::pending_free;
-using weir::pending_frees;
-using weir::shared;
+using weir::runtime::event;
+using weir::reuse::detail::pending_free;
+using weir::reuse::detail::pending_frees;
+using weir::base::shared;
 
 namespace {
 
@@ -26,7 +26,7 @@ using blocks = std::vector<std::size_t>;
 // A free of the block at `offset` on `stream`, recorded and not added yet.
 shared<pending_free> recorded(pending_frees& frees, cudaStream_t stream, std::size_t offset) {
     shared<pending_free> made = shared<pending_free>::make();
-    made->block = weir::range{offset, 1};
+    made->block = weir::base::range{offset, 1};
     made->passed = event(0);
     made->ordinal = 0;
     frees.record(*made, stream);
@@ -34,7 +34,7 @@ shared<pending_free> recorded(pending_frees& frees, cudaStream_t stream, std::si
 }
 
 void free_at(pending_frees& frees, cudaStream_t stream, std::size_t offset) {
-    frees.add(weir::id_of(stream), recorded(frees, stream, offset));
+    frees.add(weir::runtime::id_of(stream), recorded(frees, stream, offset));
 }
 
 blocks last_ones(pending_frees const& frees) {
@@ -59,19 +59,19 @@ TEST_CASE("pending_frees: each free is told of once, when its stream has passed 
         support::scoped_stream const a, b;
         pending_frees frees;
         CHECK(frees.empty());
-        CHECK(frees.ordinal_of(weir::id_of(a)) == weir::any_device);
+        CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == weir::any_device);
         free_at(frees, a, 1);
         free_at(frees, b, 2);
         free_at(frees, a, 3);
         CHECK(frees.size() == 3);
-        CHECK(frees.ordinal_of(weir::id_of(a)) == 0);
+        CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == 0);
         CHECK(last_ones(frees) == blocks{2, 3});
         weir::synchronize(a);
         weir::synchronize(b);
         CHECK(over(frees) == blocks{1, 2, 3});
         CHECK(over(frees).empty());
         CHECK(frees.empty());
-        CHECK(frees.ordinal_of(weir::id_of(a)) == weir::any_device); // the stream may be gone
+        CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == weir::any_device); // the stream may be gone
     });
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("pending_frees: a free of the host's waits for its other uses alone") 
         support::scoped_stream const a;
         pending_frees frees;
         shared<pending_free> made = shared<pending_free>::make();
-        made->block = weir::range{7, 1};
+        made->block = weir::base::range{7, 1};
         made->uses.push_back(event(0));
         made->uses.back().record(a);
         frees.add(pending_frees::host, std::move(made));
@@ -110,8 +110,8 @@ TEST_CASE("pending_frees: what has not been passed stays, in its order, and stre
     CHECK(frees.size() == 4);
     CHECK(last_ones(frees) == blocks{9});
     CHECK(over(frees).empty()); // nothing more is kept of b
-    CHECK(frees.ordinal_of(weir::id_of(a)) == 0);
-    CHECK(frees.ordinal_of(weir::id_of(b)) == weir::any_device);
+    CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == 0);
+    CHECK(frees.ordinal_of(weir::runtime::id_of(b)) == weir::any_device);
     free_at(frees, a, 11);
     held.open();
     weir::synchronize(a);
@@ -127,7 +127,7 @@ TEST_CASE("pending_frees: a use elsewhere keeps a free that its own stream has p
     shared<pending_free> made = recorded(frees, a, 1);
     made->uses.push_back(event(0));
     made->uses.back().record(b);
-    frees.add(weir::id_of(a), std::move(made));
+    frees.add(weir::runtime::id_of(a), std::move(made));
     free_at(frees, a, 2);
     CHECK(last_ones(frees) == blocks{1, 2});
     weir::synchronize(a);
@@ -165,7 +165,7 @@ TEST_CASE("pending_frees: one question where no free is over, else few more than
 TEST_CASE("pending_frees: records that were made at once say nothing of each other") {
     device::world const here;
     support::scoped_stream const a;
-    unsigned long long const id = weir::id_of(a);
+    unsigned long long const id = weir::runtime::id_of(a);
     for (bool const late_first : {false, true}) {
         CAPTURE(late_first);
         pending_frees frees;
@@ -194,7 +194,7 @@ TEST_CASE("pending_frees: records that were made at once say nothing of each oth
 TEST_CASE("pending_frees: one that was slow to be added does not hide that it was passed") {
     device::world const here;
     support::scoped_stream const a;
-    unsigned long long const id = weir::id_of(a);
+    unsigned long long const id = weir::runtime::id_of(a);
     pending_frees frees;
     device::gate held;
     shared<pending_free> early = recorded(frees, a, 1);
@@ -233,7 +233,7 @@ TEST_CASE("pending_frees: another thread's record in the middle of one's own say
                 CHECK(held->close(*a) == cudaSuccess);
         });
         shared<pending_free> slow = recorded(both, stream, 1);
-        both.add(weir::id_of(stream), std::move(slow));
+        both.add(weir::runtime::id_of(stream), std::move(slow));
         device::drain();
         CHECK(over(both) == (closes ? blocks{2, 8, 9} : blocks{1, 2, 8, 9}));
         shut.open();
@@ -285,10 +285,10 @@ TEST_CASE("pending_frees: streams that come and go leave nothing behind") {
         weir::synchronize(b);
         weir::synchronize(c);
         CHECK(over(frees) == blocks{turn, turn + 1000, turn + 2000});
-        CHECK(frees.ordinal_of(weir::id_of(a)) == 0); // it may go on
+        CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == 0); // it may go on
         CHECK(over(frees).empty());
         for (cudaStream_t each : {cudaStream_t(a), cudaStream_t(b), cudaStream_t(c)})
-            CHECK(frees.ordinal_of(weir::id_of(each)) == weir::any_device);
+            CHECK(frees.ordinal_of(weir::runtime::id_of(each)) == weir::any_device);
     }
 }
 

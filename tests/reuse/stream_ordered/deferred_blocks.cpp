@@ -9,12 +9,12 @@
 #include <vector>
 #include <weir/reuse/stream_ordered/deferred_blocks.hpp>
 
-using weir::deferred_block;
-using weir::deferred_blocks;
-using weir::event;
-using weir::growing_array;
-using weir::range;
-using weir::shared_uses;
+using weir::reuse::detail::deferred_block;
+using weir::reuse::detail::deferred_blocks;
+using weir::runtime::event;
+using weir::base::growing_array;
+using weir::base::range;
+using weir::reuse::detail::shared_uses;
 
 namespace {
 
@@ -27,7 +27,7 @@ growing_array<event> uses_on(cudaStream_t user) {
 
 #ifdef WEIR_SIMULATED_CUDA
 struct busy {
-    explicit busy(cudaStream_t stream) { weir::check(gate.close(stream), "gate"); }
+    explicit busy(cudaStream_t stream) { weir::runtime::check(gate.close(stream), "gate"); }
     ~busy() { gate.open(); }
     simulated_cuda::gate gate;
 };
@@ -101,7 +101,7 @@ TEST_CASE("deferred_blocks: a block is over when the last of its uses is") {
         blocks.add(range{0x2000, 2}, std::move(both), true, false);
         auto const over = [&] {
             std::size_t sum = 0;
-            weir::stream_answers answers = blocks.ask();
+            weir::reuse::detail::stream_answers answers = blocks.ask();
             blocks.take_if([&](deferred_block const& each) {
                 sum += each.is_over(answers) ? each.block.bytes : 0;
                 return false;
@@ -112,11 +112,11 @@ TEST_CASE("deferred_blocks: a block is over when the last of its uses is") {
         CHECK(over() == 1);
         held.gate.open();
 #endif
-        growing_array<shared_uses> lists;
+        growing_array<weir::base::shared_uses> lists;
         blocks.list_uses(lists);
         CHECK(lists.size() == 1);
-        weir::wait_for(lists);
-        CHECK_FALSE(weir::wait_for(lists));
+        weir::reuse::detail::wait_for(lists);
+        CHECK_FALSE(weir::reuse::detail::wait_for(lists));
         CHECK(over() == 3);
     });
 }
@@ -138,7 +138,7 @@ TEST_CASE("deferred_blocks: a stream is made to wait for the uses") {
         static_cast<void>(cudaGetLastError());
         held.gate.open();
 #endif
-        weir::check(cudaStreamSynchronize(b), "cudaStreamSynchronize");
+        weir::runtime::check(cudaStreamSynchronize(b), "cudaStreamSynchronize");
         CHECK(cudaStreamQuery(a) == cudaSuccess);
     });
 }
@@ -153,11 +153,11 @@ TEST_CASE("deferred_blocks: of many uses that lie in their order, or against it,
             CAPTURE(passed);
             simulated_cuda::world const world(simulated_cuda::config{}.eager(), support::report_all);
             support::scoped_stream const user;
-            weir::second_uses uses;
+            weir::order::second_uses uses;
             simulated_cuda::gate gate;
             for (std::size_t i = 0; i != count; ++i) {
                 if (i == passed)
-                    weir::check(gate.close(user), "gate");
+                    weir::runtime::check(gate.close(user), "gate");
                 uses.add((i + 1) * 0x1000, user);
             }
             deferred_blocks blocks;
@@ -166,7 +166,7 @@ TEST_CASE("deferred_blocks: of many uses that lie in their order, or against it,
                 blocks.add(range{at, 512}, uses.take(at, weir::on_host).events, true, false);
             }
             std::uint64_t const before = simulated_cuda::calls("cudaEventQuery");
-            weir::stream_answers answers = blocks.ask();
+            weir::reuse::detail::stream_answers answers = blocks.ask();
             std::size_t over = 0;
             blocks.take_if([&](deferred_block const& each) {
                 bool const is = each.is_over(answers);

@@ -24,7 +24,7 @@ struct tuning : weir::reuse::stream_ordered_tuning {
 };
 
 template <class Identity>
-using set_of = weir::stream_set<weir::placement::best_fit<512>, Identity, tuning>;
+using set_of = weir::reuse::detail::stream_set<weir::placement::best_fit<512>, Identity, tuning>;
 
 template <class Identity>
 struct directory {
@@ -39,9 +39,9 @@ struct directory {
             ++sum;
         return sum;
     }
-    weir::stream_directory<set, Identity> sets;
+    weir::reuse::detail::stream_directory<set, Identity> sets;
 };
-inline weir::no_lock nobody; // moves bytes meanwhile
+inline weir::base::no_lock nobody; // moves bytes meanwhile
 
 using checked = directory<weir::identity::checked>;
 using promised = directory<weir::identity::promised>;

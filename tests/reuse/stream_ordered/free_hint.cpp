@@ -10,7 +10,7 @@
 
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 
 namespace {
 struct tuning {
@@ -19,7 +19,7 @@ struct tuning {
 } // namespace
 
 TEST_CASE("free_hint: tells what is free, and what will be") {
-    weir::free_hint<tuning> hint;
+    weir::reuse::detail::free_hint<tuning> hint;
     CHECK(hint.bytes() == 0);
     CHECK(hint.may_hold(0));
     CHECK_FALSE(hint.may_hold(1));
@@ -34,7 +34,7 @@ TEST_CASE("free_hint: tells what is free, and what will be") {
 }
 
 TEST_CASE("free_hint: what slabs cannot count is allowed for, an eighth at most") {
-    weir::free_hint<tuning> hint;
+    weir::reuse::detail::free_hint<tuning> hint;
     weir::placement::best_fit<> free;
     free.add(range{4 * MiB, 7 * KiB});
     hint.update(free, 0);
@@ -43,7 +43,7 @@ TEST_CASE("free_hint: what slabs cannot count is allowed for, an eighth at most"
 }
 
 TEST_CASE("free_hint: much that lies in small pieces is said to be splintered") {
-    weir::free_hint<tuning> hint;
+    weir::reuse::detail::free_hint<tuning> hint;
     weir::placement::by_size<64 * KiB, weir::placement::bins<>, weir::placement::best_fit<>> free;
     free.add(range{4 * MiB, 4 * MiB});
     hint.update(free, 0);

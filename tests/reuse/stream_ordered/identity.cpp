@@ -11,8 +11,8 @@
 #include <weir/reuse/stream_ordered/identity.hpp>
 #include <weir/runtime/devices.hpp>
 
-using weir::check;
-using weir::key_of;
+using weir::runtime::check;
+using weir::runtime::key_of;
 namespace identity = weir::identity;
 
 static_assert(identity::checked::asks && !identity::promised::asks);

@@ -5,7 +5,7 @@
 #include <weir/reuse/stream_ordered/last_numbers.hpp>
 
 TEST_CASE("last_numbers: knows the last few, each once, and never 0") {
-    weir::last_numbers<4> last;
+    weir::reuse::detail::last_numbers<4> last;
     CHECK_FALSE(last.take_out(0));
     CHECK_FALSE(last.take_out(7));
     for (std::uint64_t each = 1; each <= 5; ++each)

@@ -9,7 +9,7 @@
 #include <vector>
 #include <weir/reuse/stream_ordered/lookup_table.hpp>
 
-using weir::lookup_table;
+using weir::reuse::detail::lookup_table;
 
 static_assert(!std::is_copy_constructible_v<lookup_table<int>> && !std::is_copy_assignable_v<lookup_table<int>>);
 

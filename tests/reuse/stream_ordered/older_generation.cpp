@@ -19,7 +19,7 @@
 
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 
 #ifdef WEIR_SIMULATED_CUDA
 
@@ -43,13 +43,13 @@ struct halting : weir::placement::best_fit<512> {
     }
     static inline bool halts = false;
 };
-using set = weir::stream_set<halting, weir::identity::checked, tuning>;
+using set = weir::reuse::detail::stream_set<halting, weir::identity::checked, tuning>;
 
 // A set of many small ranges under an event that is not reached, and an empty one aside.
 struct stage {
     stage() {
-        weir::check(gate.close(s), "gate");
-        own.name(s, weir::key_of(s), weir::id_of(s), 0);
+        weir::runtime::check(gate.close(s), "gate");
+        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
         for (std::size_t i = 0; i < 300; ++i)
             own.covered().add(range{i * 2 * KiB, 1 * KiB});
         CHECK(own.close(s));
@@ -72,7 +72,7 @@ TEST_CASE("older_generation: where host memory runs out in the midst no byte is 
         CAPTURE(halts);
         stage here;
         halting::halts = halts;
-        CHECK(weir::detail::set_aside(here.own));
+        CHECK(weir::reuse::detail::set_aside(here.own));
         halting::halts = false;
         CHECK(here.own.covered().free_bytes() == (halts ? 150 * KiB : 0));
         CHECK(here.other.covered().free_bytes() == (halts ? 150 * KiB : 300 * KiB));
@@ -96,7 +96,7 @@ TEST_CASE("older_generation: whatever host memory is left when bytes come back, 
             CAPTURE(left);
             REQUIRE(left < 100);
             stage here;
-            CHECK(weir::detail::set_aside(here.own));
+            CHECK(weir::reuse::detail::set_aside(here.own));
             if (later)
                 CHECK(here.own.close(here.s));
             for (std::size_t i = 0; i < 100; ++i)
@@ -104,7 +104,7 @@ TEST_CASE("older_generation: whatever host memory is left when bytes come back, 
             threw = false;
             try {
                 support::failing_new const none(left);
-                weir::detail::recall(here.own);
+                weir::reuse::detail::recall(here.own);
             } catch (std::bad_alloc const&) {
                 threw = true;
             }
@@ -121,7 +121,7 @@ TEST_CASE("older_generation: whatever host memory is left when bytes come back, 
 TEST_CASE("older_generation: where host memory runs out while bytes go to the host's set, what is there is seen there") {
     stage here;
     halting::halts = true;
-    CHECK_THROWS_AS(weir::detail::settle_into(here.host, here.own), std::bad_alloc);
+    CHECK_THROWS_AS(weir::reuse::detail::settle_into(here.host, here.own), std::bad_alloc);
     halting::halts = false;
     CHECK(here.host.hint.bytes() == 150 * KiB);
     CHECK(here.own.hint.bytes() == 150 * KiB);
@@ -143,17 +143,17 @@ TEST_CASE("older_generation: what was set aside in the life of another device's 
     simulated_cuda::world const world(simulated_cuda::config{}.eager().with_devices(2), support::report_all);
     support::scoped_stream const s;
     set own{halting()}, other{halting()}, host{halting()};
-    own.name(s, weir::key_of(s), weir::id_of(s), 0);
+    own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
     own.covered().add(range{0, 300 * KiB});
     CHECK(own.close(s));
     own.aside = &other;
     own.settled = &host;
     other.is_aside = true;
-    CHECK(weir::detail::set_aside(own));
-    weir::device_guard const there(1);
+    CHECK(weir::reuse::detail::set_aside(own));
+    weir::runtime::device_guard const there(1);
     support::scoped_stream const far;
-    own.name(far, weir::key_of(far), weir::id_of(far), 1); // the set is used again
-    weir::detail::recall(own);
+    own.name(far, weir::runtime::key_of(far), weir::runtime::id_of(far), 1); // the set is used again
+    weir::reuse::detail::recall(own);
     CHECK(other.covered().free_bytes() == 300 * KiB);
     CHECK(own.ordinal() == 1);
     CHECK(own.close(far)); // an event of device 0 could not be recorded there
@@ -163,23 +163,23 @@ TEST_CASE("older_generation: nothing goes aside over a block there that waits fo
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s, user;
     set own{halting()}, other{halting()}, host{halting()};
-    own.name(s, weir::key_of(s), weir::id_of(s), 0);
+    own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
     own.covered().add(range{0, 300 * KiB});
     CHECK(own.close(s));
     simulated_cuda::gate gate;
-    weir::check(gate.close(user), "gate");
-    weir::growing_array<weir::event> uses;
-    uses.push_back(weir::event(0));
+    weir::runtime::check(gate.close(user), "gate");
+    weir::base::growing_array<weir::runtime::event> uses;
+    uses.push_back(weir::runtime::event(0));
     uses.back().record(user);
     CHECK(own.defer(range{1 * MiB, 100 * KiB}, std::move(uses), s));
     own.aside = &other;
     own.settled = &host;
     other.is_aside = true;
-    CHECK(weir::detail::set_aside(own));
+    CHECK(weir::reuse::detail::set_aside(own));
     CHECK(other.covered().take(300 * KiB, 1)); // the stream itself took it
     CHECK(other.deferred().closed_bytes() == 100 * KiB);
     own.covered().add(range{2 * MiB, 300 * KiB});
-    CHECK_FALSE(weir::detail::set_aside(own));
+    CHECK_FALSE(weir::reuse::detail::set_aside(own));
     CHECK(own.covered().free_bytes() == 300 * KiB);
     CHECK(other.covered().free_bytes() == 0);
     gate.open();
@@ -188,7 +188,7 @@ TEST_CASE("older_generation: nothing goes aside over a block there that waits fo
 TEST_CASE("older_generation: where host memory runs out while a close makes way, the bytes stay and the close goes on") {
     stage here;
     here.gate.open();
-    weir::check(cudaStreamSynchronize(here.s), "cudaStreamSynchronize");
+    weir::runtime::check(cudaStreamSynchronize(here.s), "cudaStreamSynchronize");
     CHECK(here.own.reached());
     halting::halts = true;
     CHECK(here.own.close(here.s));

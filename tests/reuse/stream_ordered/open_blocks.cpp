@@ -7,7 +7,7 @@
 #include <vector>
 #include <weir/reuse/stream_ordered/open_blocks.hpp>
 
-using weir::range;
+using weir::base::range;
 
 namespace {
 
@@ -16,7 +16,7 @@ struct tuning {
     static constexpr std::size_t recent_bytes = 1000;
     static constexpr unsigned young_frees = 2;
 };
-using store = weir::open_blocks<tuning>;
+using store = weir::reuse::detail::open_blocks<tuning>;
 
 std::vector<range> drained(store& blocks) {
     std::vector<range> all;

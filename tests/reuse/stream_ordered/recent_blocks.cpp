@@ -7,8 +7,8 @@
 #include <vector>
 #include <weir/reuse/stream_ordered/recent_blocks.hpp>
 
-using weir::range;
-using weir::recent_blocks;
+using weir::base::range;
+using weir::reuse::detail::recent_blocks;
 
 namespace {
 

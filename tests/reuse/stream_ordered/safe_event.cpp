@@ -5,8 +5,8 @@
 #include <support/every_schedule.hpp>
 #include <weir/reuse/stream_ordered/safe_event.hpp>
 
-using weir::check;
-using weir::safe_event;
+using weir::runtime::check;
+using weir::reuse::detail::safe_event;
 
 TEST_CASE("safe_event: nothing is covered at first, and then what its stream did") {
     support::every_schedule([] {

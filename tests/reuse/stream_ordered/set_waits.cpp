@@ -15,9 +15,9 @@
 #include <weir/base/size.hpp>
 #include <weir/reuse/stream_ordered/set_waits.hpp>
 
-using weir::check;
+using weir::runtime::check;
 using weir::on_host;
-using weir::range;
+using weir::base::range;
 using namespace directories;
 
 TEST_CASE("set_waits: waiting waits for every event, settling for everything") {
@@ -37,8 +37,8 @@ TEST_CASE("set_waits: waiting waits for every event, settling for everything") {
         {
             auto const own = here.sets.enter(a, true, &checked::make);
             range const block = own->take(200 * KiB, 256, a);
-            weir::growing_array<weir::event> uses;
-            uses.push_back(weir::event(0));
+            weir::base::growing_array<weir::runtime::event> uses;
+            uses.push_back(weir::runtime::event(0));
             uses.back().record(b);
             own->defer(block, std::move(uses), a);
         }
@@ -135,7 +135,7 @@ TEST_CASE("set_waits: settling waits for the device of a stream that left bytes 
         own->update_hint();
         CHECK(own->put_recent(own->take(100 * KiB, 256, a))); // no event tells of it
     }
-    weir::device_guard const there(1);
+    weir::runtime::device_guard const there(1);
     support::scoped_stream const stranger;
     check(simulated_cuda::launch(stranger, {}, {}), "launch");
     here.sets.settle(nobody);

@@ -10,10 +10,10 @@
 #include <weir/reuse/stream_ordered/stream_answers.hpp>
 #include <weir/runtime/wait.hpp>
 
-using weir::event;
-using weir::growing_array;
-using weir::event_place;
-using weir::stream_answers;
+using weir::runtime::event;
+using weir::base::growing_array;
+using weir::runtime::event_place;
+using weir::reuse::detail::stream_answers;
 
 namespace {
 
@@ -57,7 +57,7 @@ namespace {
 
 // A stream that stands still after the events of 'passed', and before those of 'late'.
 struct stage {
-    void stop() { weir::check(gate.close(stream), "gate"); }
+    void stop() { weir::runtime::check(gate.close(stream), "gate"); }
     static std::uint64_t queries() { return simulated_cuda::calls("cudaEventQuery"); }
     // What is answered, and whether CUDA was asked.
     bool asks(event const& which, bool expected) {

@@ -26,15 +26,15 @@
 #include <weir/reuse/stream_ordered/stream_set.hpp>
 #include <weir/reuse/stream_ordered/tuning.hpp>
 
-using weir::check;
+using weir::runtime::check;
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;
-using weir::range;
+using weir::base::range;
 
 using namespace directories;
 
-static_assert(!std::is_copy_constructible_v<weir::stream_directory<checked::set, weir::identity::checked>>);
+static_assert(!std::is_copy_constructible_v<weir::reuse::detail::stream_directory<checked::set, weir::identity::checked>>);
 
 TEST_CASE_TEMPLATE("stream_directory: a stream has one set, the host has one", Directory, checked, promised) {
     support::every_schedule([] {
@@ -123,12 +123,12 @@ TEST_CASE("stream_directory: so are those of threads that are gone") {
 TEST_CASE("stream_directory: they end once other streams have passed their uses of what was freed") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s, other;
-    weir::event passed(weir::any_device);
+    weir::runtime::event passed(weir::any_device);
     passed.record(other);
     {
         checked here;
-        weir::growing_array<weir::event> uses;
-        uses.push_back(weir::event(weir::any_device));
+        weir::base::growing_array<weir::runtime::event> uses;
+        uses.push_back(weir::runtime::event(weir::any_device));
         uses[0].record(other);
         CHECK(here.sets.enter(s, true, &checked::make)->defer(range{1 * MiB, 4 * KiB}, std::move(uses), s));
         CHECK_FALSE(passed.reached());
@@ -207,7 +207,7 @@ TEST_CASE("stream_directory: a thread that stays keeps its set while others come
             std::atomic<int> moment{0};
             auto const until = [&](int then) {
                 for (int turns = 0; moment.load() != then; ++turns)
-                    weir::spin(turns);
+                    weir::base::spin(turns);
             };
             std::thread first([&] {
                 here.at(cudaStreamPerThread);
@@ -238,7 +238,7 @@ TEST_CASE("stream_directory: threads that come at once, wave after wave, make no
                 crew.emplace_back([&] {
                     ready.fetch_add(1);
                     for (int turns = 0; ready.load() != threads; ++turns)
-                        weir::spin(turns);
+                        weir::base::spin(turns);
                     here.at(cudaStreamPerThread);
                 });
             for (std::thread& each : crew)
@@ -262,7 +262,7 @@ TEST_CASE("stream_directory: many threads that take turns soon have a set each")
             crew.emplace_back([&, t] {
                 for (int round = 0; round < 6; ++round) {
                     for (int turns = 0; turn.load() != round * threads + t; ++turns)
-                        weir::spin(turns);
+                        weir::base::spin(turns);
                     late += round > 2 && here.at(cudaStreamPerThread) != sets[static_cast<std::size_t>(t)];
                     sets[static_cast<std::size_t>(t)] = here.at(cudaStreamPerThread);
                     turn = turn + 1;
@@ -315,7 +315,7 @@ TEST_CASE("stream_directory: a stream of another device is refused with a senten
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     if (devices < 2)
         return;
-    weir::device_guard const there(1);
+    weir::runtime::device_guard const there(1);
     support::scoped_stream const s;
     checked here(0);
     CHECK(support::sentence_of<weir::usage_error>([&] { here.at(s); }) ==
@@ -364,7 +364,7 @@ TEST_CASE("stream_directory: a stream that is gone strands what it left open, an
         if (second == first) { // as CUDA does
             here.at(second);
             CHECK(here.sets.stranded_bytes() == 16 * KiB); // a little counts for more
-            CHECK(weir::locked<checked::set>(*gone)->is_at_rest());
+            CHECK(weir::base::locked<checked::set>(*gone)->is_at_rest());
             here.sets.settled()->used().took(range{4 * MiB, 3 * MiB});
             here.sets.strand(range{4 * MiB, 3 * MiB});
             CHECK(here.sets.stranded_bytes() == 3 * MiB + 16 * KiB);
@@ -406,7 +406,7 @@ TEST_CASE("stream_directory: what cannot be stranded for want of host memory sta
             CHECK(here.sets.unsettled_bytes() == 1 * KiB);
             here.sets.settle(nobody);
             CHECK(here.sets.unsettled_bytes() == 0);
-            CHECK(weir::locked<checked::set>(*gone)->covered().free_bytes() == 1 * KiB);
+            CHECK(weir::base::locked<checked::set>(*gone)->covered().free_bytes() == 1 * KiB);
         }
         check(cudaStreamDestroy(second), "cudaStreamDestroy");
     });
@@ -437,8 +437,8 @@ TEST_CASE("stream_directory: a visit sees what other streams have done with, and
             auto const settled = here.sets.settled();
             settled->covered().add(block);
             CHECK(settled->take(block.bytes, 256, on_host) == block);
-            weir::growing_array<weir::event> uses;
-            uses.push_back(weir::event(0));
+            weir::base::growing_array<weir::runtime::event> uses;
+            uses.push_back(weir::runtime::event(0));
             uses.back().record(user);
             CHECK(settled->defer(block, std::move(uses), on_host));
         }

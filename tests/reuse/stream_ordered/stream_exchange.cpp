@@ -15,11 +15,11 @@
 #include <weir/reuse/stream_ordered/stream_exchange.hpp>
 #include <weir/reuse/stream_ordered/tuning.hpp>
 
-using weir::event;
+using weir::runtime::event;
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;
-using weir::range;
+using weir::base::range;
 using weir::stream_ref;
 
 #ifdef WEIR_SIMULATED_CUDA
@@ -41,11 +41,11 @@ struct busy_stream : support::scoped_stream {
     busy_stream& operator=(busy_stream const&) = delete;
     void hold() {
         gate = simulated_cuda::gate();
-        weir::check(gate.close(*this), "gate");
+        weir::runtime::check(gate.close(*this), "gate");
     }
     void go_on() {
         gate.open();
-        weir::check(cudaStreamSynchronize(*this), "cudaStreamSynchronize");
+        weir::runtime::check(cudaStreamSynchronize(*this), "cudaStreamSynchronize");
     }
     simulated_cuda::gate gate;
 };
@@ -57,8 +57,8 @@ struct large_recent : tuning {
 // Streams 'a' and 'b', both with work under way.
 template <class Placement, class Tuning = tuning>
 struct stage_of {
-    using set = weir::stream_set<Placement, weir::identity::checked, Tuning>;
-    using directory = weir::stream_directory<set, weir::identity::checked>;
+    using set = weir::reuse::detail::stream_set<Placement, weir::identity::checked, Tuning>;
+    using directory = weir::reuse::detail::stream_directory<set, weir::identity::checked>;
     static set* make() { return new set(Placement()); }
 
     set* of(stream_ref stream) { return sets.enter(stream, true, make).get(); }
@@ -69,13 +69,13 @@ struct stage_of {
     }
     // The same of a block that `user` uses as well, and goes on with.
     void freed_while_used(stream_ref stream, std::size_t at, std::size_t bytes, cudaStream_t user) {
-        weir::growing_array<event> uses;
+        weir::base::growing_array<event> uses;
         uses.push_back(event(0));
         uses.back().record(user);
         CHECK(sets.enter(stream, true, make)->defer(range{at, bytes}, std::move(uses), stream));
     }
     range take(stream_ref stream, std::size_t bytes, bool wait = false) {
-        return exchange.take(of(stream), bytes, 256, weir::align_up(bytes, 512), stream, wait);
+        return exchange.take(of(stream), bytes, 256, weir::base::align_up(bytes, 512), stream, wait);
     }
     // Rung 1, as the reuse rule climbs it.
     range take_own(stream_ref stream, std::size_t bytes) { return sets.enter(stream, true, make)->take(bytes, 256, stream); }
@@ -90,7 +90,7 @@ struct stage_of {
     simulated_cuda::world const world{simulated_cuda::config{}.eager(), support::report_all};
     busy_stream a, b;
     directory sets{0, make};
-    weir::stream_exchange<set, weir::identity::checked, Tuning, set* (*)()> exchange{sets, make};
+    weir::reuse::detail::stream_exchange<set, weir::identity::checked, Tuning, set* (*)()> exchange{sets, make};
 };
 using stage = stage_of<weir::placement::best_fit<512>>;
 using set = stage::set;
@@ -376,7 +376,7 @@ TEST_CASE("stream_exchange: a stream that nobody wants bytes of any more keeps t
             range const block = here.take_own(here.a, 512 * KiB);
             CHECK(block);
             here.freed(here.a, block.offset, block.bytes);
-            weir::check(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
+            weir::runtime::check(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
         } while (++rounds < 400 && here.of(here.a)->covered().free_bytes() != 2 * MiB);
         return rounds;
     };

@@ -18,12 +18,12 @@
 #include <weir/reuse/stream_ordered/tuning.hpp>
 #include <weir/runtime/devices.hpp>
 
-using weir::check;
-using weir::event;
+using weir::runtime::check;
+using weir::runtime::event;
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;
-using weir::range;
+using weir::base::range;
 
 namespace {
 
@@ -34,26 +34,26 @@ struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr std::size_t aside_bytes = 64 * KiB;
 };
 
-using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
+using set = weir::reuse::detail::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
 
 constexpr std::size_t base = 1 * MiB; // where the first chunk lies: a number, no memory
 
 // The set of one stream with a fresh chunk of 1 MiB.
 struct stage {
     stage() {
-        own.name(s, weir::key_of(s), weir::id_of(s), 0);
+        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
         own.covered().add(range{base, 1 * MiB});
         own.update_hint();
     }
     range take(std::size_t bytes) {
         range const block = own.take(bytes, 256, s);
-        CHECK(block.bytes == weir::align_up(bytes, 512));
+        CHECK(block.bytes == weir::base::align_up(bytes, 512));
         own.used().took(block);
         return block;
     }
     bool give(range block) { return own.give(block, s); }
-    weir::growing_array<event> uses_on(cudaStream_t user) {
-        weir::growing_array<event> list;
+    weir::base::growing_array<event> uses_on(cudaStream_t user) {
+        weir::base::growing_array<event> list;
         list.push_back(event(0));
         list.back().record(user);
         return list;
@@ -92,10 +92,10 @@ TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
 TEST_CASE("stream_set: knows the stream that it was named for") {
     support::every_schedule([] {
         stage here;
-        CHECK(here.own.is_of(weir::id_of(here.s)));
-        CHECK_FALSE(here.own.is_of(weir::id_of(here.other)));
+        CHECK(here.own.is_of(weir::runtime::id_of(here.s)));
+        CHECK_FALSE(here.own.is_of(weir::runtime::id_of(here.other)));
         CHECK(here.own.ordinal() == 0);
-        CHECK(here.own.key.load(weir::memory_order_acquire) == weir::key_of(here.s));
+        CHECK(here.own.key.load(weir::memory_order_acquire) == weir::runtime::key_of(here.s));
         CHECK(here.own.hint.bytes() == 1 * MiB);
         CHECK(here.own.reached());
     });
@@ -362,7 +362,7 @@ TEST_CASE("stream_set: the uses that blocks wait for can be listed and waited fo
         range const a = here.take(1000), b = here.take(1000);
         here.own.defer(a, here.uses_on(here.other), here.s);
         here.own.defer(b, {}, here.s);
-        weir::growing_array<weir::shared<weir::growing_array<event>>> list;
+        weir::base::growing_array<weir::base::shared<weir::base::growing_array<event>>> list;
         here.own.deferred().list_uses(list);
         REQUIRE(list.size() == 1);
         for (event const& each : *list[0])
@@ -461,7 +461,7 @@ TEST_CASE("stream_set: receives bytes that another set lent, and what is lost st
 TEST_CASE("stream_set: a thread's own stream keeps nothing open, since a thread may end without a word") {
     support::every_schedule([] {
         set own{weir::placement::best_fit<512>()};
-        own.name(cudaStreamPerThread, weir::key_of(cudaStreamPerThread), weir::id_of(cudaStreamPerThread), 0);
+        own.name(cudaStreamPerThread, weir::runtime::key_of(cudaStreamPerThread), weir::runtime::id_of(cudaStreamPerThread), 0);
         own.covered().add(range{base, 1 * MiB});
         own.update_hint();
         range const block = own.take(1000, 256, cudaStreamPerThread);
@@ -470,7 +470,7 @@ TEST_CASE("stream_set: a thread's own stream keeps nothing open, since a thread 
         CHECK_FALSE(own.is_open());
         CHECK(own.hint.bytes() == 1 * MiB);
         // The legacy stream does not end.
-        own.name(cudaStreamLegacy, weir::key_of(cudaStreamLegacy), weir::id_of(cudaStreamLegacy), 0);
+        own.name(cudaStreamLegacy, weir::runtime::key_of(cudaStreamLegacy), weir::runtime::id_of(cudaStreamLegacy), 0);
         range const other = own.take(1000, 256, cudaStreamLegacy);
         CHECK(own.put_recent(other));
         CHECK(own.is_open());
@@ -501,14 +501,14 @@ TEST_CASE("stream_set: a set that is named anew covers nothing yet, whatever its
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
     set own{weir::placement::best_fit<512>()};
     support::scoped_stream const first;
-    own.name(first, weir::key_of(first), weir::id_of(first), 0);
+    own.name(first, weir::runtime::key_of(first), weir::runtime::id_of(first), 0);
     busy held(first);
     CHECK(own.close(first));
     CHECK_FALSE(own.reached());
     for (int ordinal : {0, 1}) { // where it keeps its event, and where it has none
-        weir::device_guard const guard(ordinal);
+        weir::runtime::device_guard const guard(ordinal);
         support::scoped_stream const s;
-        own.name(s, weir::key_of(s), weir::id_of(s), ordinal);
+        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), ordinal);
         CHECK(own.reached());
     }
 }
@@ -535,7 +535,7 @@ TEST_CASE("stream_set: once it made way nobody wants it, until another one searc
         CHECK_FALSE(here.own.wanted.load(weir::memory_order_relaxed));
         // Nor is a set that becomes another stream's: nobody searched that one.
         here.own.wanted.store(true, weir::memory_order_relaxed);
-        here.own.name(here.other, weir::key_of(here.other), weir::id_of(here.other), 0);
+        here.own.name(here.other, weir::runtime::key_of(here.other), weir::runtime::id_of(here.other), 0);
         CHECK_FALSE(here.own.wanted.load(weir::memory_order_relaxed));
     }
 }
@@ -544,9 +544,9 @@ TEST_CASE("stream_set: an event of another device is made anew when the set chan
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
     set own{weir::placement::best_fit<512>()};
     for (int ordinal : {0, 1, 1, 0}) {
-        weir::device_guard const guard(ordinal);
+        weir::runtime::device_guard const guard(ordinal);
         support::scoped_stream const s;
-        own.name(s, weir::key_of(s), weir::id_of(s), ordinal);
+        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), ordinal);
         CHECK(own.close(s));
         own.safe().passed()->synchronize();
     }

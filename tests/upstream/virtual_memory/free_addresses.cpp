@@ -9,8 +9,8 @@
 #include <vector>
 #include <weir/upstream/virtual_memory/free_addresses.hpp>
 
-using weir::free_addresses;
-using weir::range;
+using weir::upstream::detail::free_addresses;
+using weir::base::range;
 using ranges = std::vector<range>;
 
 static_assert(

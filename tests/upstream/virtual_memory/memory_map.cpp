@@ -15,15 +15,15 @@
 #include <vector>
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 
-using weir::check;
-using weir::memory_map;
+using weir::runtime::check;
+using weir::upstream::detail::memory_map;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 
 // The types that the header declares for itself are the driver's.
 namespace {
-using properties = weir::detail::memory_properties;
-using access_type = weir::detail::memory_access;
+using properties = weir::upstream::detail::memory_properties;
+using access_type = weir::upstream::detail::memory_access;
 static_assert(sizeof(properties) == sizeof(CUmemAllocationProp) && alignof(properties) == alignof(CUmemAllocationProp));
 static_assert(offsetof(properties, type) == offsetof(CUmemAllocationProp, type));
 static_assert(offsetof(properties, handle_types) == offsetof(CUmemAllocationProp, requestedHandleTypes));
@@ -32,8 +32,8 @@ static_assert(offsetof(properties, windows) == offsetof(CUmemAllocationProp, win
 static_assert(offsetof(properties, flags) == offsetof(CUmemAllocationProp, allocFlags));
 static_assert(sizeof(properties::flags) == sizeof(CUmemAllocationProp::allocFlags));
 static_assert(sizeof(access_type) == sizeof(CUmemAccessDesc) && offsetof(access_type, flags) == offsetof(CUmemAccessDesc, flags));
-static_assert(sizeof(weir::detail::driver_location) == sizeof(CUmemLocation) &&
-              offsetof(weir::detail::driver_location, id) == offsetof(CUmemLocation, id));
+static_assert(sizeof(weir::upstream::detail::driver_location) == sizeof(CUmemLocation) &&
+              offsetof(weir::upstream::detail::driver_location, id) == offsetof(CUmemLocation, id));
 static_assert(sizeof(CUresult) == sizeof(int) && sizeof(CUdeviceptr) == sizeof(unsigned long long) &&
               sizeof(CUmemGenericAllocationHandle) == sizeof(unsigned long long));
 
@@ -44,7 +44,7 @@ template <class Result, class... Parameters>
 constexpr std::size_t parameters<Result(Parameters...)> = sizeof...(Parameters);
 template <class Result, class... Parameters>
 constexpr std::size_t parameters<Result (*)(Parameters...)> = sizeof...(Parameters);
-using calls = weir::detail::memory_calls;
+using calls = weir::upstream::detail::memory_calls;
 static_assert(parameters<decltype(calls::granularity)> == parameters<decltype(cuMemGetAllocationGranularity)>);
 static_assert(parameters<decltype(calls::reserve)> == parameters<decltype(cuMemAddressReserve)>);
 static_assert(parameters<decltype(calls::unreserve)> == parameters<decltype(cuMemAddressFree)>);

@@ -20,14 +20,14 @@
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 #include <weir/upstream/virtual_memory/reservations.hpp>
 
-using weir::check;
+using weir::runtime::check;
 using weir::GiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 
 namespace {
 
-constexpr std::size_t page = weir::memory_map::page_bytes;
+constexpr std::size_t page = weir::upstream::detail::memory_map::page_bytes;
 
 // A pool with a block of 1 MiB.
 struct small_pool {
@@ -53,8 +53,8 @@ std::size_t grown_and_back(weir::compact_device_pool& pool, cudaStream_t s) {
 
 TEST_CASE("reservations: what is taken goes on where the last one ended, and comes back") {
     support::every_schedule([] {
-        weir::memory_map const map(0, 0);
-        weir::reservations addresses(map);
+        weir::upstream::detail::memory_map const map(0, 0);
+        weir::upstream::detail::reservations addresses(map);
         CHECK_FALSE(addresses.take(page));
         REQUIRE(addresses.more(page));
         CHECK_FALSE(addresses.ran_out());
@@ -164,8 +164,8 @@ TEST_CASE("reservations: every call may fail: what was reserved is kept to the e
     for (std::uint64_t k = 1;; ++k) {
         CAPTURE(k);
         simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
-        weir::memory_map const map(0, 0);
-        weir::reservations addresses(map);
+        weir::upstream::detail::memory_map const map(0, 0);
+        weir::upstream::detail::reservations addresses(map);
         simulated_cuda::fail_call(k, cudaErrorUnknown);
         std::uint64_t const before = simulated_cuda::failed_calls();
         bool threw = false;
@@ -186,8 +186,8 @@ TEST_CASE("reservations: every call may fail: what was reserved is kept to the e
 
 TEST_CASE("reservations: two that touch stay two") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_addresses(3 * 1024 * MiB), support::report_all);
-    weir::memory_map const map(0, 0);
-    weir::reservations addresses(map);
+    weir::upstream::detail::memory_map const map(0, 0);
+    weir::upstream::detail::reservations addresses(map);
     REQUIRE(addresses.more(page)); // 1 GiB
     REQUIRE(addresses.more(page)); // 2 GiB, right behind
     range const all = addresses.take(1024 * MiB);

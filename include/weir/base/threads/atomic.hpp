@@ -16,7 +16,7 @@
 // not for:   users: a program defines the macro in all of its files alike, or in none.
 
 #ifdef WEIR_ATOMIC_HEADER
-#include WEIR_ATOMIC_HEADER // defines weir::atomic, weir::memory_order, weir::mutex and weir::spin
+#include WEIR_ATOMIC_HEADER // defines weir::base::atomic, weir::base::memory_order, weir::base::mutex and weir::base::spin
 #else
 
 #ifdef _WIN32
@@ -27,6 +27,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 enum memory_order : int {
     memory_order_relaxed = __ATOMIC_RELAXED,
@@ -70,6 +71,7 @@ inline void spin(int turns) noexcept {
     sched_yield();
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir
 

@@ -15,6 +15,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// Takes `by` off `count`, but not below zero. Any thread.
 template <class T>
@@ -32,5 +33,6 @@ void raise(atomic<T>& peak, T now) noexcept {
     }
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -19,6 +19,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 #ifndef WEIR_ATOMIC_HEADER
 /// Meets the standard's Lockable. Any thread may call any member; the thread that locked unlocks.
@@ -74,5 +75,6 @@ private:
     T& object_;
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -17,6 +17,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// Meets the standard's Lockable. Any thread may call any member; the thread that locked unlocks.
 class spin_lock {
@@ -57,5 +58,6 @@ struct no_lock {
     void unlock() noexcept {}
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

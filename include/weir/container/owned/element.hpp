@@ -19,6 +19,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// What containers ask of their element type `T`, as compile-time clauses, and its arithmetic.
 template <class T>
@@ -50,10 +51,11 @@ struct element {
 
 private:
     [[noreturn]] static void refuse(std::size_t count) {
-        throw usage_error("weir: " + number_text(count) + " elements of " + count_text(sizeof(T), " byte") +
-                          " do not fit the address space; ask for at most " + number_text(most));
+        throw usage_error("weir: " + base::number_text(count) + " elements of " + base::count_text(sizeof(T), " byte") +
+                          " do not fit the address space; ask for at most " + base::number_text(most));
     }
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

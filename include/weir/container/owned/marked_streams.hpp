@@ -28,6 +28,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// One thread at a time.
 class marked_streams {
@@ -35,20 +36,20 @@ public:
     /// Marks `user` for the container of stream `own`, whose block is `p` (null: none yet). Throws usage_error while `user` is
     /// captured, but into the graph of `own` where the pool cannot be told; what the pool's 'used_on' throws; std::bad_alloc.
     template <memory_space Space>
-    void add(pool_ref<Space> pool, void* p, placed_stream const& own, placed_stream const& user) {
+    void add(pool_ref<Space> pool, void* p, order::placed_stream const& own, order::placed_stream const& user) {
         if (user == own && own.is_captured())
             return; // the free is its graph's
         bool const in_graph = !pool.has_used_on() && own.is_captured();
-        device_guard const there(user.device);
+        runtime::device_guard const there(user.device);
         if (in_graph)
-            detail::require_same_graph(own, capture_of(user.stream).id);
-        stream_mark const fresh = in_graph ? stream_mark::of_captured(user.stream) : stream_mark(user.stream);
+            order::detail::require_same_graph(own, runtime::capture_of(user.stream).id);
+        order::stream_mark const fresh = in_graph ? order::stream_mark::of_captured(user.stream) : order::stream_mark(user.stream);
         if (!marks_)
-            marks_ = shared<growing_array<stream_mark>>::make();
+            marks_ = base::shared<base::growing_array<order::stream_mark>>::make();
         marks_->reserve_more(1);
         if (p && pool.has_used_on())
             pool.used_on(p, user.stream);
-        add_mark(*marks_, fresh);
+        order::add_mark(*marks_, fresh);
     }
 
     /// Marks the same streams for a container's next block, `p`. Throws as 'add', but never std::bad_alloc: a free without host
@@ -58,11 +59,11 @@ public:
         next.marks_ = marks_;
         if (!marks_ || !p || !pool.has_used_on())
             return;
-        for (stream_mark const& each : *marks_) {
-            device_guard const there(each.place());
-            stream_mark::view const found = each.look();
-            if (found.now == stream_mark::state::captured)
-                require_end(each.stream());
+        for (order::stream_mark const& each : *marks_) {
+            runtime::device_guard const there(each.place());
+            order::stream_mark::view const found = each.look();
+            if (found.now == order::stream_mark::state::captured)
+                order::require_end(each.stream());
             try {
                 pool.used_on(p, found.stream);
             } catch (std::bad_alloc const&) {
@@ -75,29 +76,29 @@ public:
     /// streams, or one of these that is being captured, since its graph may use the block at each launch; blocks on the devices
     /// where nothing can be put after a marked stream.
     template <memory_space Space>
-    stream_ref end_on(pool_ref<Space> pool, placed_stream const& own) const noexcept {
+    stream_ref end_on(pool_ref<Space> pool, order::placed_stream const& own) const noexcept {
         stream_ref last = own.stream;
         if (!marks_ || (told_ && pool.has_used_on()))
             return last;
         bool told = true;
-        for (stream_mark const& each : *marks_)
+        for (order::stream_mark const& each : *marks_)
             try {
                 bool const in_graph = own.is_captured();
-                device_guard const there(each.place());
-                stream_mark::view const found =
-                    in_graph ? stream_mark::view{stream_mark::state::open, each.stream(), 0} : each.look();
-                if (found.now == stream_mark::state::captured)
+                runtime::device_guard const there(each.place());
+                order::stream_mark::view const found =
+                    in_graph ? order::stream_mark::view{order::stream_mark::state::open, each.stream(), 0} : each.look();
+                if (found.now == order::stream_mark::state::captured)
                     last = found.stream;
-                else if (found.now == stream_mark::state::unknown)
+                else if (found.now == order::stream_mark::state::unknown)
                     told = false;
                 else
-                    order_after(own, placed_stream(found.stream, each.ordinal()));
+                    order_after(own, order::placed_stream(found.stream, each.ordinal()));
             } catch (...) { // CUDA failed, or it is another graph's
                 told = false;
             }
         for (int tries = 0; !told && tries < 2; ++tries)
             try {
-                wait_for_device(any_device);
+                runtime::wait_for_device(any_device);
                 told = true;
             } catch (...) { // the device is lost: nothing runs any more
             }
@@ -107,25 +108,26 @@ public:
     /// Notes that the block `p` is used by what is enqueued on `user` so far, or makes `own` wait for that now. Throws as
     /// 'add'.
     template <memory_space Space>
-    static void note_last(pool_ref<Space> pool, void* p, placed_stream const& own, placed_stream const& user) {
+    static void note_last(pool_ref<Space> pool, void* p, order::placed_stream const& own, order::placed_stream const& user) {
         if (user == own)
             return;
         if (pool.has_used_on())
             return pool.last_used_on(p, user.stream);
-        if (!is_legacy(user.stream) && !own.is_captured())
-            require_no_capture(user.stream);
+        if (!runtime::is_legacy(user.stream) && !own.is_captured())
+            runtime::require_no_capture(user.stream);
         order_after(own, user);
     }
 
     void swap(marked_streams& other) noexcept {
-        swap_values(marks_, other.marks_);
-        swap_values(told_, other.told_);
+        base::swap_values(marks_, other.marks_);
+        base::swap_values(told_, other.told_);
     }
 
 private:
-    shared<growing_array<stream_mark>> marks_; // null: none. With the next block for a while, without a copy
+    base::shared<base::growing_array<order::stream_mark>> marks_; // null: none. With the next block for a while, without a copy
     bool told_ = true; // the pool, of all marks, where it can be
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

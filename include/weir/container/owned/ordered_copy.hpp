@@ -23,50 +23,50 @@
 
 namespace weir {
 inline namespace v0 {
-
 namespace detail {
+
 inline constexpr char const* if_no_such_memory =
     "the source or the target is not live memory of that size, or lies on a device whose memory the current one cannot use; "
     "check both, or open the memory ('enable_access_from')";
-} // namespace detail
 
 /// Copies `bytes` bytes from `from`, which lies on device `there` (any_device: on none, or the host) and with which `source`
 /// works, to `to`, on device `here`, with which `target` works. Does not block, but where the second half of the order fails,
 /// and for memory of the host's that is not page-locked. Any thread. Throws cuda_error, and usage_error where one stream is
 /// captured and the other is not, or into another graph.
-inline void copy_in_order(void* to, int here, placed_stream const& target, void const* from, int there,
-                          placed_stream const& source, std::size_t bytes) {
+inline void copy_in_order(void* to, int here, order::placed_stream const& target, void const* from, int there,
+                          order::placed_stream const& source, std::size_t bytes) {
     if (bytes == 0)
         return;
     bool const by_peers = here != any_device && there != any_device && there != here;
     bool const in_graph = (by_peers || source != target) && target.is_captured();
-    if (source != target && !in_graph && !is_legacy(source.stream) && source.is_captured())
+    if (source != target && !in_graph && !runtime::is_legacy(source.stream) && source.is_captured())
         throw usage_error("weir: the source's stream is being captured into a graph, which would write the target at each launch; "
                           "put the target's stream after it first ('order_after'), or copy after the capture");
     bool const by_source = here == any_device && there != any_device && !in_graph;
-    placed_stream const& on = by_source ? source : target;
-    placed_stream const& other = by_source ? target : source;
+    order::placed_stream const& on = by_source ? source : target;
+    order::placed_stream const& other = by_source ? target : source;
     order_after(on, other);
     {
         // CUDA refuses a current device that memory is not open to; but a default stream is its device's.
-        device_guard const its(is_default_stream(on.stream) ? on.device : by_source ? there : here);
+        runtime::device_guard const its(runtime::is_default_stream(on.stream) ? on.device : by_source ? there : here);
         if (by_peers && !in_graph) // a captured copy between devices wants the memory open
-            check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
-                  detail::if_no_such_memory);
+            runtime::check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
+                  if_no_such_memory);
         else
-            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync",
-                  detail::if_no_such_memory);
+            runtime::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync",
+                  if_no_such_memory);
     }
     try {
         order_after(other, on);
     } catch (...) {
         // The copy may be running, and the other stream does not know: the host waits in its stead.
-        device_guard const its(on.device);
-        capture_mode_guard const relaxed;
-        if (!succeeded(cudaStreamSynchronize(on.stream.get())))
+        runtime::device_guard const its(on.device);
+        runtime::capture_mode_guard const relaxed;
+        if (!runtime::succeeded(cudaStreamSynchronize(on.stream.get())))
             throw;
     }
 }
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

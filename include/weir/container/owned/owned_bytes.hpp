@@ -42,13 +42,14 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// Bytes of a pool, owned. Movable, not copyable. One thread at a time; no member blocks the host, but for
 /// those named '..._sync'; where the host touches the memory, an allocation that has to wait for memory in flight; copies
 /// from and to memory that is not page-locked, which CUDA stages; and a copy that failed under way, whose end is awaited.
 template <memory_space Space>
 class owned_bytes {
-    static constexpr bool by_host = host_accessible(Space);
+    static constexpr bool by_host = base::host_accessible(Space);
 
 public:
     /// `bytes` bytes, not initialised, of `pool`, aligned to `alignment` and to what the pool gives; zero
@@ -78,15 +79,15 @@ public:
     pool_ref<Space> pool() const noexcept { return pool_; }
     stream_ref stream() const noexcept { return stream_.stream; }
     /// The same, and whose default stream it is where it is one.
-    placed_stream placed() const noexcept { return stream_; }
+    order::placed_stream placed() const noexcept { return stream_; }
 
     void swap(owned_bytes& other) noexcept {
-        swap_values(pool_, other.pool_);
-        swap_values(stream_, other.stream_);
-        swap_values(alignment_, other.alignment_);
-        swap_values(data_, other.data_);
-        swap_values(size_, other.size_);
-        swap_values(capacity_, other.capacity_);
+        base::swap_values(pool_, other.pool_);
+        base::swap_values(stream_, other.stream_);
+        base::swap_values(alignment_, other.alignment_);
+        base::swap_values(data_, other.data_);
+        base::swap_values(size_, other.size_);
+        base::swap_values(capacity_, other.capacity_);
         users_.swap(other.users_);
     }
 
@@ -97,7 +98,7 @@ public:
             throw usage_error(
                 "weir: a container cannot move from a stream to 'on_host', which nothing makes wait; "
                 "name another stream");
-        placed_stream const later = placed(pool_, stream);
+        order::placed_stream const later = placed(pool_, stream);
         if (data_)
             order_after(later, stream_);
         stream_ = later;
@@ -108,12 +109,12 @@ public:
     /// (a captured stream, but for two of one capture where the pool cannot be told), cuda_error, std::bad_alloc.
     void used_on(stream_ref stream) {
         if (!stream.is_host())
-            users_.add(pool_, data_, stream_, placed_stream::now(stream));
+            users_.add(pool_, data_, stream_, order::placed_stream::now(stream));
     }
     /// The free of the present block waits for what is enqueued on `stream` so far. Otherwise the same.
     void last_used_on(stream_ref stream) {
         if (data_ && !stream.is_host())
-            marked_streams::note_last(pool_, data_, stream_, placed_stream::now(stream));
+            marked_streams::note_last(pool_, data_, stream_, order::placed_stream::now(stream));
     }
 
     /// Makes the capacity at least `bytes`, exactly that if it grows.
@@ -183,7 +184,7 @@ public:
     /// As 'read', and waits for the stream. Throws cuda_error, and usage_error while the stream is captured.
     void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
         refuse_capture("cannot be waited for; read after the graph has run");
-        device_guard const here(home()); // whose default stream it may be
+        runtime::device_guard const here(home()); // whose default stream it may be
         read(offset, target, bytes);
         synchronize(stream_.stream);
     }
@@ -195,8 +196,8 @@ public:
         if constexpr (by_host) {
             std::memset(data_, 0, size_);
         } else {
-            device_guard const here(home());
-            check(cudaMemsetAsync(data_, 0, size_, stream_.stream.get()), "cudaMemsetAsync");
+            runtime::device_guard const here(home());
+            runtime::check(cudaMemsetAsync(data_, 0, size_, stream_.stream.get()), "cudaMemsetAsync");
         }
     }
 
@@ -204,25 +205,25 @@ public:
     int device() const { return device_of(pool_); }
 
 private:
-    owned_bytes(pool_ref<Space> pool, placed_stream const& stream, std::size_t bytes, std::size_t alignment)
+    owned_bytes(pool_ref<Space> pool, order::placed_stream const& stream, std::size_t bytes, std::size_t alignment)
         : pool_(pool), stream_(stream),
           alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()) {
         if (bytes == 0)
             return;
-        device_guard const here(stream_.device);
+        runtime::device_guard const here(stream_.device);
         data_ = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
         size_ = capacity_ = bytes;
     }
 
     // A default stream is the memory's device's; where it lies on none, the one that is current as the container goes to it.
-    static placed_stream placed(pool_ref<Space> pool, stream_ref stream) {
+    static order::placed_stream placed(pool_ref<Space> pool, stream_ref stream) {
         if (stream.is_host())
             throw usage_error(
                 "weir: a container is freed on a stream, and 'on_host' is none; name the stream whose work uses the container "
                 "last, or cudaStreamLegacy");
         int here = device_of(pool);
-        if (here == any_device && is_default_stream(stream) && !succeeded(cudaGetDevice(&here)))
-            here = current_device(); // once more
+        if (here == any_device && runtime::is_default_stream(stream) && !runtime::succeeded(cudaGetDevice(&here)))
+            here = runtime::current_device(); // once more
         return {stream, here};
     }
     static int device_of(pool_ref<Space> pool) { return pool.space() == memory_space::device ? pool.device() : any_device; }
@@ -234,7 +235,7 @@ private:
         stream_ref const last = users_.end_on(pool_, stream_);
         for (int tries = 0; tries < 2; ++tries)
             try {
-                device_guard const here(device() == any_device ? stream_.device : any_device);
+                runtime::device_guard const here(device() == any_device ? stream_.device : any_device);
                 return pool_.deallocate(last, data_, capacity_, alignment_);
             } catch (...) { // CUDA failed
             }
@@ -253,7 +254,7 @@ private:
     template <memory_space Other>
     static constexpr void require_reach() {
         static_assert(
-            !by_host || host_accessible(Other),
+            !by_host || base::host_accessible(Other),
             "weir: a pinned container is filled by the host, which cannot read a device container; use the "
             "device container's 'copy_to_async' with the pinned container's 'data()'");
     }
@@ -270,17 +271,17 @@ private:
         if constexpr (by_host) {
             std::memmove(to, from, bytes);
         } else {
-            device_guard const here(home());
-            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync",
-                  detail::if_no_such_memory);
+            runtime::device_guard const here(home());
+            runtime::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync",
+                  if_no_such_memory);
         }
     }
 
-    void copy_in_order(void* to, void const* from, std::size_t bytes, placed_stream const& by, int there) const {
+    void copy_in_order(void* to, void const* from, std::size_t bytes, order::placed_stream const& by, int there) const {
         if constexpr (by_host)
             copy(to, from, bytes);
         else
-            weir::copy_in_order(to, device(), stream_, from, there, by, bytes);
+            weir::detail::copy_in_order(to, device(), stream_, from, there, by, bytes);
     }
 
     void reallocate(std::size_t capacity) {
@@ -303,9 +304,9 @@ private:
 
     // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there`
     // with which `by` works.
-    void splice(std::size_t kept, void const* source, std::size_t bytes, placed_stream const& by, int there = any_device) {
+    void splice(std::size_t kept, void const* source, std::size_t bytes, order::placed_stream const& by, int there = any_device) {
         require_not_null(source, bytes);
-        if (add_overflows(kept, bytes))
+        if (base::add_overflows(kept, bytes))
             throw usage_error(
                 "weir: the bytes to append do not fit the address space beside those that are there");
         std::size_t const needed = kept + bytes;
@@ -327,7 +328,7 @@ private:
     }
 
     // Whether the contents are overwritten where they are: where nothing after the copy can fail, and the source is elsewhere.
-    bool overwrites(void const* source, placed_stream const& by) const noexcept {
+    bool overwrites(void const* source, order::placed_stream const& by) const noexcept {
         return by_host || (by == stream_ && !holds(source));
     }
 
@@ -336,7 +337,7 @@ private:
     }
 
     pool_ref<Space> pool_;
-    placed_stream stream_;
+    order::placed_stream stream_;
     std::size_t alignment_;
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;     // bytes in use
@@ -344,5 +345,6 @@ private:
     marked_streams users_;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

@@ -24,6 +24,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// The base of containers whose memory reaches as far as `Space`. Not copyable; a move takes memory, pool and
 /// stream along, and what an assignment replaces is freed on its own stream.
@@ -69,5 +70,6 @@ protected:
     owned_bytes<Space> bytes_;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

@@ -20,15 +20,16 @@
 
 namespace weir {
 inline namespace v0 {
+namespace layer::detail {
 
 /// Any thread may call any member; none throws.
 class live_blocks {
 public:
     /// Lists a block, which is not null; not where the host has no memory for that.
     void enter(void const* address, std::size_t bytes) noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         auto const key = reinterpret_cast<std::uintptr_t>(address);
-        if (std::uint32_t const at = index_.find(key); at != address_map::none) {
+        if (std::uint32_t const at = index_.find(key); at != base::address_map::none) {
             blocks_[at].bytes = bytes; // its free came with another size, and was not heard of
             return;
         }
@@ -43,9 +44,9 @@ public:
 
     /// Takes a block off the list, if it is there.
     void leave(void const* address) noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         std::uint32_t const at = index_.erase(reinterpret_cast<std::uintptr_t>(address));
-        if (at == address_map::none)
+        if (at == base::address_map::none)
             return;
         if (at + 1 != blocks_.size()) {
             blocks_[at] = blocks_.back();
@@ -56,16 +57,17 @@ public:
 
     /// Offers all of them.
     void offer_to(largest_blocks& list) const noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         for (live_block const& each : blocks_)
             list.offer(each);
     }
 
 private:
-    mutable mutex mutex_;
-    address_map index_; // address -> index into blocks_
-    growing_array<live_block> blocks_;
+    mutable base::mutex mutex_;
+    base::address_map index_; // address -> index into blocks_
+    base::growing_array<live_block> blocks_;
 };
 
+} // namespace layer::detail
 } // namespace v0
 } // namespace weir

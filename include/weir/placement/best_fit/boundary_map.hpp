@@ -27,6 +27,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace placement::detail {
 
 /// Tags of the boundaries of ranges. Not thread-safe. Only 'reserve' allocates; it leaves the map as it was
 /// when it throws std::bad_alloc. Call it with at least 1 before anything else.
@@ -51,7 +52,7 @@ public:
         for (std::size_t at = home(hash);; at = next(at)) {
             bucket const& b = buckets_[at];
             for (std::uint64_t same = places_of(b.marks, mark_of(hash, which)); same != 0; same &= same - 1) {
-                std::uint32_t const entry = b.entries[lowest_bit(same) / 8];
+                std::uint32_t const entry = b.entries[base::lowest_bit(same) / 8];
                 if ((entry & 1) == static_cast<std::uint32_t>(which) && is_there(entry >> 1))
                     return entry >> 1;
             }
@@ -70,7 +71,7 @@ public:
             at = next(at);
             spare = ~buckets_[at].marks & every_taken;
         }
-        unsigned const shift = lowest_bit(spare) & ~7u;
+        unsigned const shift = base::lowest_bit(spare) & ~7u;
         buckets_[at].marks |= mark_of(hash, which) << shift;
         buckets_[at].entries[shift / 8] = entry_of(index, which);
         ++size_;
@@ -146,8 +147,8 @@ private:
 
     static unsigned shift_of(bucket const& b, std::uint64_t hash, side which, index_type index) noexcept {
         for (std::uint64_t same = places_of(b.marks, mark_of(hash, which)); same != 0; same &= same - 1)
-            if (b.entries[lowest_bit(same) / 8] == entry_of(index, which))
-                return lowest_bit(same) & ~7u;
+            if (b.entries[base::lowest_bit(same) / 8] == entry_of(index, which))
+                return base::lowest_bit(same) & ~7u;
         return absent;
     }
 
@@ -159,10 +160,10 @@ private:
         std::size_t count = buckets_.empty() ? 4 : buckets_.size();
         while (count * (places / 2) < tags)
             count *= 2;
-        growing_array<bucket> old(count);
+        base::growing_array<bucket> old(count);
         old.swap(buckets_);
         mask_ = count - 1;
-        shift_ = 64 - floor_log2(count);
+        shift_ = 64 - base::floor_log2(count);
         room_ = count * (places / 2);
         size_ = 0;
         for (bucket const& b : old)
@@ -174,12 +175,13 @@ private:
                 }
     }
 
-    growing_array<bucket> buckets_;
+    base::growing_array<bucket> buckets_;
     std::size_t size_ = 0;
     std::size_t room_ = 0;
     std::size_t mask_ = 0;
     unsigned shift_ = 0;
 };
 
+} // namespace placement::detail
 } // namespace v0
 } // namespace weir

@@ -26,34 +26,35 @@
 
 namespace weir {
 inline namespace v0 {
+namespace placement::detail {
 
 /// Any thread may call any member.
 class fence_set {
 public:
     /// Nothing joins across 'offset' from now on. Throws std::bad_alloc before any change.
     void insert(std::size_t offset) {
-        lock_guard<spin_lock> const held(lock_);
+        base::lock_guard<base::spin_lock> const held(lock_);
         if (fences_.contains(key_of(offset)))
             return;
         fences_.insert(key_of(offset), 0);
-        std::size_t const common = natural_alignment(coarse_.load(memory_order_relaxed) | offset);
-        coarse_.store(common, memory_order_relaxed);
+        std::size_t const common = base::natural_alignment(coarse_.load(base::memory_order_relaxed) | offset);
+        coarse_.store(common, base::memory_order_relaxed);
     }
 
     /// Ranges may join across 'offset' again. Nothing happens where there is no fence.
     void erase(std::size_t offset) noexcept {
-        lock_guard<spin_lock> const held(lock_);
+        base::lock_guard<base::spin_lock> const held(lock_);
         fences_.erase(key_of(offset));
         if (fences_.empty())
-            coarse_.store(0, memory_order_relaxed);
+            coarse_.store(0, base::memory_order_relaxed);
     }
 
     /// True when 'offset' is a fence.
     bool contains(std::size_t offset) const noexcept {
-        std::size_t const coarse = coarse_.load(memory_order_relaxed);
+        std::size_t const coarse = coarse_.load(base::memory_order_relaxed);
         if (coarse == 0 ? offset != 0 : (offset & (coarse - 1)) != 0)
             return false;
-        lock_guard<spin_lock> const held(lock_);
+        base::lock_guard<base::spin_lock> const held(lock_);
         return fences_.contains(key_of(offset));
     }
 
@@ -61,10 +62,11 @@ private:
     // Offset 0 is a fair fence in a test, and the map has no key 0; fences are never odd.
     static std::uint64_t key_of(std::size_t offset) noexcept { return offset | 1; }
 
-    mutable spin_lock lock_;
-    address_map fences_;
-    atomic<std::size_t> coarse_{0};
+    mutable base::spin_lock lock_;
+    base::address_map fences_;
+    base::atomic<std::size_t> coarse_{0};
 };
 
+} // namespace placement::detail
 } // namespace v0
 } // namespace weir

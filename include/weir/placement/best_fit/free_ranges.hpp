@@ -25,6 +25,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace placement::detail {
 
 /// Free ranges in multiples of Granularity bytes. Not thread-safe. Only 'reserve' allocates.
 template <std::size_t Granularity>
@@ -33,20 +34,20 @@ public:
     using index_type = boundary_map::index_type;
 
     struct node {
-        range free; // no bytes: the node is spare
+        base::range free; // no bytes: the node is spare
         index_type next;
         index_type previous;
         unsigned in; // class in lists_
     };
 
-    explicit free_ranges(shared<fence_set> fences) : fences_(std::move(fences)) {}
+    explicit free_ranges(base::shared<fence_set> fences) : fences_(std::move(fences)) {}
 
     /// The fences, which siblings share.
-    shared<fence_set> const& fences() const noexcept { return fences_; }
+    base::shared<fence_set> const& fences() const noexcept { return fences_; }
     /// The record of a range; 0 is nobody's, and empty.
     node const& operator[](index_type n) const noexcept { return nodes_[n]; }
     /// Records, spare ones too.
-    growing_array<node> const& nodes() const noexcept { return nodes_; }
+    base::growing_array<node> const& nodes() const noexcept { return nodes_; }
     size_lists const& lists() const noexcept { return lists_; }
     /// The class in 'lists' of a range of so many bytes.
     static unsigned class_of(std::size_t bytes) noexcept { return size_lists::class_of(bytes / Granularity); }
@@ -89,8 +90,8 @@ public:
     }
 
     /// Joins 'r' with its neighbours; the room is there. A neighbour across a fence is no neighbour.
-    void insert(range r) noexcept {
-        r = in_registers(r);
+    void insert(base::range r) noexcept {
+        r = base::in_registers(r);
         free_bytes_ += r.bytes;
         tags_.prefetch(r.end());
         index_type const left = tags_.find(r.offset, side::end, [&](index_type n) {
@@ -100,10 +101,10 @@ public:
             return nodes_[n].free.offset == r.end() && !fences_->contains(r.end());
         });
         if (left != 0) {
-            range const low = nodes_[left].free;
+            base::range const low = nodes_[left].free;
             tags_.erase(r.offset, side::end, left);
             if (right != 0) {
-                range const high = nodes_[right].free;
+                base::range const high = nodes_[right].free;
                 tags_.erase(high.offset, side::start, right);
                 tags_.reassign(high.end(), side::end, right, left);
                 lists_.unlink(nodes_, right);
@@ -126,10 +127,10 @@ public:
     }
 
     /// Cuts 'block' out of the free range of node n; what is left before and after stays free.
-    void carve(index_type n, range block) noexcept {
-        range const whole = nodes_[n].free;
-        range const before{whole.offset, block.offset - whole.offset};
-        range const after{block.end(), whole.end() - block.end()};
+    void carve(index_type n, base::range block) noexcept {
+        base::range const whole = nodes_[n].free;
+        base::range const before{whole.offset, block.offset - whole.offset};
+        base::range const after{block.end(), whole.end() - block.end()};
         free_bytes_ -= block.bytes;
         if (!before)
             tags_.erase(whole.offset, side::start, n);
@@ -189,7 +190,7 @@ private:
         room_ = room;
     }
 
-    index_type fresh_node(range r) noexcept {
+    index_type fresh_node(base::range r) noexcept {
         index_type const n = spare_ != 0 ? spare_ : static_cast<index_type>(nodes_.size());
         if (spare_ != 0)
             spare_ = nodes_[n].next;
@@ -208,7 +209,7 @@ private:
     }
 
     // A node that is in its list gets other bytes, and another list only if it must.
-    void resize(index_type n, range r) noexcept {
+    void resize(index_type n, base::range r) noexcept {
         nodes_[n].free = r;
         unsigned const in = class_of(r.bytes);
         if (in != nodes_[n].in) {
@@ -217,15 +218,16 @@ private:
         }
     }
 
-    growing_array<node> nodes_;
+    base::growing_array<node> nodes_;
     boundary_map tags_;
     size_lists lists_;
-    shared<fence_set> fences_;
+    base::shared<fence_set> fences_;
     index_type spare_ = 0;
     std::size_t ranges_ = 0; // free ranges
     std::size_t room_ = 0;   // free ranges that there is room for
     std::size_t free_bytes_ = 0;
 };
 
+} // namespace placement::detail
 } // namespace v0
 } // namespace weir

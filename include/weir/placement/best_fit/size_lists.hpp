@@ -24,6 +24,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace placement::detail {
 
 /// Lists of the nodes of an array whose elements have 'next', 'previous' and 'in'; index 0 means 'none'. Not
 /// thread-safe. Only 'prepare' allocates.
@@ -36,7 +37,7 @@ public:
 
     /// The class of a range of that many granules.
     static unsigned class_of(std::size_t granules) noexcept {
-        unsigned const shift = floor_log2(granules | octave) - octave_log2;
+        unsigned const shift = base::floor_log2(granules | octave) - octave_log2;
         std::size_t const in = (std::size_t{shift} << octave_log2) + (granules >> shift);
         return in < classes ? static_cast<unsigned>(in) : last;
     }
@@ -66,18 +67,18 @@ public:
             std::uint64_t const above = top_ >> word >> 1 << word << 1;
             if (above == 0)
                 return classes;
-            word = lowest_bit(above);
+            word = base::lowest_bit(above);
             bits = words_[word];
         }
-        return word * 64 + lowest_bit(bits);
+        return word * 64 + base::lowest_bit(bits);
     }
 
     /// The last class that has a node; 'classes' where none has.
     unsigned last_occupied() const noexcept {
         if (top_ == 0)
             return classes;
-        unsigned const word = floor_log2(top_);
-        return word * 64 + floor_log2(words_[word]);
+        unsigned const word = base::floor_log2(top_);
+        return word * 64 + base::floor_log2(words_[word]);
     }
 
     /// Puts node n first in its class.
@@ -119,10 +120,11 @@ private:
     static constexpr unsigned octave_log2 = 8;
     static constexpr unsigned octave = 1u << octave_log2; // classes an octave
 
-    growing_array<index_type> heads_;
-    growing_array<std::uint64_t> words_;
+    base::growing_array<index_type> heads_;
+    base::growing_array<std::uint64_t> words_;
     std::uint64_t top_ = 0;
 };
 
+} // namespace placement::detail
 } // namespace v0
 } // namespace weir

@@ -20,6 +20,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace placement::detail {
 
 /// Free pieces. Not thread-safe. Only 'reserve', 'add' and 'take' allocate; they throw std::bad_alloc before
 /// any change.
@@ -35,15 +36,15 @@ public:
     }
 
     /// Adds one piece; room must be reserved.
-    void put(range piece) noexcept { pieces_.push_back(piece); }
+    void put(base::range piece) noexcept { pieces_.push_back(piece); }
 
     /// Cuts 'r' into pieces and adds them; keeps room for 'spare' calls of 'put'.
-    void add(range r, std::size_t spare) {
-        bool const whole = is_power_of_two(r.bytes) && r.offset % r.bytes == 0;
+    void add(base::range r, std::size_t spare) {
+        bool const whole = base::is_power_of_two(r.bytes) && r.offset % r.bytes == 0;
         reserve(spare + (whole ? 1 : most_pieces)); // so that what 'take' took out just now comes back without more
         while (r) {
-            std::size_t const room = std::size_t{1} << floor_log2(r.bytes);
-            std::size_t const natural = natural_alignment(r.offset);
+            std::size_t const room = std::size_t{1} << base::floor_log2(r.bytes);
+            std::size_t const natural = base::natural_alignment(r.offset);
             std::size_t const bytes = natural == 0 || natural > room ? room : natural;
             put({r.offset, bytes});
             r = {r.offset + bytes, r.bytes - bytes};
@@ -51,7 +52,7 @@ public:
     }
 
     /// A piece of exactly 'bytes', a power of two, or range{}; keeps room for 'spare' calls of 'put'.
-    range take(std::size_t bytes, std::size_t spare) {
+    base::range take(std::size_t bytes, std::size_t spare) {
         std::size_t best = pieces_.size();
         for (std::size_t at = 0; at < pieces_.size(); ++at)
             if (pieces_[at].bytes >= bytes &&
@@ -60,7 +61,7 @@ public:
         if (best == pieces_.size())
             return {};
         reserve(spare + most_pieces);
-        range piece = take_at(best);
+        base::range piece = take_at(best);
         while (piece.bytes != bytes) {
             piece.bytes /= 2;
             put({piece.end(), piece.bytes});
@@ -69,14 +70,14 @@ public:
     }
 
     /// The last piece; and taking it out.
-    range back() const noexcept { return pieces_.back(); }
+    base::range back() const noexcept { return pieces_.back(); }
     void drop_back() noexcept { pieces_.pop_back(); }
 
     /// Takes all pieces inside 'wanted' out if together they are all of it; else changes nothing and answers
     /// false.
-    bool take_all(range wanted) noexcept {
+    bool take_all(base::range wanted) noexcept {
         std::size_t covered = 0;
-        for (range const& piece : pieces_)
+        for (base::range const& piece : pieces_)
             covered += wanted.contains(piece) ? piece.bytes : 0;
         if (covered != wanted.bytes)
             return false;
@@ -89,7 +90,7 @@ public:
     /// Bytes of the largest piece.
     std::size_t largest() const noexcept {
         std::size_t bytes = 0;
-        for (range const& piece : pieces_)
+        for (base::range const& piece : pieces_)
             bytes = piece.bytes > bytes ? piece.bytes : bytes;
         return bytes;
     }
@@ -98,18 +99,19 @@ public:
     std::size_t size() const noexcept { return pieces_.size(); }
 
     /// Host bytes that the list holds.
-    std::size_t bookkeeping_bytes() const noexcept { return pieces_.capacity() * sizeof(range); }
+    std::size_t bookkeeping_bytes() const noexcept { return pieces_.capacity() * sizeof(base::range); }
 
 private:
-    range take_at(std::size_t at) noexcept {
-        range const piece = pieces_[at];
+    base::range take_at(std::size_t at) noexcept {
+        base::range const piece = pieces_[at];
         pieces_[at] = pieces_.back();
         pieces_.pop_back();
         return piece;
     }
 
-    growing_array<range> pieces_;
+    base::growing_array<base::range> pieces_;
 };
 
+} // namespace placement::detail
 } // namespace v0
 } // namespace weir

@@ -19,6 +19,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace placement::detail {
 
 /// The classes of blocks that are multiples of UnitBytes, a power of two.
 template <std::size_t UnitBytes>
@@ -31,13 +32,13 @@ struct slab_classes {
     /// The class that serves 'bytes', from 1 to largest_block_bytes.
     static constexpr unsigned class_of(std::size_t bytes) noexcept {
         std::size_t const below = (bytes - 1) / UnitBytes;
-        unsigned const shift = floor_log2(below | 8) - 3;
+        unsigned const shift = base::floor_log2(below | 8) - 3;
         return (shift << 3) + static_cast<unsigned>(below >> shift);
     }
 
     /// The power of two of which the class that serves 'bytes' is the next multiple.
     static constexpr std::size_t grain(std::size_t bytes) noexcept {
-        return UnitBytes << (floor_log2((bytes - 1) / UnitBytes | 8) - 3);
+        return UnitBytes << (base::floor_log2((bytes - 1) / UnitBytes | 8) - 3);
     }
 
     /// Bytes of a block of class 'in'.
@@ -47,7 +48,7 @@ struct slab_classes {
 
     /// Bytes of a slab of class 'in', a power of two.
     static constexpr std::size_t slab_bytes(unsigned in) noexcept {
-        std::size_t const wanted = power_of_two_above(block_bytes(in) * fewest_blocks);
+        std::size_t const wanted = base::power_of_two_above(block_bytes(in) * fewest_blocks);
         return wanted > smallest_slab_bytes ? wanted : smallest_slab_bytes;
     }
 
@@ -91,5 +92,6 @@ private:
     static constexpr table_type table{};
 };
 
+} // namespace placement::detail
 } // namespace v0
 } // namespace weir

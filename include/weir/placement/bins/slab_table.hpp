@@ -22,12 +22,13 @@
 
 namespace weir {
 inline namespace v0 {
+namespace placement::detail {
 
 /// Records of slabs by index; index 0 means 'none'. Not thread-safe. 'reserve' and 'record_of' throw
 /// std::bad_alloc before any change.
 class slab_table {
 public:
-    using index_type = address_map::value_type;
+    using index_type = base::address_map::value_type;
 
     struct record {
         std::size_t base = 0;
@@ -53,7 +54,7 @@ public:
     /// The record of the slab at 'base' with class 'in'. Where there was none, or one asleep, it is asleep.
     index_type record_of(std::size_t base, unsigned in) {
         index_type s = by_base_.find(key_of(base));
-        if (s == address_map::none) {
+        if (s == base::address_map::none) {
             reserve(1);
             s = spare_;
             if (s != 0) {
@@ -111,12 +112,13 @@ private:
         asleep_ = 0;
     }
 
-    growing_array<record> records_;
-    address_map by_base_;
+    base::growing_array<record> records_;
+    base::address_map by_base_;
     index_type spare_ = 0;
     std::size_t spares_ = 0;
     std::size_t asleep_ = 0;
 };
 
+} // namespace placement::detail
 } // namespace v0
 } // namespace weir

@@ -22,6 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// Any thread may call any member.
 class block_origins {
@@ -41,21 +42,21 @@ public:
     }
     /// Whether there can be a block of that size and alignment.
     static constexpr bool can_be(std::size_t bytes, std::size_t alignment) noexcept {
-        return alignment <= largest_alignment && !add_overflows(bytes, padding_for(alignment));
+        return alignment <= largest_alignment && !base::add_overflows(bytes, padding_for(alignment));
     }
 
     /// Whether nothing is known of any block.
-    bool empty() const noexcept { return count_.load(memory_order_relaxed) == 0; }
+    bool empty() const noexcept { return count_.load(base::memory_order_relaxed) == 0; }
 
     /// The first address at or behind `begin` with `alignment`, whose origin is known from now on. `capture`: the id of the
     /// one whose graph owns the block; 0: the pool does. Throws std::bad_alloc, with nothing changed that shows.
     void* note(void* begin, std::size_t alignment, std::uint64_t capture) {
         auto const from = reinterpret_cast<std::uintptr_t>(begin);
-        std::uintptr_t const at = align_up(from, alignment);
+        std::uintptr_t const at = base::align_up(from, alignment);
         if (at == from && capture == 0 && empty())
             return begin;
         auto const value = static_cast<std::uint32_t>((at - from) / unit_bytes) | (capture != 0 ? graphs : 0);
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         if (captures_.contains(at))
             captures_.erase(at);
         if (capture != 0)
@@ -67,7 +68,7 @@ public:
                 erase(at);
         } else if (value != 0) {
             blocks_.insert(at, value);
-            count_.fetch_add(1, memory_order_relaxed);
+            count_.fetch_add(1, base::memory_order_relaxed);
         }
         return reinterpret_cast<void*>(at);
     }
@@ -76,7 +77,7 @@ public:
     origin find(void* p) const noexcept {
         if (empty())
             return {p, false};
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         return of(p, blocks_.find(reinterpret_cast<std::uintptr_t>(p)));
     }
 
@@ -90,14 +91,14 @@ public:
 
     /// The graph of the capture `capture` frees the block. Where it is the owner, nobody else will, and the block is forgotten.
     void freed_by(std::uint64_t capture, void* p) noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         if (captures_.find(reinterpret_cast<std::uintptr_t>(p)) == short_of(capture))
             erase(reinterpret_cast<std::uintptr_t>(p));
     }
 
     /// Forgets a block.
     void forget(void* p) noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         erase(reinterpret_cast<std::uintptr_t>(p));
     }
 
@@ -108,21 +109,22 @@ private:
     static constexpr std::uint32_t graphs = std::uint32_t{1} << 30; // a bit beside the distance
 
     static origin of(void* p, std::uint32_t value) noexcept {
-        if (value == address_map::none)
+        if (value == base::address_map::none)
             return {p, false};
         return {static_cast<char*>(p) - (value & ~graphs) * unit_bytes, (value & graphs) != 0};
     }
     void erase(std::uintptr_t at) noexcept {
-        if (blocks_.erase(at) != address_map::none)
-            count_.fetch_sub(1, memory_order_relaxed);
+        if (blocks_.erase(at) != base::address_map::none)
+            count_.fetch_sub(1, base::memory_order_relaxed);
         captures_.erase(at);
     }
 
-    mutable mutex mutex_;
-    address_map blocks_;
-    address_map captures_; // of graphs' blocks: whose
-    atomic<std::size_t> count_{0};
+    mutable base::mutex mutex_;
+    base::address_map blocks_;
+    base::address_map captures_; // of graphs' blocks: whose
+    base::atomic<std::size_t> count_{0};
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

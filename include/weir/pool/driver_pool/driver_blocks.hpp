@@ -42,6 +42,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// Any thread may call any member.
 class driver_blocks {
@@ -63,22 +64,22 @@ public:
                 }
             }
         if (host_stream_)
-            static_cast<void>(succeeded(cudaStreamDestroy(host_stream_)));
+            static_cast<void>(runtime::succeeded(cudaStreamDestroy(host_stream_)));
     }
 
     /// See driver_pool_of::try_allocate.
     [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) {
         cudaStream_t const on = stream.get();
-        bool const usual = bytes != 0 && alignment <= block_origins::unit_bytes && is_power_of_two(alignment) && is_usual(on);
-        if (!usual || is_capturing(on))
+        bool const usual = bytes != 0 && alignment <= block_origins::unit_bytes && base::is_power_of_two(alignment) && is_usual(on);
+        if (!usual || runtime::is_capturing(on))
             return allocate_with_care(stream, bytes, alignment);
-        capture_mode_guard const relaxed;
+        runtime::capture_mode_guard const relaxed;
         void* block = nullptr;
-        if (out_of_room(detail::allocate_async(&block, bytes, pool_, on), "cudaMallocFromPoolAsync"))
+        if (runtime::out_of_room(runtime::detail::allocate_async(&block, bytes, pool_, on), "cudaMallocFromPoolAsync"))
             return nullptr;
         refused_.forget(block); // what others learnt of that address since 'is_usual'
         lost_.forget(block);
-        live_blocks_.fetch_add(1, memory_order_relaxed);
+        live_blocks_.fetch_add(1, base::memory_order_relaxed);
         return origins_.empty() ? block : origins_.note(block, 1, 0);
     }
 
@@ -110,10 +111,10 @@ public:
     /// See driver_pool_of::settle.
     void settle() { offer(refused_); }
     /// Other devices' work may use the memory from now on.
-    void open() noexcept { open_.store(true, memory_order_relaxed); }
+    void open() noexcept { open_.store(true, base::memory_order_relaxed); }
 
     /// Blocks that are out, but for those of graphs.
-    std::size_t count() const noexcept { return live_blocks_.load(memory_order_relaxed); }
+    std::size_t count() const noexcept { return live_blocks_.load(base::memory_order_relaxed); }
     /// Bytes that captured streams freed and CUDA refused.
     std::size_t lost_bytes() const noexcept { return lost_.bytes(); }
     /// What waits for 'settle'.
@@ -125,7 +126,7 @@ private:
     // Whether nothing is known of any block, and `on` names the same stream on every device. The host's handle is null, as a
     // default stream's: not usual either.
     bool is_usual(cudaStream_t on) const noexcept {
-        return !is_default_handle(on) && origins_.empty() && !uses_.any() && refused_.empty() && lost_.empty();
+        return !runtime::is_default_handle(on) && origins_.empty() && !uses_.any() && refused_.empty() && lost_.empty();
     }
 
     [[gnu::noinline]] void* allocate_with_care(stream_ref stream, std::size_t bytes, std::size_t alignment) {
@@ -134,43 +135,43 @@ private:
         if (bytes == 0 || !block_origins::can_be(bytes, alignment))
             return nullptr;
         cudaStream_t const on = stream.is_host() ? host_stream() : stream.get();
-        device_guard const device(ordinal_for(on)); // whose default stream it is
-        bool const in_graph = is_capturing(on);
-        if (in_graph && is_legacy(stream))
+        runtime::device_guard const device(ordinal_for(on)); // whose default stream it is
+        bool const in_graph = runtime::is_capturing(on);
+        if (in_graph && runtime::is_legacy(stream))
             throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
                               "waits for it; use another stream");
-        std::uint64_t const owner = in_graph ? capture_of(on).id : 0;
-        capture_mode_guard const relaxed;
+        std::uint64_t const owner = in_graph ? runtime::capture_of(on).id : 0;
+        runtime::capture_mode_guard const relaxed;
         void* block = nullptr;
         cudaError_t answer{};
-        auto const hand_out = [&] { return answer = detail::allocate_async(&block, bytes + padding, pool_, on), block; };
+        auto const hand_out = [&] { return answer = runtime::detail::allocate_async(&block, bytes + padding, pool_, on), block; };
         refused_.forget_new(hand_out); // what a wrong free left there would free this one
-        if (in_graph && answer == cudaErrorNotSupported && !succeeded(answer))
+        if (in_graph && answer == cudaErrorNotSupported && !runtime::succeeded(answer))
             throw usage_error("weir: CUDA takes no memory of pool '" + name_ +
                               "' into a graph; allocate before the capture, or from a pool without 'handle_types'");
-        if (out_of_room(answer, "cudaMallocFromPoolAsync"))
+        if (runtime::out_of_room(answer, "cudaMallocFromPoolAsync"))
             return nullptr;
         lost_.forget(block);
         void* p = nullptr;
         try {
             if (stream.is_host())
-                check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+                runtime::check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
             p = origins_.note(block, padding == 0 ? 1 : alignment, owner);
         } catch (...) {
-            if (!succeeded(detail::free_async(block, on)) && !in_graph)
+            if (!runtime::succeeded(runtime::detail::free_async(block, on)) && !in_graph)
                 keep(refused_block{block, bytes + padding, {}}, on);
             throw;
         }
         if (!in_graph)
-            live_blocks_.fetch_add(1, memory_order_relaxed);
+            live_blocks_.fetch_add(1, base::memory_order_relaxed);
         return p;
     }
 
     // CUDA's answer where nothing is known of the block.
     static cudaError_t answer_to_free(void* block, cudaStream_t on) noexcept {
         try {
-            capture_mode_guard const relaxed;
-            return detail::free_or_unknown(block, on);
+            runtime::capture_mode_guard const relaxed;
+            return free_or_unknown(block, on);
         } catch (...) { // the guard's, and CUDA was not asked
             return cudaErrorUnknown;
         }
@@ -186,7 +187,7 @@ private:
 
     [[gnu::noinline]] void free_with_care(stream_ref stream, void* p, std::size_t bytes) noexcept {
         auto const at = reinterpret_cast<std::uintptr_t>(p);
-        block_uses uses; // on other streams
+        order::block_uses uses; // on other streams
         bool asked = false;
         block_origins::origin const block = origins_.take(p);
         cudaStream_t on = stream.get();
@@ -199,21 +200,21 @@ private:
                 on = host_stream();
             if (ordinal_for(on) != any_device && freed_elsewhere(at, block.of_graph, stream))
                 return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at, on).events});
-            device_guard const device(ordinal_for(on));
+            runtime::device_guard const device(ordinal_for(on));
             uses = uses_.take(at, on, block.of_graph); // whose free may be captured, where no event can be waited for
             asked = true;
             // An event from outside would break the capture, and so would a free on the legacy stream.
-            bool const asks = !uses.empty() || is_legacy(on) || block.of_graph;
-            captured = asks && is_capturing(on);
-            std::uint64_t const in = captured && block.of_graph ? capture_of(on).id : 0;
-            capture_mode_guard const relaxed;
-            if (captured && block.of_graph && all_reached(uses.events))
+            bool const asks = !uses.empty() || runtime::is_legacy(on) || block.of_graph;
+            captured = asks && runtime::is_capturing(on);
+            std::uint64_t const in = captured && block.of_graph ? runtime::capture_of(on).id : 0;
+            runtime::capture_mode_guard const relaxed;
+            if (captured && block.of_graph && order::all_reached(uses.events))
                 uses.events.clear();
-            bool const frees = uses.are_known() && (!captured || (uses.empty() && !is_legacy(on)));
-            for (event const& each : uses.events)
+            bool const frees = uses.are_known() && (!captured || (uses.empty() && !runtime::is_legacy(on)));
+            for (runtime::event const& each : uses.events)
                 if (frees)
                     each.make_wait(on);
-            auto const free = block.of_graph ? &detail::free_async : &detail::free_or_unknown;
+            auto const free = block.of_graph ? &runtime::detail::free_async : &free_or_unknown;
             if (frees)
                 answer = free(block.begin, on);
             if (answer == cudaSuccess) {
@@ -243,9 +244,9 @@ private:
     // default stream there did so far is noted, since it is meant as well.
     bool freed_elsewhere(std::uintptr_t at, bool of_graph, stream_ref stream) {
         try {
-            if (current_device() == ordinal_)
+            if (runtime::current_device() == ordinal_)
                 return false;
-            if (!of_graph && is_capturing(stream) && !is_legacy(stream))
+            if (!of_graph && runtime::is_capturing(stream) && !runtime::is_legacy(stream))
                 return true;
             uses_.add(at, stream);
             return false;
@@ -257,27 +258,27 @@ private:
 
     // The stream that orders what is allocated and freed on the host, made when it is needed first. Throws cuda_error.
     cudaStream_t host_stream() {
-        lock_guard<mutex> const lock(host_stream_mutex_);
+        base::lock_guard<base::mutex> const lock(host_stream_mutex_);
         if (!host_stream_) {
-            device_guard const guard(made_on_);
-            check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+            runtime::device_guard const guard(made_on_);
+            runtime::check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         }
         return host_stream_;
     }
 
     // A default stream is the current device's, but a container may end while another device than its own is current.
-    int ordinal_for(cudaStream_t on) const noexcept { return is_default_stream(on) ? ordinal_ : any_device; }
+    int ordinal_for(cudaStream_t on) const noexcept { return runtime::is_default_stream(on) ? ordinal_ : any_device; }
 
     // Frees of another pool's blocks do not take the count below zero.
     void forget_one() noexcept {
-        lower(live_blocks_, std::size_t{1});
+        base::lower(live_blocks_, std::size_t{1});
     }
 
     // Whether the graph captured on `on` may use what was freed there; the legacy stream is only in a capture's way.
     bool graph_may_use(cudaStream_t on) const noexcept {
         try {
-            device_guard const device(ordinal_for(on));
-            return is_capturing(on) && !is_legacy(on);
+            runtime::device_guard const device(ordinal_for(on));
+            return runtime::is_capturing(on) && !runtime::is_legacy(on);
         } catch (...) { // no stream that is captured answers so
             return false;
         }
@@ -291,17 +292,17 @@ private:
         refused_.keep(std::move(block));
     }
     bool is_of_another_device(cudaStream_t on) const noexcept {
-        if (ordinal_ == any_device || is_default_stream(on))
+        if (ordinal_ == any_device || runtime::is_default_stream(on))
             return false;
         try {
-            return device_of(on) != ordinal_;
+            return runtime::device_of(on) != ordinal_;
         } catch (...) { // CUDA does not answer
             return true;
         }
     }
 
     void offer(refused_blocks& blocks, bool last = false) {
-        int const users = open_.load(memory_order_relaxed) ? any_device : ordinal_;
+        int const users = open_.load(base::memory_order_relaxed) ? any_device : ordinal_;
         blocks.offer(users, host_stream(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); }, last);
     }
 
@@ -309,15 +310,16 @@ private:
     text const& name_;
     int made_on_;
     int ordinal_; // of the memory; any_device: any device's work may use it
-    mutex host_stream_mutex_;
+    base::mutex host_stream_mutex_;
     cudaStream_t host_stream_ = nullptr; // none until something is allocated or freed on the host
-    atomic<std::size_t> live_blocks_{0}; // but for those of graphs
-    atomic<bool> open_{false};
-    second_uses uses_;
+    base::atomic<std::size_t> live_blocks_{0}; // but for those of graphs
+    base::atomic<bool> open_{false};
+    order::second_uses uses_;
     block_origins origins_;
     refused_blocks refused_; // until 'settle'
     refused_blocks lost_;    // until the end: what captured streams freed
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

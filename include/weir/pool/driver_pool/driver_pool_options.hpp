@@ -48,8 +48,8 @@ namespace detail {
 
 // Why CUDA's pool of `space` has no room for `bytes` bytes, `padding` of which a block's alignment costs.
 inline text driver_refusal_text(memory_space space, bool bounded, std::size_t bytes, std::size_t padding) {
-    return "CUDA's memory pool found no " + exact_bytes_text(bytes) +
-           (padding == 0 ? text() : ", " + number_text(padding) + " of them for the alignment,") +
+    return "CUDA's memory pool found no " + base::exact_bytes_text(bytes) +
+           (padding == 0 ? text() : ", " + base::number_text(padding) + " of them for the alignment,") +
            (bounded ? " within its maximum and " : " in ") +
            (space == memory_space::device ? "the device's" : "the machine's") + " memory; free something" +
            (bounded ? " or raise maximum_bytes" : "");

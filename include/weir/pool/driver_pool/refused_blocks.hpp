@@ -29,12 +29,13 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// A block that CUDA did not take back, and what must have run before it may.
 struct refused_block {
     void* begin;
     std::size_t bytes;
-    growing_array<event> uses;
+    base::growing_array<runtime::event> uses;
 };
 
 /// Says that `p` is no block to be freed. `is_here`: it waits in a list of the pool's refused blocks.
@@ -45,42 +46,40 @@ inline void tell_wrong_free(char const* pool, void const* p, bool is_here) noexc
                          : " or was not handed out by this pool; free each block once, where it was allocated");
 }
 
-namespace detail {
 
 // cudaFreeAsync, but cudaErrorInvalidValue means that CUDA does not know the block: a captured stream, which answers so to a
 // live block of no graph, is not taken at its word, nor is a first answer, which may be the error of earlier work.
 inline cudaError_t free_or_unknown(void* begin, cudaStream_t stream) noexcept {
-    cudaError_t const answer = free_async(begin, stream);
+    cudaError_t const answer = runtime::detail::free_async(begin, stream);
     if (answer != cudaErrorInvalidValue)
         return answer;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    bool const captured = query_capture(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
-    return captured ? cudaErrorStreamCaptureUnsupported : free_async(begin, stream);
+    bool const captured = runtime::detail::query_capture(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+    return captured ? cudaErrorStreamCaptureUnsupported : runtime::detail::free_async(begin, stream);
 }
 
-} // namespace detail
 
 /// Any thread may call any member.
 class refused_blocks {
 public:
     /// Keeps a block. Where the host has no memory for that, neither CUDA nor the host can take it, and it leaks.
     void keep(refused_block block) noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         add(std::move(block));
     }
 
-    bool empty() const noexcept { return count_.load(memory_order_relaxed) == 0; }
+    bool empty() const noexcept { return count_.load(base::memory_order_relaxed) == 0; }
     /// Bytes of the blocks here.
     std::size_t bytes() const noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         return bytes_;
     }
     /// Whether the block that begins at `begin` is here.
     bool has(void const* begin) const noexcept {
         if (empty())
             return false;
-        lock_guard<mutex> const lock(mutex_);
-        for (growing_array<refused_block> const* each : {&blocks_, &offered_})
+        base::lock_guard<base::mutex> const lock(mutex_);
+        for (base::growing_array<refused_block> const* each : {&blocks_, &offered_})
             for (refused_block const& block : *each)
                 if (block.begin == begin)
                     return true;
@@ -90,7 +89,7 @@ public:
     void forget(void const* begin) noexcept {
         if (empty())
             return;
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         drop(begin);
     }
     /// The same for what CUDA hands out in `hand_out()`, which answers with it: no address is offered in between.
@@ -98,7 +97,7 @@ public:
     void forget_new(HandOut&& hand_out) noexcept {
         if (empty())
             return forget(hand_out());
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         drop(hand_out());
     }
 
@@ -109,16 +108,16 @@ public:
     /// the host has no memory to note again.
     template <class Unknown>
     void offer(int ordinal, cudaStream_t stream, Unknown&& unknown, bool last = false) {
-        lock_guard<mutex> const alone(offers_);
-        capture_mode_guard const relaxed; // of captures on other devices
+        base::lock_guard<base::mutex> const alone(offers_);
+        runtime::capture_mode_guard const relaxed; // of captures on other devices
         {
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             offered_.swap(blocks_);
         }
         try {
-            last ? wait_for_device(ordinal) : wait_for_all(ordinal);
+            last ? runtime::wait_for_device(ordinal) : wait_for_all(ordinal);
             for (refused_block const& each : offered_)
-                for (event const& passed : each.uses)
+                for (runtime::event const& passed : each.uses)
                     passed.synchronize(); // on a stream of another device
         } catch (...) {
             end_offer([](refused_block const&) { return false; });
@@ -126,7 +125,7 @@ public:
         }
         bool taken = false;
         end_offer([&](refused_block const& each) {
-            cudaError_t const error = detail::free_or_unknown(each.begin, stream);
+            cudaError_t const error = free_or_unknown(each.begin, stream);
             if (error == cudaSuccess)
                 taken = true;
             else if (error == cudaErrorInvalidValue)
@@ -136,7 +135,7 @@ public:
             return true;
         });
         if (taken) // so that the memory is there for a trim
-            check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+            runtime::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
 
 private:
@@ -146,12 +145,12 @@ private:
         try {
             blocks_.push_back(std::move(block));
             bytes_ += bytes;
-            count_.fetch_add(1, memory_order_relaxed);
+            count_.fetch_add(1, base::memory_order_relaxed);
         } catch (...) { // neither CUDA nor the host can take it
         }
     }
     void drop(void const* begin) noexcept {
-        for (growing_array<refused_block>* each : {&blocks_, &offered_})
+        for (base::growing_array<refused_block>* each : {&blocks_, &offered_})
             for (refused_block& block : *each)
                 if (block.begin == begin && begin) {
                     remove(block);
@@ -160,13 +159,13 @@ private:
     }
     void remove(refused_block const& gone) noexcept {
         bytes_ -= gone.bytes;
-        count_.fetch_sub(1, memory_order_relaxed);
+        count_.fetch_sub(1, base::memory_order_relaxed);
     }
 
     // Keeps those of which 'is_gone' says no. It is asked with the lock held: no address is forgotten meanwhile.
     template <class IsGone>
     void end_offer(IsGone&& is_gone) noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         for (refused_block& each : offered_) {
             if (!each.begin)
                 continue;
@@ -180,16 +179,17 @@ private:
 
     // By the wait that CUDA's pools notice, or a trim behind it would find nothing: 'wait_for_device' is none.
     static void wait_for_all(int ordinal) {
-        visit_devices(ordinal, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
+        runtime::visit_devices(ordinal, [] { runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
     }
 
-    mutex offers_; // one at a time
-    mutable mutex mutex_;
-    growing_array<refused_block> blocks_;
-    growing_array<refused_block> offered_; // what 'offer' waits for
+    base::mutex offers_; // one at a time
+    mutable base::mutex mutex_;
+    base::growing_array<refused_block> blocks_;
+    base::growing_array<refused_block> offered_; // what 'offer' waits for
     std::size_t bytes_ = 0;
-    atomic<std::size_t> count_{0}; // in both, but for what was forgotten
+    base::atomic<std::size_t> count_{0}; // in both, but for what was forgotten
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

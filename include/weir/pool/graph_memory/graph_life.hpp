@@ -23,6 +23,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// Knows when a graph is over. One thread at a time.
 class graph_life {
@@ -40,31 +41,32 @@ public:
             delete told;
         require(error, "cudaUserObjectCreate");
         error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
-        if (error != cudaSuccess && !succeeded(cudaUserObjectRelease(object, 1)))
-            static_cast<void>(succeeded(cudaUserObjectRelease(object, 1))); // once more, so that nothing leaks
+        if (error != cudaSuccess && !runtime::succeeded(cudaUserObjectRelease(object, 1)))
+            static_cast<void>(runtime::succeeded(cudaUserObjectRelease(object, 1))); // once more, so that nothing leaks
         require(error, "cudaGraphRetainUserObject");
     }
 
     /// Whether the graph, its copies and its executables are gone, and their last launch has ended. Never blocks.
-    bool is_over() const noexcept { return !over_ || over_->load(memory_order_acquire); }
+    bool is_over() const noexcept { return !over_ || over_->load(base::memory_order_acquire); }
 
 private:
-    using flag = shared<atomic<bool>>;
+    using flag = base::shared<base::atomic<bool>>;
 
     // It is the host's memory that these want.
     static void require(cudaError_t error, char const* call) {
-        if (out_of_room(error, call))
+        if (runtime::out_of_room(error, call))
             throw std::bad_alloc();
     }
 
     static void CUDART_CB tell(void* told) noexcept {
         auto* const over = static_cast<flag*>(told);
-        (*over)->store(true, memory_order_release);
+        (*over)->store(true, base::memory_order_release);
         delete over;
     }
 
     flag over_;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

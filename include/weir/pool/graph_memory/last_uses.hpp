@@ -21,6 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// Any thread may call any member.
 class last_uses {
@@ -37,7 +38,7 @@ public:
     }
 
     /// Notes that some stream, of which nothing is known, used the memory. Never blocks.
-    void note_unknown() noexcept { untold_.store(true, memory_order_relaxed); }
+    void note_unknown() noexcept { untold_.store(true, base::memory_order_relaxed); }
 
     /// Makes `stream` wait for all that was noted, which is forgotten; the host blocks. Where a note failed, or CUDA fails
     /// here, it blocks until every device that the process uses has done all work. Throws cuda_error where that fails
@@ -45,15 +46,15 @@ public:
     void make_wait(stream_ref stream) {
         if (uses_.any())
             try {
-                capture_mode_guard const relaxed;
-                for (event const& each : uses_.take(all, stream).events)
+                runtime::capture_mode_guard const relaxed;
+                for (runtime::event const& each : uses_.take(all, stream).events)
                     stream.is_host() ? each.synchronize() : each.make_wait(stream);
             } catch (...) {
                 note_unknown();
             }
-        for (int tries = 1; untold_.exchange(false, memory_order_relaxed); ++tries) {
+        for (int tries = 1; untold_.exchange(false, base::memory_order_relaxed); ++tries) {
             try {
-                wait_for_device(any_device);
+                runtime::wait_for_device(any_device);
             } catch (...) {
                 note_unknown();
                 if (tries == 2)
@@ -65,9 +66,10 @@ public:
 private:
     static constexpr std::size_t all = 1; // the offset that stands for all blocks; 0 is nobody's
 
-    second_uses uses_;
-    atomic<bool> untold_{false};
+    order::second_uses uses_;
+    base::atomic<bool> untold_{false};
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

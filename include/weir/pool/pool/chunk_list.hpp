@@ -18,13 +18,14 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// Brings ranges in order of address. O(n log n).
-inline void sort_by_address(growing_array<range>& ranges) noexcept {
+inline void sort_by_address(base::growing_array<base::range>& ranges) noexcept {
     if (!ranges.empty())
-        std::qsort(ranges.data(), ranges.size(), sizeof(range), [](void const* a, void const* b) {
-            std::size_t const first = static_cast<range const*>(a)->offset;
-            std::size_t const second = static_cast<range const*>(b)->offset;
+        std::qsort(ranges.data(), ranges.size(), sizeof(base::range), [](void const* a, void const* b) {
+            std::size_t const first = static_cast<base::range const*>(a)->offset;
+            std::size_t const second = static_cast<base::range const*>(b)->offset;
             return (first > second) - (first < second);
         });
 }
@@ -39,51 +40,51 @@ public:
     }
 
     /// Adds a chunk, which overlaps no other; after 'reserve'.
-    void add(range chunk) noexcept {
+    void add(base::range chunk) noexcept {
         by_address_.insert(place(by_address_, address_order{}, chunk), chunk);
         by_size_.insert(place(by_size_, size_order{}, chunk), chunk);
     }
 
     /// Takes out a chunk that is here.
-    void remove(range chunk) noexcept {
+    void remove(base::range chunk) noexcept {
         by_address_.erase(place(by_address_, address_order{}, chunk) - 1);
         by_size_.erase(place(by_size_, size_order{}, chunk) - 1);
     }
 
     /// Whether `offset` lies in a chunk.
     bool owns(std::size_t offset) const noexcept {
-        auto const after = place(by_address_, address_order{}, range{offset, 0});
+        auto const after = place(by_address_, address_order{}, base::range{offset, 0});
         return after != by_address_.begin() && after[-1].contains(offset);
     }
 
     std::size_t size() const noexcept { return by_size_.size(); }
     /// The i-th chunk in order of size, the smallest first.
-    range operator[](std::size_t i) const noexcept { return by_size_[i]; }
+    base::range operator[](std::size_t i) const noexcept { return by_size_[i]; }
     /// In order of address.
-    range const* begin() const noexcept { return by_address_.begin(); }
-    range const* end() const noexcept { return by_address_.end(); }
+    base::range const* begin() const noexcept { return by_address_.begin(); }
+    base::range const* end() const noexcept { return by_address_.end(); }
     /// The first chunk, in that order, that starts at `offset` or behind it.
-    range const* from(std::size_t offset) const noexcept {
-        return offset == 0 ? begin() : place(by_address_, address_order{}, range{offset - 1, 0});
+    base::range const* from(std::size_t offset) const noexcept {
+        return offset == 0 ? begin() : place(by_address_, address_order{}, base::range{offset - 1, 0});
     }
 
     /// The first part of a chunk that lies in `within` and not before `from`; an empty range where there is none.
-    range next_part(range within, std::size_t from) const noexcept {
-        range const* chunk = place(by_address_, address_order{}, range{from, 0});
+    base::range next_part(base::range within, std::size_t from) const noexcept {
+        base::range const* chunk = place(by_address_, address_order{}, base::range{from, 0});
         if (chunk != begin() && chunk[-1].end() > from)
             --chunk;
         if (chunk == end() || chunk->offset >= within.end())
-            return range{};
+            return base::range{};
         std::size_t const start = chunk->offset > from ? chunk->offset : from;
         std::size_t const stop = chunk->end() < within.end() ? chunk->end() : within.end();
-        return start < stop ? range{start, stop - start} : range{};
+        return start < stop ? base::range{start, stop - start} : base::range{};
     }
 
     /// Whether every byte of `wanted` lies in a chunk.
-    bool covers(range wanted) const noexcept {
+    bool covers(base::range wanted) const noexcept {
         std::size_t at = wanted.offset;
         while (at < wanted.end()) {
-            range const part = next_part(wanted, at);
+            base::range const part = next_part(wanted, at);
             if (!part || part.offset != at)
                 return false;
             at = part.end();
@@ -94,36 +95,36 @@ public:
     /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them
     /// and are in that order too.
     template <class Visit>
-    void for_each_outside(growing_array<range> const& holes, Visit const& visit) const {
-        range const* hole = holes.begin();
-        for (range const& each : by_address_) {
+    void for_each_outside(base::growing_array<base::range> const& holes, Visit const& visit) const {
+        base::range const* hole = holes.begin();
+        for (base::range const& each : by_address_) {
             std::size_t at = each.offset;
             while (at < each.end() && hole != holes.end() && hole->offset < each.end()) {
                 if (at < hole->offset)
-                    visit(range{at, hole->offset - at});
+                    visit(base::range{at, hole->offset - at});
                 if (at < hole->end())
                     at = hole->end();
                 if (at <= each.end())
                     ++hole; // else it goes on in the next range
             }
             if (at < each.end())
-                visit(range{at, each.end() - at});
+                visit(base::range{at, each.end() - at});
         }
     }
 
 private:
     struct address_order {
-        bool operator()(range a, range b) const noexcept { return a.offset < b.offset; }
+        bool operator()(base::range a, base::range b) const noexcept { return a.offset < b.offset; }
     };
     struct size_order {
-        bool operator()(range a, range b) const noexcept {
+        bool operator()(base::range a, base::range b) const noexcept {
             return a.bytes != b.bytes ? a.bytes < b.bytes : a.offset < b.offset;
         }
     };
 
     // Behind the last range that does not come after `wanted`.
     template <class Ranges, class Order>
-    static auto place(Ranges& ranges, Order before, range wanted) noexcept -> decltype(ranges.begin()) {
+    static auto place(Ranges& ranges, Order before, base::range wanted) noexcept -> decltype(ranges.begin()) {
         auto first = ranges.begin();
         for (auto count = ranges.end() - first; count > 0;) {
             auto const half = count / 2;
@@ -137,9 +138,10 @@ private:
         return first;
     }
 
-    growing_array<range> by_address_;
-    growing_array<range> by_size_;
+    base::growing_array<base::range> by_address_;
+    base::growing_array<base::range> by_size_;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

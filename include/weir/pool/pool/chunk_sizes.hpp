@@ -19,6 +19,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// Answers are multiples of `Page` bytes; of piece_of, where the question is.
 template <class Growth, std::size_t Page>
@@ -26,7 +27,7 @@ struct chunk_sizes {
     std::size_t held_bytes = 0;
     std::size_t limit_bytes = SIZE_MAX;
     bool grows_in_place = false;
-    holes seen = holes::never;
+    base::holes seen = base::holes::never;
 
     /// What part of the chunks may move until slack doubles (pool/pool/slack.hpp), in per cent.
     static constexpr unsigned moved_percent() noexcept {
@@ -39,12 +40,12 @@ struct chunk_sizes {
     std::size_t next(std::size_t bytes) const noexcept {
         if constexpr (cuts) {
             if (!grows_in_place)
-                return align_up(Growth::apart::next(bytes, held_bytes), Page);
+                return base::align_up(Growth::apart::next(bytes, held_bytes), Page);
             // Where there were holes, others may come: what is got without need could not be moved then.
-            std::size_t const least = usual_piece(bytes, seen == holes::never ? holes::never : holes::now);
-            return align_up(bytes > least ? bytes : least, Page);
+            std::size_t const least = usual_piece(bytes, seen == base::holes::never ? base::holes::never : base::holes::now);
+            return base::align_up(bytes > least ? bytes : least, Page);
         }
-        return align_up(Growth::next(bytes, held_bytes), Page);
+        return base::align_up(Growth::next(bytes, held_bytes), Page);
     }
 
     /// The bytes of each chunk of so many.
@@ -53,7 +54,7 @@ struct chunk_sizes {
             if (!grows_in_place)
                 return bytes;
             std::size_t const piece = usual_piece(bytes, seen);
-            std::size_t const least = align_up(bytes / most_pieces, Page);
+            std::size_t const least = base::align_up(bytes / most_pieces, Page);
             std::size_t const larger = piece > least ? piece : least;
             return larger < bytes ? larger : bytes;
         }
@@ -65,13 +66,14 @@ private:
     static constexpr std::size_t most_pieces = 1024; // at a time: each costs tens of microseconds
     static constexpr std::size_t pieces_of_a_limit = 512;
 
-    std::size_t usual_piece(std::size_t bytes, holes now) const noexcept {
-        std::size_t const held = add_overflows(held_bytes, bytes) ? SIZE_MAX : held_bytes + bytes;
-        std::size_t const piece = align_up(Growth::piece(held, now), Page);
+    std::size_t usual_piece(std::size_t bytes, base::holes now) const noexcept {
+        std::size_t const held = base::add_overflows(held_bytes, bytes) ? SIZE_MAX : held_bytes + bytes;
+        std::size_t const piece = base::align_up(Growth::piece(held, now), Page);
         std::size_t const most = limit_bytes / pieces_of_a_limit / Page * Page;
         return piece <= most ? piece : most < Page ? Page : most;
     }
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

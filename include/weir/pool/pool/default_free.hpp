@@ -22,15 +22,15 @@ namespace detail {
 
 /// Gives `block` to a reuse rule of a pool of device `ordinal`. Where CUDA does not answer, only 'settle' frees it. Any thread.
 template <class Rule>
-[[gnu::noinline]] void give_by_default(Rule& rule, range block, stream_ref stream, int ordinal) noexcept {
+[[gnu::noinline]] void give_by_default(Rule& rule, base::range block, stream_ref stream, int ordinal) noexcept {
     try {
-        bool const elsewhere = current_device() != ordinal;
-        if (elsewhere && is_capturing(stream))
+        bool const elsewhere = runtime::current_device() != ordinal;
+        if (elsewhere && runtime::is_capturing(stream))
             return rule.give(block, stream); // by a capture there
-        if constexpr (contract::holds<contract::notes_last_uses, Rule, range, stream_ref>)
+        if constexpr (contract::holds<contract::notes_last_uses, Rule, base::range, stream_ref>)
             if (elsewhere)
                 rule.last_used_on(block, stream);
-        device_guard const guard(ordinal);
+        runtime::device_guard const guard(ordinal);
         return rule.give(block, stream);
     } catch (...) { // CUDA does not answer
     }

@@ -19,13 +19,14 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// A place to grow.
 struct growth_place {
     std::size_t end = 0;       ///< the end of a chunk; 0: none
     std::size_t bytes = 0;     ///< needed there
     std::size_t gap_bytes = 0; ///< addresses that no chunk has, there
-    range counted;             ///< what is free before and behind and counts, with the gap between
+    base::range counted;             ///< what is free before and behind and counts, with the gap between
 };
 
 /// Up to the end of all addresses.
@@ -40,18 +41,18 @@ template <class Placement, class Reach = any_reach>
 growth_place cheapest_growth_place(chunk_list const& chunks, Placement const& free, std::size_t bytes, std::size_t alignment,
                              std::size_t page, Reach const& reach = {}) noexcept {
     growth_place best;
-    for (range const* each = chunks.begin(); each != chunks.end(); ++each) {
-        range const* const next = each + 1;
+    for (base::range const* each = chunks.begin(); each != chunks.end(); ++each) {
+        base::range const* const next = each + 1;
         bool const is_last = next == chunks.end();
         std::size_t const end = each->end();
         if (!is_last && next->offset == end)
             continue;
         std::size_t const tail = free.free_before(end);
-        std::size_t const start = align_up(end - tail, alignment);
+        std::size_t const start = base::align_up(end - tail, alignment);
         std::size_t const block_end = start + bytes;
         if (block_end <= end || block_end < bytes || start < end - tail) // it would fit already, or nowhere
             continue;
-        std::size_t needed = align_up(block_end - end, page);
+        std::size_t needed = base::align_up(block_end - end, page);
         std::size_t const within_reach = reach(end);
         bool const next_is_behind = !is_last && next->offset - end < within_reach;
         std::size_t const gap = next_is_behind ? next->offset - end : within_reach;
@@ -61,10 +62,11 @@ growth_place cheapest_growth_place(chunk_list const& chunks, Placement const& fr
             needed = gap;
         }
         if (best.end == 0 || needed < best.bytes || (needed == best.bytes && gap < best.gap_bytes))
-            best = growth_place{end, needed, gap, range{end - tail, tail + (needed == gap ? block_end - end : needed)}};
+            best = growth_place{end, needed, gap, base::range{end - tail, tail + (needed == gap ? block_end - end : needed)}};
     }
     return best;
 }
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

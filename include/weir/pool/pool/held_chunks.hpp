@@ -27,6 +27,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// `Lock`: guards the list of chunks; no_lock where one thread uses the pool at a time.
 template <class Upstream, class Lock>
@@ -58,49 +59,49 @@ public:
 
     /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range where the limit or the upstream
     /// has no room. Throws what the upstream throws, and std::bad_alloc; nothing is held then that was not before.
-    range acquire(std::size_t bytes) {
+    base::range acquire(std::size_t bytes) {
         return hold(bytes, bytes, [&] { return upstream_.acquire(bytes); });
     }
 
     /// The same in chunks of `piece_bytes` bytes, side by side.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
-    range acquire(std::size_t bytes, std::size_t piece_bytes) {
+    base::range acquire(std::size_t bytes, std::size_t piece_bytes) {
         return hold(bytes, piece_bytes, [&] { return upstream_.acquire(bytes, piece_bytes); });
     }
 
     /// The same right behind `end`, where a chunk ends; an empty range also where something else is there.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
-    range extend(std::size_t end, std::size_t bytes, std::size_t piece_bytes) {
+    base::range extend(std::size_t end, std::size_t bytes, std::size_t piece_bytes) {
         void* const at = reinterpret_cast<void*>(end);
         return hold(bytes, piece_bytes, [&] { return upstream_.extend(at, bytes, piece_bytes) ? at : nullptr; });
     }
 
     /// Moves a chunk, of which nobody uses any byte, right behind `end`, where a chunk ends; false: it is where it was.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
-    bool move(range chunk, std::size_t end) noexcept {
+    bool move(base::range chunk, std::size_t end) noexcept {
         if (!upstream_.move(reinterpret_cast<void*>(chunk.offset), chunk.bytes, reinterpret_cast<void*>(end)))
             return false;
-        lock_guard<Lock> const lock(lock_);
+        base::lock_guard<Lock> const lock(lock_);
         chunks_.remove(chunk);
-        chunks_.add(range{end, chunk.bytes}); // in the room that it left
+        chunks_.add(base::range{end, chunk.bytes}); // in the room that it left
         return true;
     }
 
     /// Gives all chunks in `bytes` back, of which nobody uses any byte.
-    void release_within(range bytes) noexcept {
-        for (range const* each = chunks_.from(bytes.offset); each != chunks_.end() && bytes.contains(*each);)
+    void release_within(base::range bytes) noexcept {
+        for (base::range const* each = chunks_.from(bytes.offset); each != chunks_.end() && bytes.contains(*each);)
             release(*each); // the next one takes its place
     }
 
     /// Gives a chunk back, of which nobody uses any byte. False: the upstream refused, and it was set aside.
-    bool release(range chunk) noexcept {
+    bool release(base::range chunk) noexcept {
         {
-            lock_guard<Lock> const lock(lock_);
+            base::lock_guard<Lock> const lock(lock_);
             chunks_.remove(chunk);
         }
         if (try_release(chunk))
             return true;
-        lock_guard<Lock> const lock(lock_);
+        base::lock_guard<Lock> const lock(lock_);
         refused_.push_back(chunk);
         return false;
     }
@@ -111,7 +112,7 @@ public:
         for (std::size_t i = refused_.size(); i-- > 0;) {
             if (!try_release(refused_[i]))
                 continue;
-            lock_guard<Lock> const lock(lock_);
+            base::lock_guard<Lock> const lock(lock_);
             refused_.erase(refused_.begin() + static_cast<std::ptrdiff_t>(i));
             any = true;
         }
@@ -123,7 +124,7 @@ public:
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
     void withdraw() {
         withdrawn_.reserve(chunks_.size());
-        for (range const& each : chunks_)
+        for (base::range const& each : chunks_)
             if (try_withdraw(each))
                 withdrawn_.push_back(each);
     }
@@ -151,8 +152,8 @@ public:
     /// Whether 'cut' may have these whole pages of a chunk without memory; makes room for it. False: the chunk has memory,
     /// since CUDA refused to take it away, or the host has none.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
-    bool prepare_cut(range pages) noexcept {
-        range const* const chunk = withdrawn_with(pages);
+    bool prepare_cut(base::range pages) noexcept {
+        base::range const* const chunk = withdrawn_with(pages);
         if (!chunk)
             return false;
         // What a call of 'restore' could not undo; mostly nothing, which CUDA takes away as well.
@@ -160,7 +161,7 @@ public:
             return false;
         try {
             withdrawn_.reserve(withdrawn_.size() + 1);
-            lock_guard<Lock> const lock(lock_);
+            base::lock_guard<Lock> const lock(lock_);
             chunks_.reserve(1);
             refused_.reserve(refused_.size() + chunks_.size() + 1);
             return true;
@@ -171,16 +172,16 @@ public:
 
     /// Cuts them out, which nobody uses: 'restore' leaves them out. After 'prepare_cut'.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
-    void cut(range pages) noexcept {
-        range const* const place = withdrawn_with(pages);
-        range const chunk = *place;
-        range const before{chunk.offset, pages.offset - chunk.offset};
-        range const after{pages.end(), chunk.end() - pages.end()};
+    void cut(base::range pages) noexcept {
+        base::range const* const place = withdrawn_with(pages);
+        base::range const chunk = *place;
+        base::range const before{chunk.offset, pages.offset - chunk.offset};
+        base::range const after{pages.end(), chunk.end() - pages.end()};
         upstream_.abandon(reinterpret_cast<void*>(pages.offset), pages.bytes);
-        lock_guard<Lock> const lock(lock_);
+        base::lock_guard<Lock> const lock(lock_);
         chunks_.remove(chunk);
         withdrawn_.erase(withdrawn_.begin() + (place - withdrawn_.begin()));
-        for (range const& rest : {before, after})
+        for (base::range const& rest : {before, after})
             if (rest) {
                 chunks_.add(rest);
                 withdrawn_.push_back(rest);
@@ -190,7 +191,7 @@ public:
     /// Bytes of chunks without memory. For the thread that withdraws and restores.
     std::size_t withdrawn_bytes() const noexcept {
         std::size_t sum = 0;
-        for (range const& each : withdrawn_)
+        for (base::range const& each : withdrawn_)
             sum += each.bytes;
         return sum;
     }
@@ -198,41 +199,41 @@ public:
     /// Chunks in order of address. For the thread that acquires and releases.
     chunk_list const& chunks() const noexcept { return chunks_; }
     /// The i-th chunk in order of size, the smallest first. For the thread that acquires and releases.
-    range operator[](std::size_t i) const noexcept { return chunks_[i]; }
+    base::range operator[](std::size_t i) const noexcept { return chunks_[i]; }
     /// Chunks that the pool can use. For the thread that acquires and releases.
     std::size_t size() const noexcept { return chunks_.size(); }
 
     /// Chunks held, with those set aside.
     std::size_t count() const noexcept {
-        lock_guard<Lock> const lock(lock_);
+        base::lock_guard<Lock> const lock(lock_);
         return chunks_.size() + refused_.size();
     }
     /// Bytes of those set aside.
     std::size_t refused_bytes() const noexcept {
-        lock_guard<Lock> const lock(lock_);
+        base::lock_guard<Lock> const lock(lock_);
         std::size_t sum = 0;
-        for (range const& each : refused_)
+        for (base::range const& each : refused_)
             sum += each.bytes;
         return sum;
     }
     /// Bytes of all.
-    std::size_t bytes() const noexcept { return bytes_.load(memory_order_relaxed); }
+    std::size_t bytes() const noexcept { return bytes_.load(base::memory_order_relaxed); }
     /// The most bytes to hold.
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
     /// Whether `address` lies in a chunk that the pool can use.
     bool owns(std::size_t address) const noexcept {
-        lock_guard<Lock> const lock(lock_);
+        base::lock_guard<Lock> const lock(lock_);
         return chunks_.owns(address);
     }
     Upstream const& upstream() const noexcept { return upstream_; }
 
     /// The most bytes that the upstream can ever have out, as far as is known; it is asked until it says so, mostly once.
     std::size_t most_bytes() const noexcept {
-        std::size_t most = most_bytes_.load(memory_order_relaxed);
+        std::size_t most = most_bytes_.load(base::memory_order_relaxed);
         if constexpr (contract::holds<contract::says_most_bytes, Upstream>)
             if (most == SIZE_MAX)
-                most_bytes_.store(most = upstream_.most_bytes(), memory_order_relaxed);
-        return most < most_addresses ? most : most_addresses;
+                most_bytes_.store(most = upstream_.most_bytes(), base::memory_order_relaxed);
+        return most < base::most_addresses ? most : base::most_addresses;
     }
     /// How many bytes of addresses behind `end`, where a chunk ends, can have memory.
     std::size_t addresses_behind(std::size_t end) const noexcept {
@@ -252,34 +253,34 @@ public:
 private:
     // Takes in what `get` gets, null for nothing.
     template <class Get>
-    range hold(std::size_t bytes, std::size_t piece_bytes, Get const& get) {
+    base::range hold(std::size_t bytes, std::size_t piece_bytes, Get const& get) {
         if (bytes == 0 || !has_room(bytes))
-            return range{};
+            return base::range{};
         {
-            lock_guard<Lock> const lock(lock_);
+            base::lock_guard<Lock> const lock(lock_);
             chunks_.reserve((bytes - 1) / piece_bytes + 1);
             refused_.reserve(refused_.size() + chunks_.size() + (bytes - 1) / piece_bytes + 1); // 'release' never allocates
         }
         void* const memory = get();
         if (!memory)
-            return range{};
-        range const all{reinterpret_cast<std::uintptr_t>(memory), bytes};
-        lock_guard<Lock> const lock(lock_);
+            return base::range{};
+        base::range const all{reinterpret_cast<std::uintptr_t>(memory), bytes};
+        base::lock_guard<Lock> const lock(lock_);
         for (std::size_t at = 0; at < bytes; at += piece_bytes)
-            chunks_.add(range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
-        bytes_.fetch_add(bytes, memory_order_relaxed);
+            chunks_.add(base::range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
+        bytes_.fetch_add(bytes, base::memory_order_relaxed);
         return all;
     }
 
     // The chunk without memory that has them; null: none.
-    range const* withdrawn_with(range pages) const noexcept {
-        for (range const* each = withdrawn_.end(); each != withdrawn_.begin();)
+    base::range const* withdrawn_with(base::range pages) const noexcept {
+        for (base::range const* each = withdrawn_.end(); each != withdrawn_.begin();)
             if ((--each)->contains(pages))
                 return each;
         return nullptr;
     }
 
-    bool try_release(range chunk) noexcept {
+    bool try_release(base::range chunk) noexcept {
         void* const memory = reinterpret_cast<void*>(chunk.offset);
         if constexpr (contract::holds<contract::may_refuse, Upstream>) {
             if (!upstream_.release(memory, chunk.bytes))
@@ -287,20 +288,20 @@ private:
         } else {
             upstream_.release(memory, chunk.bytes);
         }
-        bytes_.fetch_sub(chunk.bytes, memory_order_relaxed);
+        bytes_.fetch_sub(chunk.bytes, base::memory_order_relaxed);
         return true;
     }
 
-    bool try_withdraw(range chunk) noexcept {
+    bool try_withdraw(base::range chunk) noexcept {
         if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
-        bytes_.fetch_sub(chunk.bytes, memory_order_relaxed);
+        bytes_.fetch_sub(chunk.bytes, base::memory_order_relaxed);
         return true;
     }
-    bool try_restore(range chunk) {
+    bool try_restore(base::range chunk) {
         if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
-        bytes_.fetch_add(chunk.bytes, memory_order_relaxed);
+        bytes_.fetch_add(chunk.bytes, base::memory_order_relaxed);
         return true;
     }
     // Those from `first` on have memory again.
@@ -314,11 +315,12 @@ private:
     std::size_t limit_bytes_;
     mutable Lock lock_; // guards the two lists
     chunk_list chunks_;
-    growing_array<range> refused_;
-    growing_array<range> withdrawn_; // chunks without memory
-    atomic<std::size_t> bytes_{0};
-    mutable atomic<std::size_t> most_bytes_{SIZE_MAX}; // of the upstream; SIZE_MAX: not asked yet, or it does not know
+    base::growing_array<base::range> refused_;
+    base::growing_array<base::range> withdrawn_; // chunks without memory
+    base::atomic<std::size_t> bytes_{0};
+    mutable base::atomic<std::size_t> most_bytes_{SIZE_MAX}; // of the upstream; SIZE_MAX: not asked yet, or it does not know
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

@@ -20,6 +20,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// `Lock`: one thread at a time grows; `WaitsFirst`: a stream waits for another's memory before the pool grows.
 template <class Placement, class Rule, class Supply, class Lock, bool WaitsFirst>
@@ -29,25 +30,25 @@ public:
 
     /// A block of so many bytes for work on `stream`, which a first try did not find; an empty range where there is none.
     /// Whoever waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
-    range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+    base::range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (!supply_.can_hold(bytes, alignment))
-            return range{}; // neither waiting nor giving back would help
+            return base::range{}; // neither waiting nor giving back would help
         if constexpr (contract::holds<contract::reclaims, Rule>)
             rule_.reclaim();
         if constexpr (WaitsFirst) {
-            if (range const block = search(bytes, alignment, stream, false))
+            if (base::range const block = search(bytes, alignment, stream, false))
                 return block;
-            if (range const block = rule_.borrow(bytes, alignment, stream))
+            if (base::range const block = rule_.borrow(bytes, alignment, stream))
                 return block;
         }
-        if (range const block = search(bytes, alignment, stream))
+        if (base::range const block = search(bytes, alignment, stream))
             return block;
         if constexpr (contract::holds<contract::borrows, Rule, stream_ref>) {
-            if (range const block = rule_.borrow(bytes, alignment, stream))
+            if (base::range const block = rule_.borrow(bytes, alignment, stream))
                 return block;
             return await(bytes, alignment, stream);
         }
-        return range{};
+        return base::range{};
     }
 
 private:
@@ -55,16 +56,16 @@ private:
     static constexpr bool gathers = contract::holds<contract::gathers, Rule, stream_ref>;
 
     // What other threads free meanwhile may be in flight again, so one wait may not do; but nobody waits for ever.
-    range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+    base::range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if constexpr (gathers) {
             for (int waits = 0; waits < most_waits; ++waits) {
                 bool const waited = rule_.wait();
-                if (range const block = search(bytes, alignment, stream))
+                if (base::range const block = search(bytes, alignment, stream))
                     return block;
                 if (waited)
                     continue;
                 if (rule_.unsettled_bytes() == 0)
-                    return range{}; // all that is free is within reach
+                    return base::range{}; // all that is free is within reach
                 rule_.settle();
             }
         }
@@ -72,11 +73,11 @@ private:
     }
 
     // What needs no wait. One thread at a time: the others find what this one got.
-    range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
-        lock_guard<Lock> const lock(growth_lock_);
+    base::range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
+        base::lock_guard<Lock> const lock(growth_lock_);
         if (supply_.suspended())
-            return range{};
-        range block = rule_.take(bytes, alignment, stream);
+            return base::range{};
+        base::range block = rule_.take(bytes, alignment, stream);
         if constexpr (gathers) {
             if (!block) {
                 rule_.gather(stream, may_grow);
@@ -86,13 +87,13 @@ private:
         return block || !may_grow ? block : grow_and_take(bytes, alignment, stream);
     }
 
-    range grow_and_take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+    base::range grow_and_take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         // Another thread that shares the stream may take the new chunk first, or the chunk starts at no page: then there
         // is one more to get.
         std::size_t const before = supply_.held().bytes();
         try {
             for (int tries = 0; tries < 8 && supply_.grow(rule_, bytes, alignment, stream, tries != 0); ++tries)
-                if (range const block = rule_.take(bytes, alignment, stream))
+                if (base::range const block = rule_.take(bytes, alignment, stream))
                     return block;
         } catch (...) {
             try {
@@ -102,7 +103,7 @@ private:
             throw;
         }
         supply_.give_back(rule_, before);
-        return range{};
+        return base::range{};
     }
 
     Rule& rule_;
@@ -110,5 +111,6 @@ private:
     Lock& growth_lock_;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

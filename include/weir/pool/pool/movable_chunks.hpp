@@ -17,10 +17,11 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// A chunk that is wholly free.
 struct movable_chunk {
-    range chunk;
+    base::range chunk;
     std::size_t free_from = 0; ///< the start of the free range that it lies in
 };
 
@@ -61,9 +62,10 @@ private:
         return size <= wanted ? than > wanted || than < size : than > size;
     }
 
-    growing_array<movable_chunk> chunks_;
+    base::growing_array<movable_chunk> chunks_;
     std::size_t bytes_ = 0;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

@@ -27,54 +27,55 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// One thread at a time.
 class saved_contents {
 public:
     /// `keep`: where; it outlives what is saved. `ordinal`: the device of the memory. Throws cuda_error.
     saved_contents(pool_ref<memory_space::host> keep, int ordinal) : keep_(keep), ordinal_(ordinal) {
-        device_guard const guard(ordinal_);
-        check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        runtime::device_guard const guard(ordinal_);
+        runtime::check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     saved_contents(saved_contents const&) = delete;
     saved_contents& operator=(saved_contents const&) = delete;
     /// Drops what is saved. Where CUDA does not tell whether a copy that failed on its way is over, its blocks stay.
     ~saved_contents() {
         bool const over = idle();
-        if (!succeeded(cudaStreamDestroy(copies_)))
-            static_cast<void>(succeeded(cudaStreamDestroy(copies_))); // nobody could later: once more
+        if (!runtime::succeeded(cudaStreamDestroy(copies_)))
+            static_cast<void>(runtime::succeeded(cudaStreamDestroy(copies_))); // nobody could later: once more
         if (over)
             for (piece const& each : pieces_)
                 keep_.deallocate(on_host, each.host, each.bytes, alignment);
     }
 
     /// Starts to copy `memory` here. Throws what the pool's 'allocate' throws, cuda_error and std::bad_alloc.
-    void save(range memory) {
-        device_guard const guard(ordinal_);
-        capture_mode_guard const relaxed;
+    void save(base::range memory) {
+        runtime::device_guard const guard(ordinal_);
+        runtime::capture_mode_guard const relaxed;
         for (std::size_t at = memory.offset; at < memory.end(); at += most_bytes) {
             std::size_t const bytes = memory.end() - at < most_bytes ? memory.end() - at : most_bytes;
             pieces_.reserve_more(1);
             void* const host = keep_.allocate(on_host, bytes, alignment);
             pieces_.push_back(piece{at, bytes, host});
             under_way_ = true;
-            check(cudaMemcpyAsync(host, reinterpret_cast<void*>(at), bytes, cudaMemcpyDeviceToHost, copies_),
+            runtime::check(cudaMemcpyAsync(host, reinterpret_cast<void*>(at), bytes, cudaMemcpyDeviceToHost, copies_),
                   "cudaMemcpyAsync");
         }
     }
 
     /// Blocks until the copies are made. Throws cuda_error.
     void finish() {
-        capture_mode_guard const relaxed;
-        check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
+        runtime::capture_mode_guard const relaxed;
+        runtime::check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
         under_way_ = false;
     }
 
     /// Copies back what lies in `held`, and blocks until it is done. Throws cuda_error; see 'idle' then.
     void restore(chunk_list const& held) {
         {
-            device_guard const guard(ordinal_);
-            capture_mode_guard const relaxed;
+            runtime::device_guard const guard(ordinal_);
+            runtime::capture_mode_guard const relaxed;
             for (piece const& each : pieces_)
                 restore(each, held);
         }
@@ -91,7 +92,7 @@ public:
         }
         if (under_way_) { // what is copied is taken away next
             try {
-                wait_for_device(ordinal_);
+                runtime::wait_for_device(ordinal_);
                 under_way_ = false;
             } catch (...) {
             }
@@ -110,21 +111,22 @@ private:
     };
 
     void restore(piece const& saved, chunk_list const& held) {
-        range const all{saved.device, saved.bytes};
-        for (range part = held.next_part(all, all.offset); part; part = held.next_part(all, part.end())) {
+        base::range const all{saved.device, saved.bytes};
+        for (base::range part = held.next_part(all, all.offset); part; part = held.next_part(all, part.end())) {
             void* const to = reinterpret_cast<void*>(part.offset);
             void const* const from = static_cast<char*>(saved.host) + (part.offset - saved.device);
             under_way_ = true;
-            check(cudaMemcpyAsync(to, from, part.bytes, cudaMemcpyHostToDevice, copies_), "cudaMemcpyAsync");
+            runtime::check(cudaMemcpyAsync(to, from, part.bytes, cudaMemcpyHostToDevice, copies_), "cudaMemcpyAsync");
         }
     }
 
     pool_ref<memory_space::host> keep_;
     int ordinal_;
     cudaStream_t copies_ = nullptr;
-    growing_array<piece> pieces_;
+    base::growing_array<piece> pieces_;
     bool under_way_ = false;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

@@ -21,6 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 class slack {
 public:
@@ -32,7 +33,7 @@ public:
     std::size_t to_move(std::size_t held, std::size_t needed, std::size_t in_use) const noexcept {
         std::size_t const most = most_used_ < in_use ? in_use : most_used_;
         std::size_t const slack = most / parts_;
-        std::size_t const allowed = add_overflows(most, slack) ? SIZE_MAX : most + slack;
+        std::size_t const allowed = base::add_overflows(most, slack) ? SIZE_MAX : most + slack;
         std::size_t const room = allowed > held ? allowed - held : 0;
         return needed > room ? needed - room : 0;
     }
@@ -59,5 +60,6 @@ private:
     std::size_t parts_ = 64; // slack is one of so many parts of the most in use
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

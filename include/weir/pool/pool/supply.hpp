@@ -33,6 +33,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// `Rule`: the reuse rule, bound to `Placement`; `Lock`: of the list of chunks. `KnowsWork`: whether the rule tells free bytes
 /// from those that enqueued work still uses; else an upstream that unmaps waits for all work first, as cudaFree does.
@@ -40,7 +41,7 @@ template <class Upstream, class Placement, class Rule, class Growth, class Lock,
 class supply {
     using chunks_of = held_chunks<Upstream, Lock>;
     static constexpr std::size_t page = chunks_of::granularity();
-    static_assert(is_power_of_two(page) && is_power_of_two(Upstream::alignment),
+    static_assert(base::is_power_of_two(page) && base::is_power_of_two(Upstream::alignment),
                   "weir: an upstream's 'alignment' and 'granularity' are powers of two");
     using sizes_of = chunk_sizes<Growth, page>;
     static constexpr bool shows_free = contract::holds<contract::shows_free, Rule, stream_ref, Placement>;
@@ -60,20 +61,20 @@ public:
     /// Whether it could have room for such a block, if nothing else did: within its limit, and in a chunk of which the
     /// upstream can ever have as much (what fits by luck where its alignment happens to be does not count). Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
-        if (Placement::rounded(bytes, alignment) > align_down(held_.limit_bytes(), page) || suspended())
+        if (Placement::rounded(bytes, alignment) > base::align_down(held_.limit_bytes(), page) || suspended())
             return false;
         std::size_t const needed = chunk_for(bytes, alignment); // 0: no chunk has such a block
         return needed != 0 && (needed <= held_.bytes() || needed <= held_.most_bytes());
     }
     /// What kind of memory that is, in words.
     char const* kind() const noexcept {
-        return grows_in_place && !extends() ? "device memory that cannot grow in place" : name_of(Upstream::space);
+        return grows_in_place && !extends() ? "device memory that cannot grow in place" : base::name_of(Upstream::space);
     }
 
     /// The whole pages of a chunk that has room for the block wherever it starts, at a page as a rule; 0 on overflow.
     static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
                                            std::size_t base = usual_alignment()) noexcept {
-        return align_up(Placement::needs(bytes, alignment, base), page);
+        return base::align_up(Placement::needs(bytes, alignment, base), page);
     }
 
     /// Gets room for such a block, for `stream` first; false: no. `again`: what the call before got did not do, since
@@ -97,21 +98,21 @@ public:
     void start_anew() noexcept {
         held_.offer_again();
         moves_ = slack(sizes_of::moved_percent());
-        watch_ = hole_watch();
-        holes_ = holes::never;
+        watch_ = base::hole_watch();
+        holes_ = base::holes::never;
     }
 
     /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went.
-    bool give_back(Rule& rule, std::size_t keep_bytes, range spared = {}) {
+    bool give_back(Rule& rule, std::size_t keep_bytes, base::range spared = {}) {
         bool any = false;
         if constexpr (grows_in_place) {
             if (held_.bytes() <= keep_bytes)
                 return false;
-            for (range const& free : ranges_unused(rule))
+            for (base::range const& free : ranges_unused(rule))
                 any |= give_back_within(rule, free, keep_bytes, spared);
         } else if constexpr (contract::has_remove<Placement> && shows_free) {
             for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest first
-                if (range const chunk = held_[i]; try_remove(rule, chunk))
+                if (base::range const chunk = held_[i]; try_remove(rule, chunk))
                     any |= held_.release(chunk);
         }
         return any;
@@ -123,7 +124,7 @@ public:
     /// work is under way. Throws cuda_error and std::bad_alloc, and what the visit throws.
     template <class Visit>
     void visit_in_use(Rule& rule, std::size_t least_free_bytes, Visit const& visit) {
-        growing_array<range> free_ranges = ranges_unused(rule, least_free_bytes);
+        base::growing_array<base::range> free_ranges = ranges_unused(rule, least_free_bytes);
         sort_by_address(free_ranges);
         held_.chunks().for_each_outside(free_ranges, visit);
     }
@@ -134,13 +135,13 @@ public:
     /// Meanwhile chunks can be cut: while more than `keep_bytes` are to be restored, every wholly free page is given up.
     void cut_free_pages(Rule& rule, std::size_t keep_bytes) {
         std::size_t left = held_.withdrawn_bytes();
-        for (range const& free : ranges_unused(rule)) {
+        for (base::range const& free : ranges_unused(rule)) {
             std::size_t start = free.offset;
-            range const whole = inward(free, page);
-            for (range pages = held_.chunks().next_part(whole, whole.offset); pages && left > keep_bytes;
+            base::range const whole = base::inward(free, page);
+            for (base::range pages = held_.chunks().next_part(whole, whole.offset); pages && left > keep_bytes;
                  pages = held_.chunks().next_part(whole, pages.end())) {
                 if (pages.bytes > left - keep_bytes)
-                    pages.bytes = align_up(left - keep_bytes, page);
+                    pages.bytes = base::align_up(left - keep_bytes, page);
                 if (!held_.prepare_cut(pages) || !try_remove(rule, pages, start))
                     continue;
                 held_.cut(pages);
@@ -151,8 +152,8 @@ public:
     }
 
     /// Whether nothing is to be handed out, and nothing got, until the memory is back. Any thread.
-    bool suspended() const noexcept { return can_suspend && suspended_.load(memory_order_acquire); }
-    void suspended(bool now) noexcept { suspended_.store(now, memory_order_release); }
+    bool suspended() const noexcept { return can_suspend && suspended_.load(base::memory_order_acquire); }
+    void suspended(bool now) noexcept { suspended_.store(now, base::memory_order_release); }
 
 private:
     static Upstream prepared(Upstream upstream) {
@@ -162,7 +163,7 @@ private:
     }
     // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
     static constexpr std::size_t usual_alignment() noexcept {
-        std::size_t const least = natural_alignment(page) > Upstream::alignment ? natural_alignment(page) : Upstream::alignment;
+        std::size_t const least = base::natural_alignment(page) > Upstream::alignment ? base::natural_alignment(page) : Upstream::alignment;
         if constexpr (contract::holds<contract::says_usual_alignment, Upstream>)
             return Upstream::usual_alignment > least ? Upstream::usual_alignment : least;
         return least;
@@ -173,7 +174,7 @@ private:
         std::size_t const whole = Placement::needs(bytes, alignment, page);
         // What a small block is cut from is aligned to its size.
         std::size_t const least = alignment > Placement::granularity ? alignment : Placement::granularity;
-        std::size_t const aligned = whole == Placement::rounded(bytes, alignment) ? least : natural_alignment(whole);
+        std::size_t const aligned = whole == Placement::rounded(bytes, alignment) ? least : base::natural_alignment(whole);
         growth_place place;
         rule.visit_usable(stream, [&](Placement& free) {
             place = cheapest_growth_place(held_.chunks(), free, whole, aligned, page,
@@ -184,7 +185,7 @@ private:
         movable_chunks unused = chunks_unused(rule, place.counted);
         std::size_t const in_use = rule.used().bytes + whole;
         holes_ = watch_.note(held_.bytes() - unused.bytes(), in_use);
-        std::size_t const enough = align_up(moves_.to_move(held_.bytes(), place.bytes, in_use), page);
+        std::size_t const enough = base::align_up(moves_.to_move(held_.bytes(), place.bytes, in_use), page);
         std::size_t elsewhere = enough < unused.bytes() ? enough : unused.bytes();
         // At the limit, and on a full device, slack is of no use: all that can comes from elsewhere.
         if (!get_before_moving(rule, place, elsewhere, stream) &&
@@ -232,7 +233,7 @@ private:
                 break; // the others would not move either
             }
             moved += next.chunk.bytes;
-            keep(rule, range{place.end, next.chunk.bytes}, stream, true);
+            keep(rule, base::range{place.end, next.chunk.bytes}, stream, true);
             advance(place, next.chunk.bytes);
         }
         std::size_t const left = bytes > moved ? bytes - moved : 0;
@@ -240,10 +241,10 @@ private:
         moves_.moved(moved + before - held_.bytes(), before);
     }
 
-    movable_chunks chunks_unused(Rule& rule, range spared) {
+    movable_chunks chunks_unused(Rule& rule, base::range spared) {
         movable_chunks all;
-        for (range const& each : ranges_unused(rule))
-            for (range const* chunk = held_.chunks().from(each.offset);
+        for (base::range const& each : ranges_unused(rule))
+            for (base::range const* chunk = held_.chunks().from(each.offset);
                  chunk != held_.chunks().end() && each.contains(*chunk); ++chunk)
                 if (!chunk->overlaps(spared))
                     all.add(movable_chunk{*chunk, each.offset});
@@ -251,10 +252,10 @@ private:
     }
 
     // Free ranges that no work uses.
-    static growing_array<range> ranges_unused(Rule& rule, std::size_t least_bytes = page) {
-        growing_array<range> unused;
+    static base::growing_array<base::range> ranges_unused(Rule& rule, std::size_t least_bytes = page) {
+        base::growing_array<base::range> unused;
         rule.visit_unused([&](Placement& free) {
-            free.for_each_free(least_bytes, [&](range each) { unused.push_back(each); });
+            free.for_each_free(least_bytes, [&](base::range each) { unused.push_back(each); });
             return false; // all of them
         });
         return unused;
@@ -272,7 +273,7 @@ private:
 
     // Room for half as many such blocks where there is too little for the step, and so on: a chunk for each would hold less.
     bool acquire_at_most(Rule& rule, std::size_t bytes, std::size_t needed, stream_ref stream) {
-        std::size_t const room = align_down(held_.limit_bytes() - held_.bytes(), page);
+        std::size_t const room = base::align_down(held_.limit_bytes() - held_.bytes(), page);
         for (bytes = bytes > room && room > needed ? room : bytes; bytes > needed; bytes = bytes / 2 / needed * needed)
             if (acquire(rule, bytes, stream))
                 return true;
@@ -280,7 +281,7 @@ private:
     }
 
     // Chunks side by side; `joins`: with free bytes before them.
-    bool keep(Rule& rule, range chunks, stream_ref stream, bool joins) {
+    bool keep(Rule& rule, base::range chunks, stream_ref stream, bool joins) {
         if (!chunks)
             return false;
         try {
@@ -315,7 +316,7 @@ private:
 
     // Takes the chunk out of what is free, if it is wholly free and no work uses it; `start`: where the free range is.
     template <class... Start>
-    bool try_remove(Rule& rule, range chunk, Start... start) const {
+    bool try_remove(Rule& rule, base::range chunk, Start... start) const {
         bool done = false;
         // A chunk that starts anywhere has bytes outside of whole granules and slabs, which no set counts as free: perhaps all.
         std::size_t const least_bytes = extends() ? chunk.bytes : 0;
@@ -323,12 +324,12 @@ private:
         return done;
     }
 
-    bool give_back_within(Rule& rule, range free, std::size_t keep_bytes, range spared) {
+    bool give_back_within(Rule& rule, base::range free, std::size_t keep_bytes, base::range spared) {
         bool any = false;
         std::size_t start = free.offset;
         auto const* each = held_.chunks().from(start);
         while (each != held_.chunks().end() && free.contains(*each) && held_.bytes() > keep_bytes) {
-            range const chunk = *each;
+            base::range const chunk = *each;
             if (chunk.overlaps(spared) || !try_remove(rule, chunk, start)) {
                 ++each;
                 continue;
@@ -341,10 +342,11 @@ private:
 
     chunks_of held_;
     slack moves_{sizes_of::moved_percent()};
-    hole_watch watch_;
-    atomic<bool> suspended_{false};
-    holes holes_ = holes::never;
+    base::hole_watch watch_;
+    base::atomic<bool> suspended_{false};
+    base::holes holes_ = base::holes::never;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

@@ -24,6 +24,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace detail {
 
 /// One thread at a time. `Supply`: of pool/pool/supply.hpp, one that can suspend where any member is called.
 template <class Supply, class Rule>
@@ -46,13 +47,13 @@ public:
         std::size_t const before = supply_.held().bytes();
         supply_.suspended(true);
         try {
-            wait_for_device(any_device); // a copy by peers reads it on another's stream
+            runtime::wait_for_device(any_device); // a copy by peers reads it on another's stream
             rule_.settle(); // locks every set: what is taken later sees that the pool is suspended
             trim();
-            shared<saved_contents> fresh;
+            base::shared<saved_contents> fresh;
             if (keep) {
-                fresh = shared<saved_contents>::make(*keep, ordinal);
-                list([&](range each) { fresh->save(each); });
+                fresh = base::shared<saved_contents>::make(*keep, ordinal);
+                list([&](base::range each) { fresh->save(each); });
                 fresh->finish();
             }
             supply_.withdraw();
@@ -76,7 +77,7 @@ public:
                     supply_.withdraw();
                 throw;
             }
-            saved_ = shared<saved_contents>();
+            saved_ = base::shared<saved_contents>();
         }
         supply_.suspended(false);
         return true;
@@ -85,8 +86,9 @@ public:
 private:
     Supply& supply_;
     Rule& rule_;
-    shared<saved_contents> saved_;
+    base::shared<saved_contents> saved_;
 };
 
+} // namespace detail
 } // namespace v0
 } // namespace weir

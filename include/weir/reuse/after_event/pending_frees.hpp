@@ -30,12 +30,13 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// A free that the device may not have passed yet.
 struct pending_free {
-    range block;
-    event passed;              ///< recorded at the free; none where the host freed the block
-    growing_array<event> uses; ///< on other streams
+    base::range block;
+    runtime::event passed;              ///< recorded at the free; none where the host freed the block
+    base::growing_array<runtime::event> uses; ///< on other streams
     int ordinal = any_device;  ///< the device of `passed`
     std::uint64_t began = 0;   ///< a number from before its record
     std::uint64_t ended = 0;   ///< and one from behind it
@@ -50,22 +51,22 @@ public:
     /// Records the free's event at the present end of `stream`. Needs no lock, and is done with before the free is added.
     /// Never blocks. Throws cuda_error.
     void record(pending_free& free, stream_ref stream) {
-        free.began = clock_.fetch_add(1, memory_order_acq_rel) + 1;
+        free.began = clock_.fetch_add(1, base::memory_order_acq_rel) + 1;
         free.passed.record(stream);
     }
 
     /// The device of a stream that has frees here, or had some when 'poll' was called last; any_device of another one.
     int ordinal_of(unsigned long long stream) const noexcept {
         std::uint32_t const at = line_of_.find(stream + 1);
-        return at == address_map::none ? any_device : lines_[at].ordinal;
+        return at == base::address_map::none ? any_device : lines_[at].ordinal;
     }
 
     /// Adds a free whose event has been recorded on the stream of this id. Throws std::bad_alloc, with nothing added.
-    void add(unsigned long long stream, shared<pending_free> free) {
-        free->ended = clock_.fetch_add(1, memory_order_acq_rel) + 1;
+    void add(unsigned long long stream, base::shared<pending_free> free) {
+        free->ended = clock_.fetch_add(1, base::memory_order_acq_rel) + 1;
         free->over = !free->passed;
         std::uint32_t at = line_of_.find(stream + 1);
-        if (at == address_map::none) {
+        if (at == base::address_map::none) {
             line_of_.reserve(lines_.size() + 1);
             at = static_cast<std::uint32_t>(lines_.size());
             lines_.push_back(line{stream, free->ordinal, 0, {}});
@@ -90,7 +91,7 @@ public:
             }
             line_of_.erase(lines_[i].stream + 1); // streams come and go
             if (i + 1 != lines_.size()) {
-                swap_values(lines_[i], lines_.back());
+                base::swap_values(lines_[i], lines_.back());
                 line_of_.assign(lines_[i].stream + 1, static_cast<std::uint32_t>(i));
             }
             lines_.pop_back();
@@ -120,12 +121,12 @@ private:
         unsigned long long stream;
         int ordinal;
         std::uint64_t longest; // 'ended' less 'began', of any of them
-        growing_array<shared<pending_free>> frees;
+        base::growing_array<base::shared<pending_free>> frees;
     };
 
     // Learns which of one stream's events have been reached. From the answer on none has.
     static std::size_t ask(line const& one) {
-        growing_array<shared<pending_free>> const& frees = one.frees;
+        base::growing_array<base::shared<pending_free>> const& frees = one.frees;
         std::uint64_t reached = 0;         // what ended before that number has been
         std::uint64_t missed = UINT64_MAX; // what began after that one has not
         auto const look = [&](pending_free& each) {
@@ -156,9 +157,9 @@ private:
 
     // Takes out what is over among the first `end`, and leaves the rest in its order, also where `done` throws.
     template <class Done>
-    void tell(growing_array<shared<pending_free>>& frees, std::size_t end, Done const& done) {
+    void tell(base::growing_array<base::shared<pending_free>>& frees, std::size_t end, Done const& done) {
         struct gap_closer {
-            growing_array<shared<pending_free>>& frees;
+            base::growing_array<base::shared<pending_free>>& frees;
             std::size_t kept = 0;
             std::size_t next = 0;
             void keep() noexcept { frees[kept++] = std::move(frees[next++]); }
@@ -172,7 +173,7 @@ private:
             }
         } gap{frees};
         while (gap.next < end) {
-            if (!frees[gap.next]->over || !all_reached(frees[gap.next]->uses)) {
+            if (!frees[gap.next]->over || !order::all_reached(frees[gap.next]->uses)) {
                 gap.keep();
                 continue;
             }
@@ -182,11 +183,12 @@ private:
         }
     }
 
-    growing_array<line> lines_;
-    address_map line_of_; // a stream's id, and one since no key is 0, -> index into lines_
+    base::growing_array<line> lines_;
+    base::address_map line_of_; // a stream's id, and one since no key is 0, -> index into lines_
     std::size_t size_ = 0;
-    atomic<std::uint64_t> clock_{0};
+    base::atomic<std::uint64_t> clock_{0};
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

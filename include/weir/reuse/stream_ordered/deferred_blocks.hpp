@@ -23,12 +23,13 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// Events of uses; shared, so that one can wait for them without a lock. Perhaps none.
-using shared_uses = shared<growing_array<event>>;
+using shared_uses = base::shared<base::growing_array<runtime::event>>;
 
 struct deferred_block {
-    range block;
+    base::range block;
     shared_uses uses; // by other streams
     bool closed;      // an event of its own stream covers its free, or its last use is among `uses`
     bool stock;       // the placement never handed it out as a block
@@ -37,7 +38,7 @@ struct deferred_block {
     bool is_over(stream_answers& answers) const { return !uses || answers.all_reached(*uses); }
     /// Makes the stream wait for the uses, which are not over. Throws cuda_error.
     void make_wait(stream_ref stream) const {
-        for (event const& use : *uses)
+        for (runtime::event const& use : *uses)
             use.make_wait(stream);
     }
 };
@@ -46,7 +47,7 @@ struct deferred_block {
 class deferred_blocks {
 public:
     /// Keeps a block, its uses first. Throws std::bad_alloc before any change.
-    void add(range block, growing_array<event> uses, bool closed, bool stock) {
+    void add(base::range block, base::growing_array<runtime::event> uses, bool closed, bool stock) {
         auto kept = uses.empty() ? shared_uses() : shared_uses::make(std::move(uses));
         blocks_.push_back(deferred_block{block, std::move(kept), closed, stock});
         closed_bytes_ += closed ? block.bytes : 0;
@@ -66,7 +67,7 @@ public:
     /// blocks. Throws cuda_error.
     stream_answers ask() const {
         stream_answers answers;
-        std::size_t const places = empty() ? 0 : power_of_two_above(size());
+        std::size_t const places = empty() ? 0 : base::power_of_two_above(size());
         std::size_t at = 0;
         for (std::size_t i = 0; i != places; ++i) {
             if (at < size() && blocks_[at].uses)
@@ -86,14 +87,14 @@ public:
         for (std::size_t i = before; i-- > 0;)
             if (take(blocks_[i])) {
                 closed_bytes_ -= blocks_[i].closed ? blocks_[i].block.bytes : 0;
-                swap_values(blocks_[i], blocks_.back());
+                base::swap_values(blocks_[i], blocks_.back());
                 blocks_.pop_back();
             }
         return blocks_.size() != before;
     }
 
     /// Adds what the blocks wait for to `list`. Throws std::bad_alloc.
-    void list_uses(growing_array<shared_uses>& list) const {
+    void list_uses(base::growing_array<shared_uses>& list) const {
         for (deferred_block const& each : blocks_)
             if (each.uses)
                 list.push_back(each.uses);
@@ -110,18 +111,19 @@ public:
     bool empty() const noexcept { return blocks_.empty(); }
 
 private:
-    growing_array<deferred_block> blocks_;
+    base::growing_array<deferred_block> blocks_;
     std::size_t closed_bytes_ = 0;
 };
 
 /// Blocks until all of them were reached; whether any had not been. Throws cuda_error.
-inline bool wait_for(growing_array<shared_uses> const& lists) {
+inline bool wait_for(base::growing_array<shared_uses> const& lists) {
     bool any = false;
     for (shared_uses const& list : lists)
-        for (event const& each : *list)
+        for (runtime::event const& each : *list)
             any |= each.wait();
     return any;
 }
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

@@ -39,9 +39,9 @@ struct checked {
     static constexpr bool asks = true;
 
     /// What tells this stream from all others that ever were. Throws cuda_error.
-    static unsigned long long id(stream_ref stream) { return id_of(stream); }
+    static unsigned long long id(stream_ref stream) { return runtime::id_of(stream); }
     /// Throws usage_error while `stream` is captured, cuda_error.
-    static void require_no_capture(stream_ref stream) { weir::require_no_capture(stream); }
+    static void require_no_capture(stream_ref stream) { weir::runtime::require_no_capture(stream); }
 };
 
 /// Believes the caller.

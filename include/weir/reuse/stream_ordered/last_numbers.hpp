@@ -13,6 +13,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// Not thread-safe.
 template <unsigned Count>
@@ -41,5 +42,6 @@ private:
     unsigned next_ = 0;
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

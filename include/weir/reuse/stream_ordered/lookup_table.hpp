@@ -21,6 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 template <class Value>
 class lookup_table {
@@ -36,9 +37,9 @@ public:
     /// The pointer of `key`, or null. Any thread, at any time. Never blocks. While a writer drops keys it may be null or
     /// another key's as well: whoever has none, or the wrong one, asks under the writers' lock.
     [[gnu::always_inline]] Value* find(std::uint64_t key) const noexcept {
-        table const& now = *current_.load(memory_order_acquire);
+        table const& now = *current_.load(base::memory_order_acquire);
         slot const& found = place_of(now, key);
-        return found.key.load(memory_order_acquire) == key ? found.value.load(memory_order_acquire)
+        return found.key.load(base::memory_order_acquire) == key ? found.value.load(base::memory_order_acquire)
                                                                 : nullptr;
     }
 
@@ -49,7 +50,7 @@ public:
             return;
         std::size_t live = 0;
         for (std::size_t at = 0; at <= newest_->mask; ++at)
-            live += newest_->places[at].value.load(memory_order_relaxed) != nullptr;
+            live += newest_->places[at].value.load(base::memory_order_relaxed) != nullptr;
         if (live * 4 <= newest_->mask)
             drop_dead(live);
         else
@@ -60,9 +61,9 @@ public:
     void assign(std::uint64_t key, Value* value) {
         reserve_one();
         slot& place = place_of(*newest_, key);
-        place.value.store(value, memory_order_release);
-        if (place.key.load(memory_order_relaxed) == 0) {
-            place.key.store(key, memory_order_release);
+        place.value.store(value, base::memory_order_release);
+        if (place.key.load(base::memory_order_relaxed) == 0) {
+            place.key.store(key, base::memory_order_release);
             ++used_;
         }
     }
@@ -77,8 +78,8 @@ public:
 
 private:
     struct slot {
-        atomic<std::uint64_t> key{0};
-        atomic<Value*> value{nullptr};
+        base::atomic<std::uint64_t> key{0};
+        base::atomic<Value*> value{nullptr};
     };
     struct table {
         table(std::size_t count, table* before) : places(new slot[count]), mask(count - 1), older(before) {}
@@ -94,7 +95,7 @@ private:
     [[gnu::always_inline]] static auto& place_of(Table& in, std::uint64_t key) noexcept {
         std::size_t at = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & in.mask;
         for (;; at = (at + 1) & in.mask) {
-            std::uint64_t const here = in.places[at].key.load(memory_order_acquire);
+            std::uint64_t const here = in.places[at].key.load(base::memory_order_acquire);
             if (here == key || here == 0)
                 return in.places[at];
         }
@@ -106,16 +107,16 @@ private:
             std::uint64_t key;
             Value* value;
         };
-        growing_array<entry> kept;
+        base::growing_array<entry> kept;
         kept.reserve(live);
         for (std::size_t at = 0; at <= newest_->mask; ++at) {
             slot& each = newest_->places[at];
-            if (Value* const value = each.value.load(memory_order_relaxed))
-                kept.push_back(entry{each.key.load(memory_order_relaxed), value});
+            if (Value* const value = each.value.load(base::memory_order_relaxed))
+                kept.push_back(entry{each.key.load(base::memory_order_relaxed), value});
         }
         for (std::size_t at = 0; at <= newest_->mask; ++at) {
-            newest_->places[at].key.store(0, memory_order_relaxed);
-            newest_->places[at].value.store(nullptr, memory_order_relaxed);
+            newest_->places[at].key.store(0, base::memory_order_relaxed);
+            newest_->places[at].value.store(nullptr, base::memory_order_relaxed);
         }
         used_ = 0;
         for (entry const& each : kept)
@@ -128,24 +129,25 @@ private:
         if (newest_) {
             for (std::size_t at = 0; at <= newest_->mask; ++at) {
                 slot const& old = newest_->places[at];
-                Value* const value = old.value.load(memory_order_relaxed);
+                Value* const value = old.value.load(base::memory_order_relaxed);
                 if (value) { // a key without a pointer is left behind
-                    slot& place = place_of(*next, old.key.load(memory_order_relaxed));
-                    place.key.store(old.key.load(memory_order_relaxed), memory_order_relaxed);
-                    place.value.store(value, memory_order_relaxed);
+                    slot& place = place_of(*next, old.key.load(base::memory_order_relaxed));
+                    place.key.store(old.key.load(base::memory_order_relaxed), base::memory_order_relaxed);
+                    place.value.store(value, base::memory_order_relaxed);
                     ++used;
                 }
             }
         }
         used_ = used;
         newest_ = next;
-        current_.store(next, memory_order_release);
+        current_.store(next, base::memory_order_release);
     }
 
-    atomic<table const*> current_{nullptr};
+    base::atomic<table const*> current_{nullptr};
     table* newest_ = nullptr; // the same, for the writer
     std::size_t used_ = 0;    // keys in the newest table
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

@@ -20,7 +20,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace reuse::detail {
 
 /// For how long does a set make way, with each close, after others wanted its bytes last? Longer each time that they came back
 /// for more. One thread at a time.
@@ -44,7 +44,7 @@ template <class Set>
 bool set_aside(Set& owner) noexcept {
     if (!owner.aside || !owner.is_much())
         return false;
-    locked<Set> const there(*owner.aside);
+    base::locked<Set> const there(*owner.aside);
     if (there->covered().free_bytes() != 0 || !there->deferred().empty())
         return false;
     safe_event const spare = there->safe();
@@ -66,7 +66,7 @@ template <class Set>
 void recall(Set& owner) {
     if (!owner.aside)
         return;
-    locked<Set> const there(*owner.aside);
+    base::locked<Set> const there(*owner.aside);
     bool const is_empty = there->covered().free_bytes() == 0 && there->deferred().empty();
     if (is_empty || there->safe().ordinal() != owner.safe().ordinal()) // of another stream's life
         return;
@@ -94,15 +94,15 @@ inline constexpr std::size_t worth_an_event_bytes = 1 * MiB;
 /// A block that costs no event: of what is aside of the stream, else of what no work uses. No slab is cut for it, nor a range
 /// for a large one, where the `open_bytes` that the stream freed last may do.
 template <class Set>
-range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, std::size_t open_bytes) {
-    range block;
+base::range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, std::size_t open_bytes) {
+    base::range block;
     if constexpr (contract::holds<contract::splinters, std::decay_t<decltype(owner.covered())>>) {
         if (bytes >= worth_an_event_bytes && open_bytes >= bytes)
             return block;
         Set* const places[] = {owner.aside, owner.settled}; // nvcc 13.0 takes no braces in a 'for' here
         for (Set* const each : places)
             if (!block && each && each->hint.may_hold(bytes)) {
-                locked<Set> const there(*each);
+                base::locked<Set> const there(*each);
                 block = there->covered().take_at_hand(bytes, alignment);
                 there->update_hint();
             }
@@ -124,6 +124,6 @@ void settle_into(Set& taker, Set& donor) {
     donor.update_hint();
 }
 
-} // namespace detail
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

@@ -18,6 +18,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// One thread at a time. `Tuning`: reuse::stream_ordered's.
 template <class Tuning>
@@ -35,16 +36,16 @@ public:
     }
 
     /// Keeps a block that is found by its size, if it may.
-    bool put(range block) noexcept {
+    bool put(base::range block) noexcept {
         return block.bytes <= limit_bytes_ && recent_.bytes() <= limit_bytes_ - block.bytes && recent_.put(block);
     }
     /// A block of just that size that was put here lately, or an empty range.
-    range take(std::size_t bytes, std::size_t alignment) noexcept { return recent_.take(bytes, alignment); }
+    base::range take(std::size_t bytes, std::size_t alignment) noexcept { return recent_.take(bytes, alignment); }
 
     /// Makes room to hold so many blocks more. Throws std::bad_alloc.
     void reserve(std::size_t blocks) { held_.reserve(held_.size() + blocks); }
     /// Keeps a block that is not found by its size; false: there is no host memory for it.
-    bool hold(range block) noexcept {
+    bool hold(base::range block) noexcept {
         try {
             held_.push_back(block);
             return true;
@@ -66,7 +67,7 @@ public:
     /// Sum of the blocks' bytes.
     std::size_t bytes() const noexcept {
         std::size_t sum = recent_.bytes();
-        for (range const& block : held_)
+        for (base::range const& block : held_)
             sum += block.bytes;
         return sum;
     }
@@ -74,10 +75,11 @@ public:
 
 private:
     recent_blocks<Tuning::recent_blocks> recent_;
-    growing_array<range> held_;
+    base::growing_array<base::range> held_;
     std::size_t limit_bytes_ = 0; // none while the stream is young
     unsigned young_frees_ = 0;    // to come
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

@@ -18,6 +18,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// One thread at a time. Nothing here throws.
 template <unsigned Capacity>
@@ -28,10 +29,10 @@ public:
     recent_blocks() noexcept { keep(0); }
 
     /// Keeps a block; false when full, and nothing changed.
-    bool put(range block) noexcept {
+    bool put(base::range block) noexcept {
         if (spare_ == 0)
             return false;
-        unsigned const at = lowest_bit(spare_);
+        unsigned const at = base::lowest_bit(spare_);
         spare_ &= spare_ - 1;
         blocks_[at] = block;
         link(at);
@@ -39,10 +40,10 @@ public:
     }
 
     /// The newest block of exactly `bytes` bytes at a multiple of `alignment`; an empty range if there is none.
-    range take(std::size_t bytes, std::size_t alignment) noexcept {
+    base::range take(std::size_t bytes, std::size_t alignment) noexcept {
         for (std::uint8_t* link = &heads_[bucket_of(bytes)]; *link != none; link = &next_[*link]) {
             std::uint8_t const at = *link;
-            range const found = blocks_[at];
+            base::range const found = blocks_[at];
             if (found.bytes == bytes && (found.offset & (alignment - 1)) == 0) {
                 *link = next_[at];
                 spare_ |= std::uint64_t{1} << at;
@@ -50,7 +51,7 @@ public:
                 return found;
             }
         }
-        return range{};
+        return base::range{};
     }
 
     /// Hands every block to `sink(range)` and forgets it. Where the sink throws, what it has not taken stays.
@@ -63,7 +64,7 @@ public:
         } left{*this, every_place & ~spare_};
         // Along the places and not the chains, whose lengths would be a wrong guess each.
         for (; left.places != 0; left.places &= left.places - 1)
-            sink(in_registers(blocks_[lowest_bit(left.places)]));
+            sink(base::in_registers(blocks_[base::lowest_bit(left.places)]));
     }
 
     /// Sum of the blocks' bytes.
@@ -89,7 +90,7 @@ private:
         spare_ = every_place & ~places;
         bytes_ = 0;
         for (; places != 0; places &= places - 1)
-            link(lowest_bit(places));
+            link(base::lowest_bit(places));
     }
 
     // Sizes are multiples of some power of two with the low bits zero; the product's high bits depend on all.
@@ -102,8 +103,9 @@ private:
     std::uint64_t spare_; // a bit for each place without a block
     std::size_t bytes_;
     std::uint8_t next_[Capacity];
-    alignas(16) range blocks_[Capacity]; // each in one cache line
+    alignas(16) base::range blocks_[Capacity]; // each in one cache line
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

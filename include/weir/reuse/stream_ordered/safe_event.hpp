@@ -17,6 +17,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// One thread at a time.
 class safe_event {
@@ -24,7 +25,7 @@ public:
     /// From now on of streams of device `ordinal`: what was covered is in no use.
     void start_anew(int ordinal) noexcept {
         if (ordinal != ordinal_)
-            passed_ = shared<event>();
+            passed_ = base::shared<runtime::event>();
         ordinal_ = ordinal;
         reached_ = true;
     }
@@ -33,7 +34,7 @@ public:
     /// Covers all that `stream` did so far. Throws cuda_error, std::bad_alloc; then it covers what it did.
     void record(stream_ref stream) {
         if (!passed_)
-            passed_ = shared<event>::make(ordinal_);
+            passed_ = base::shared<runtime::event>::make(ordinal_);
         passed_->record(stream);
         reached_ = false;
     }
@@ -49,7 +50,7 @@ public:
     /// Covers nothing, while a copy of it covers what it did. Takes the event of `spare`, which covers nothing either, if it
     /// can.
     void release(safe_event const& spare) noexcept {
-        passed_ = spare.ordinal_ == ordinal_ && spare.passed_ != passed_ ? spare.passed_ : shared<event>();
+        passed_ = spare.ordinal_ == ordinal_ && spare.passed_ != passed_ ? spare.passed_ : base::shared<runtime::event>();
         reached_ = true;
     }
 
@@ -60,13 +61,14 @@ public:
     void settle() noexcept { reached_ = true; } ///< the caller knows
 
     /// The event; null until the first 'record'. Shared, so that one can wait for it without a lock.
-    shared<event> const& passed() const noexcept { return passed_; }
+    base::shared<runtime::event> const& passed() const noexcept { return passed_; }
 
 private:
-    shared<event> passed_;
+    base::shared<runtime::event> passed_;
     bool reached_ = true; // or nothing is covered yet
     int ordinal_ = any_device;
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

@@ -28,26 +28,27 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// Blocks until every event that is known of now has been reached; whether any had not been. `sets`: a stream_directory. Any thread.
 /// Throws cuda_error, std::bad_alloc.
 template <class Sets, class Lock>
 bool wait_for_events(Sets& sets, Lock& moving) {
     using locked = typename Sets::locked;
-    capture_mode_guard const relaxed;
-    growing_array<shared<event>> events;
-    growing_array<shared_uses> uses;
+    runtime::capture_mode_guard const relaxed;
+    base::growing_array<base::shared<runtime::event>> events;
+    base::growing_array<shared_uses> uses;
     {
-        lock_guard<Lock> const none(moving);
+        base::lock_guard<Lock> const none(moving);
         for (auto* each = sets.first(); each; each = Sets::following(*each)) {
             locked const own(*each);
             own->deferred().list_uses(uses);
-            if (shared<event> const& passed = own->safe().passed())
+            if (base::shared<runtime::event> const& passed = own->safe().passed())
                 events.push_back(passed);
         }
     }
     bool any = false;
-    for (shared<event> const& passed : events)
+    for (base::shared<runtime::event> const& passed : events)
         any |= passed->wait();
     return wait_for(uses) || any;
 }
@@ -56,17 +57,17 @@ bool wait_for_events(Sets& sets, Lock& moving) {
 /// Waits for events; where none tells of some bytes, for all work on the stream's device, or on all in use. Any thread. Throws
 /// cuda_error, std::bad_alloc.
 template <class Sets, class Lock>
-void settle_sets(Sets& sets, stranded_blocks& stranded, Lock& moving) {
+void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
     using locked = typename Sets::locked;
     struct moment {
         decltype(sets.first()) which;
         std::uint64_t arrivals;
-        shared<event> passed;
+        base::shared<runtime::event> passed;
     };
-    capture_mode_guard const relaxed;
-    growing_array<moment> moments;
-    growing_array<int> places; // where work may run of which no event tells; any_device: nobody knows
-    growing_array<shared_uses> uses;
+    runtime::capture_mode_guard const relaxed;
+    base::growing_array<moment> moments;
+    base::growing_array<int> places; // where work may run of which no event tells; any_device: nobody knows
+    base::growing_array<shared_uses> uses;
     std::uint64_t stranded_until = 0;
     auto const add_place = [&places](int ordinal) {
         bool fresh = true;
@@ -76,7 +77,7 @@ void settle_sets(Sets& sets, stranded_blocks& stranded, Lock& moving) {
             places.push_back(ordinal);
     };
     {
-        lock_guard<Lock> const none(moving);
+        base::lock_guard<Lock> const none(moving);
         for (auto* each = sets.first(); each; each = Sets::following(*each)) {
             locked const own(*each);
             if (own->is_at_rest())
@@ -92,7 +93,7 @@ void settle_sets(Sets& sets, stranded_blocks& stranded, Lock& moving) {
         stranded.visit_devices(add_place);
     }
     for (int place : places)
-        wait_for_device(place);
+        runtime::wait_for_device(place);
     for (moment const& then : moments)
         if (then.passed)
             then.passed->wait();
@@ -103,11 +104,12 @@ void settle_sets(Sets& sets, stranded_blocks& stranded, Lock& moving) {
             own->settle();
     }
     locked const host = sets.settled();
-    stranded.take_until(stranded_until, [&](range block) {
+    stranded.take_until(stranded_until, [&](base::range block) {
         host->covered().give(block);
         host->update_hint();
     });
 }
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

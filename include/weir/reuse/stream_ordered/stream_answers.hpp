@@ -16,25 +16,26 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// For one visit of many events, whose places one counter told. One thread at a time.
 class stream_answers {
 public:
     /// Whether the event was reached. Never blocks. Throws cuda_error.
-    bool reached(event const& which) {
+    bool reached(runtime::event const& which) {
         answer* const known = find(which.place());
         return known ? known->reached(which) : which.reached();
     }
     /// Whether all of them were: asks up to the first that was not.
-    bool all_reached(growing_array<event> const& list) {
-        for (event const& each : list)
+    bool all_reached(base::growing_array<runtime::event> const& list) {
+        for (runtime::event const& each : list)
             if (!reached(each))
                 return false;
         return true;
     }
     /// Asks the same, but only what tells of other events.
-    void learn(growing_array<event> const& list) {
-        for (event const& each : list)
+    void learn(base::growing_array<runtime::event> const& list) {
+        for (runtime::event const& each : list)
             if (answer* const known = find(each.place()))
                 if (!known->reached(each))
                     return;
@@ -45,8 +46,8 @@ private:
 
     // What is known of one stream. The numbers of places are unique and begin with 1.
     struct answer {
-        bool reached(event const& which) {
-            event_place const at = which.place();
+        bool reached(runtime::event const& which) {
+            runtime::event_place const at = which.place();
             if (at.end < reached_begin || at.begin == reached_begin)
                 return true;
             if (at.begin > missed_end || at.end == missed_end)
@@ -65,7 +66,7 @@ private:
     };
 
     // Null: none is kept of the stream.
-    answer* find(event_place const& at) noexcept {
+    answer* find(runtime::event_place const& at) noexcept {
         if (at.begin == 0)
             return nullptr;
         for (unsigned i = 0; i != count_; ++i)
@@ -81,5 +82,6 @@ private:
     unsigned count_ = 0;
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

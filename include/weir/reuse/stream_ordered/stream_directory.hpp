@@ -43,12 +43,13 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// Any thread may call any member. `Set`: a stream_set; `Identity`: how streams are told apart.
 template <class Set, class Identity>
 class stream_directory {
 public:
-    using locked = weir::locked<Set>;
+    using locked = weir::base::locked<Set>;
 
     /// `ordinal`: the device of every stream; any_device: any.
     template <class MakeSet>
@@ -61,7 +62,7 @@ public:
     /// for that device only, and a stream of another may use it.
     ~stream_directory() {
         try {
-            growing_array<shared_uses> uses;
+            base::growing_array<shared_uses> uses;
             for (Set* each = first(); each; each = following(*each))
                 each->deferred().list_uses(uses);
             wait_for(uses);
@@ -72,15 +73,15 @@ public:
     }
 
     /// The newest set; the host's is the last. Whoever looks at all of them in this order misses no byte that is set aside.
-    Set* first() const noexcept { return first_.load(memory_order_acquire); }
-    static Set* following(Set const& set) noexcept { return set.next.load(memory_order_acquire); }
+    Set* first() const noexcept { return first_.load(base::memory_order_acquire); }
+    static Set* following(Set const& set) noexcept { return set.next.load(base::memory_order_acquire); }
 
     /// The set of the host: bytes there are in nobody's use.
     locked settled() noexcept { return locked(*host_); }
     bool is_settled(Set const& set) const noexcept { return &set == host_; }
 
     /// Takes back a block of whose last use nothing is known, and counts it: only 'settle' frees it.
-    void strand(range block) noexcept {
+    void strand(base::range block) noexcept {
         locked const host = settled();
         host->used().gave(block);
         try {
@@ -96,18 +97,18 @@ public:
     [[gnu::always_inline]] locked enter(stream_ref stream, bool verify, MakeSet const& make) {
         if (stream.is_host())
             return locked(*host_);
-        if (is_default_stream(stream))
+        if (runtime::is_default_stream(stream))
             return enter_by_default(stream, verify, make);
         bool const asks = Identity::asks && verify;
-        return enter_by(key_of(stream), stream, asks, asks ? Identity::id(stream) : 0, make);
+        return enter_by(runtime::key_of(stream), stream, asks, asks ? Identity::id(stream) : 0, make);
     }
 
     /// The device of `stream`, which is not captured. Throws usage_error where it is not the sets', cuda_error.
     int require_device(stream_ref stream) const {
-        int const ordinal = device_of(stream);
+        int const ordinal = runtime::device_of(stream);
         if (ordinal_ != any_device && ordinal != ordinal_)
-            throw usage_error("weir: the stream belongs to device " + number_text(static_cast<std::size_t>(ordinal)) +
-                              " and the pool to device " + number_text(static_cast<std::size_t>(ordinal_)) +
+            throw usage_error("weir: the stream belongs to device " + base::number_text(static_cast<std::size_t>(ordinal)) +
+                              " and the pool to device " + base::number_text(static_cast<std::size_t>(ordinal_)) +
                               "; use a stream of the pool's device, or a pool of the stream's");
         return ordinal;
     }
@@ -136,7 +137,7 @@ public:
     /// until one answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
     template <class Visit>
     void visit_unused(Visit const& visit, std::size_t least_bytes) {
-        capture_mode_guard const relaxed;
+        runtime::capture_mode_guard const relaxed;
         for (Set* each = first(); each; each = following(*each)) {
             if (!each->hint.may_hold(least_bytes))
                 continue;
@@ -152,8 +153,8 @@ public:
     }
 
     /// What is handed out, and the largest free range of any set.
-    usage used() noexcept {
-        usage sum;
+    base::usage used() noexcept {
+        base::usage sum;
         for (Set* each = first(); each; each = following(*each)) {
             locked const own(*each);
             sum.bytes += own->used().bytes;
@@ -171,13 +172,13 @@ public:
 
     /// Makes `empty`, which 'make' made, the set where the bytes of `owner`, one of these that has none, are set aside.
     void add_aside(Set& owner, Set* empty) noexcept {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         locked const own(owner);
         own->aside = empty;
         own->settled = host_;
         empty->is_aside = true;
-        empty->next.store(following(owner), memory_order_relaxed);
-        owner.next.store(empty, memory_order_release);
+        empty->next.store(following(owner), base::memory_order_relaxed);
+        owner.next.store(empty, base::memory_order_release);
     }
 
 private:
@@ -189,10 +190,10 @@ private:
     // The handle of the set's stream, which is locked, bears another by now: nobody calls for it any more. What no event tells
     // of leaves the set, so that this is at rest once its event was reached, and used again.
     void retire(Set& gone) noexcept {
-        gone.key.store(0, memory_order_relaxed);
+        gone.key.store(0, base::memory_order_relaxed);
         locked const host = settled();
         try {
-            gone.leave_open([&](range block) { stranded_.add(block, gone.ordinal()); });
+            gone.leave_open([&](base::range block) { stranded_.add(block, gone.ordinal()); });
         } catch (...) { // no host memory: they stay, and only 'settle' frees them as well
         }
     }
@@ -200,7 +201,7 @@ private:
     // Locks the set if it is that of the key, and of the id if that was asked for.
     [[gnu::always_inline]] static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
         set.lock.lock();
-        if (set.key.load(memory_order_relaxed) == key && (!asks || set.is_of(id)))
+        if (set.key.load(base::memory_order_relaxed) == key && (!asks || set.is_of(id)))
             return true;
         set.lock.unlock();
         return false;
@@ -218,10 +219,10 @@ private:
     template <class MakeSet>
     [[gnu::noinline]] locked enter_by_default(stream_ref stream, bool verify, MakeSet const& make) {
         if (!(Identity::asks && verify)) // else the caller has asked already
-            require_no_capture(stream);
-        std::uint64_t const key = key_of(stream);
+            runtime::require_no_capture(stream);
+        std::uint64_t const key = runtime::key_of(stream);
         if (Set* const found = table_.find(key)) // perhaps another's by now, which is said to have come a little late
-            found->came_at.store(newcomers_.load(memory_order_relaxed), memory_order_relaxed);
+            found->came_at.store(newcomers_.load(base::memory_order_relaxed), base::memory_order_relaxed);
         return enter_by(key, stream, false, 0, make);
     }
 
@@ -239,11 +240,11 @@ private:
     // still that of an earlier stream of the same handle, which is retired now.
     template <class MakeSet>
     Set& renew(Set* at_hand, stream_ref stream, std::uint64_t key, MakeSet const& make) {
-        require_no_capture(stream);
+        runtime::require_no_capture(stream);
         if (at_hand) {
             unsigned long long const id = Identity::id(stream);
             locked const other(*at_hand);
-            if (Identity::asks && !is_default_stream(stream) && other->key.load(memory_order_relaxed) == key &&
+            if (Identity::asks && !runtime::is_default_stream(stream) && other->key.load(base::memory_order_relaxed) == key &&
                 !other->is_of(id))
                 retire(*other.get());
         }
@@ -252,34 +253,34 @@ private:
 
     template <class MakeSet>
     Set& create(stream_ref stream, std::uint64_t key, MakeSet const& make) {
-        lock_guard<mutex> const lock(mutex_);
+        base::lock_guard<base::mutex> const lock(mutex_);
         Set* const present = table_.find(key);
-        if (present && present->key.load(memory_order_relaxed) == key)
+        if (present && present->key.load(base::memory_order_relaxed) == key)
             return *present; // another thread was here first
         int const ordinal = require_device(stream);
         unsigned long long const id = Identity::id(stream);
-        std::uint64_t const now = newcomers_.fetch_add(1, memory_order_relaxed) + 1;
+        std::uint64_t const now = newcomers_.fetch_add(1, base::memory_order_relaxed) + 1;
         if (count_ >= look_for_spare_at_ && !robbed_.take_out(key)) {
-            capture_mode_guard const relaxed;
+            runtime::capture_mode_guard const relaxed;
             Set* spare = find_spare(false);
             if (spare && !locked(*spare)->is_at_rest())
                 spare = find_spare(true);
             if (!spare)
                 look_for_spare_at_ = 2 * count_;
             else if (locked const other(*spare); other->is_at_rest()) { // still
-                std::uint64_t const former = other->key.load(memory_order_relaxed);
+                std::uint64_t const former = other->key.load(base::memory_order_relaxed);
                 if (former != 0)
                     table_.assign(former, nullptr);
                 robbed_.note(former);
                 table_.assign(key, spare);
-                spare->came_at.store(now, memory_order_relaxed); // or who comes next takes this one again
+                spare->came_at.store(now, base::memory_order_relaxed); // or who comes next takes this one again
                 other->name(stream, key, id, ordinal);
                 return *spare;
             }
         }
         table_.reserve_one();
         Set* const fresh = make();
-        fresh->came_at.store(now, memory_order_relaxed);
+        fresh->came_at.store(now, base::memory_order_relaxed);
         fresh->name(stream, key, id, ordinal);
         table_.assign(key, fresh);
         return publish(fresh);
@@ -288,10 +289,10 @@ private:
     // The set to use again, if it is at rest, which `asks` finds out of each before, and costs most; null: there is none.
     Set* find_spare(bool asks) {
         Set* best = nullptr;
-        for (Set* each = first(); each && !(best && best->key.load(memory_order_relaxed) == 0); each = following(*each)) {
-            std::uint64_t const key = each->key.load(memory_order_relaxed);
-            std::uint64_t const came_at = each->came_at.load(memory_order_relaxed);
-            bool const is_first = !best || key == 0 || came_at < best->came_at.load(memory_order_relaxed);
+        for (Set* each = first(); each && !(best && best->key.load(base::memory_order_relaxed) == 0); each = following(*each)) {
+            std::uint64_t const key = each->key.load(base::memory_order_relaxed);
+            std::uint64_t const came_at = each->came_at.load(base::memory_order_relaxed);
+            bool const is_first = !best || key == 0 || came_at < best->came_at.load(base::memory_order_relaxed);
             if (each != host_ && !each->is_aside && (key == 0 || (key & 1) != 0) && is_first && (!asks || locked(*each)->is_at_rest()))
                 best = each;
         }
@@ -299,26 +300,27 @@ private:
     }
 
     Set& publish(Set* set) noexcept {
-        Set* const before = first_.load(memory_order_relaxed);
-        set->next.store(before, memory_order_relaxed);
+        Set* const before = first_.load(base::memory_order_relaxed);
+        set->next.store(before, base::memory_order_relaxed);
         if (!before)
             host_ = set;
-        first_.store(set, memory_order_release);
+        first_.store(set, base::memory_order_release);
         ++count_;
         return *set;
     }
 
     int ordinal_;
-    mutex mutex_;         // serialises 'create' and 'add_aside'
+    base::mutex mutex_;         // serialises 'create' and 'add_aside'
     lookup_table<Set> table_;
-    atomic<Set*> first_{nullptr};
+    base::atomic<Set*> first_{nullptr};
     last_numbers<1024> robbed_; // keys of default streams whose sets became others'; who comes again lives, and gets a new one
-    atomic<std::uint64_t> newcomers_{0};
+    base::atomic<std::uint64_t> newcomers_{0};
     Set* host_ = nullptr;      // the first one made
-    stranded_blocks stranded_; // under the host's lock
+    order::stranded_blocks stranded_; // under the host's lock
     std::size_t count_ = 0;
     std::size_t look_for_spare_at_ = 16; // sets; doubles when none was, so that looking stays cheap
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

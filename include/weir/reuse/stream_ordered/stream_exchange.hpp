@@ -37,6 +37,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 /// `Make`: makes an empty set. All members throw cuda_error and std::bad_alloc, and then nothing is lost.
 template <class Set, class Identity, class Tuning, class Make>
@@ -53,9 +54,9 @@ public:
     /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, and a few more for its
     /// own set; of a stock that it lends; or by itself. With `wait`, the stream waits for the event of bytes that are not free
     /// yet. Never blocks.
-    range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
-        capture_mode_guard const relaxed;
-        lock_guard<mutex> const alone(moving_);
+    base::range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
+        runtime::capture_mode_guard const relaxed;
+        base::lock_guard<base::mutex> const alone(moving_);
         ++searches_;
         for (Set* each = sets_.first(); each; each = directory::following(*each))
             if (each != mine && lies_ready(*each))
@@ -65,7 +66,7 @@ public:
             for (Set* each = sets_.first(); each; each = directory::following(*each)) {
                 if (each == mine || !each->hint.may_hold(needed) || (way == 0 && !each->hint.is_splintered()))
                     continue;
-                range found;
+                base::range found;
                 batch more;
                 bool waited = false;
                 {
@@ -90,7 +91,7 @@ public:
                 return found.bytes == needed ? found : keep(found, bytes, alignment, stream, waited, *each);
             }
         }
-        return range{};
+        return base::range{};
     }
 
     /// Whether a large block may fit better among other sets' bytes than among those of `mine`, which is locked.
@@ -106,8 +107,8 @@ public:
     /// aside of the stream itself comes back to join whenever a quarter more lies free than when it last did; more often,
     /// others would wait for it in vain. Never blocks.
     void gather(stream_ref stream, bool grows) {
-        capture_mode_guard const relaxed;
-        lock_guard<mutex> const alone(moving_);
+        runtime::capture_mode_guard const relaxed;
+        base::lock_guard<base::mutex> const alone(moving_);
         ++searches_;
         Set* const mine = sets_.enter(stream, true, make_).get();
         std::size_t offered_bytes = 0;
@@ -126,20 +127,20 @@ public:
             own->offered_at_recall = 0;
         if (grows && own->aside && offered_bytes >= own->offered_at_recall + own->offered_at_recall / 4) {
             own->offered_at_recall = offered_bytes;
-            detail::recall(*own.get());
+            recall(*own.get());
         }
         if (grows || own->reached()) {
-            detail::settle_into(*own.get(), *sets_.settled().get());
+            settle_into(*own.get(), *sets_.settled().get());
             want_of_others(own.get());
         }
     }
 
     /// Brings back what is aside of `stream`, before it waits for others; makes it wait for their uses of its own bytes.
     void recall(stream_ref stream) {
-        lock_guard<mutex> const alone(moving_);
+        base::lock_guard<base::mutex> const alone(moving_);
         auto const own = sets_.enter(stream, true, make_);
-        detail::recall(*own.get());
-        own->wanted.store(false, memory_order_relaxed); // or its next close sets it aside again
+        recall(*own.get());
+        own->wanted.store(false, base::memory_order_relaxed); // or its next close sets it aside again
         own->poll(stream, true);
     }
 
@@ -175,7 +176,7 @@ private:
                 to.put_back(blocks[i], false);
         }
 
-        range blocks[most_blocks - 1];
+        base::range blocks[most_blocks - 1];
         unsigned count = 0;
     };
 
@@ -201,7 +202,7 @@ private:
                 settle(donor);
             return;
         }
-        donor.wanted.store(true, memory_order_relaxed);
+        donor.wanted.store(true, base::memory_order_relaxed);
         if (sets_aside && donor.aside) {
             {
                 locked const before(*donor.aside);
@@ -210,7 +211,7 @@ private:
                     settle(*before.get());
                 }
             }
-            detail::set_aside(donor);
+            set_aside(donor);
         }
     }
 
@@ -219,7 +220,7 @@ private:
         if (sets_.is_settled(donor))
             return;
         auto const host = sets_.settled();
-        detail::settle_into(*host.get(), donor);
+        settle_into(*host.get(), donor);
         if (donor.is_aside && !donor.deferred().empty()) {
             host->deferred().absorb(donor.deferred());
             host->update_hint();
@@ -231,11 +232,11 @@ private:
     void want_of_others(Set const* mine) noexcept {
         for (Set* each = sets_.first(); each; each = directory::following(*each))
             if (each != mine && each->aside)
-                each->wanted.store(true, memory_order_relaxed);
+                each->wanted.store(true, base::memory_order_relaxed);
     }
 
     // Makes the stream wait for the donor's event; where that fails, the donor gets its bytes back.
-    static void wait_for(Set& donor, range found, bool stock, stream_ref stream) {
+    static void wait_for(Set& donor, base::range found, bool stock, stream_ref stream) {
         try {
             donor.safe().passed()->make_wait(stream);
         } catch (...) {
@@ -247,14 +248,14 @@ private:
 
     // Adds a stock to the stream's own set and takes a block of it. Where the stream had to wait for the stock,
     // it records its own event after that: the donor's event travels with the bytes. Where that fails, they return.
-    range keep(range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, Set& donor) {
+    base::range keep(base::range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, Set& donor) {
         bool kept = false;
         try {
             auto const own = sets_.enter(stream, true, make_);
             if (!waited || own->close(stream)) {
                 own->receive(stock, waited);
                 kept = true;
-                range const block = own->covered().take(bytes, alignment);
+                base::range const block = own->covered().take(bytes, alignment);
                 own->update_hint();
                 if (block)
                     own->used().took(block);
@@ -266,7 +267,7 @@ private:
             throw;
         }
         put_back(stock, donor);
-        return range{};
+        return base::range{};
     }
 
     // Adds blocks to the stream's own set.
@@ -280,7 +281,7 @@ private:
 
     // The donor may be another stream's set by now, but then the last use of what it lent is over. Where the host has no
     // memory for it there, only 'settle' frees the stock.
-    void put_back(range stock, Set& donor) noexcept {
+    void put_back(base::range stock, Set& donor) noexcept {
         bool const done = locked(donor)->put_back(stock, true);
         if (!done)
             sets_.settled()->strand(stock, {}, true);
@@ -290,9 +291,10 @@ private:
     Make make_;
     // Held while bytes go from set to set, but for a close, which moves them further down the list: whoever finds none, looking
     // at all sets in that order, has seen all but what was handed out and freed meanwhile.
-    mutex moving_;
+    base::mutex moving_;
     std::uint64_t searches_ = 0; // so far
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

@@ -48,32 +48,33 @@
 
 namespace weir {
 inline namespace v0 {
+namespace reuse::detail {
 
 template <class Placement, class Identity, class Tuning>
 class stream_set {
 public:
     explicit stream_set(Placement empty) : covered_(std::move(empty)) {}
 
-    spin_lock lock;
-    atomic<stream_set*> next{nullptr}; // the next set of the same pool
+    base::spin_lock lock;
+    base::atomic<stream_set*> next{nullptr}; // the next set of the same pool
     stream_set* aside = nullptr; // right behind it, where its bytes are set aside; null until the first time
     stream_set* settled = nullptr; // the host's, from then on
     bool is_aside = false; // fixed once published
     std::uint64_t looked_at = 0; // in which search of the pool's
     std::size_t offered_at_recall = 0; // all that was free in the pool when what is aside came back last
-    atomic<bool> wanted{false}; // by other streams, since bytes were set aside or settled
-    atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
-    weir::free_hint<Tuning> hint; // what is covered, or deferred and closed
-    atomic<std::uint64_t> came_at{0}; // how many streams had come to the directory when a default stream came here last
+    base::atomic<bool> wanted{false}; // by other streams, since bytes were set aside or settled
+    base::atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
+    weir::reuse::detail::free_hint<Tuning> hint; // what is covered, or deferred and closed
+    base::atomic<std::uint64_t> came_at{0}; // how many streams had come to the directory when a default stream came here last
 
     /// Makes this set, which is at rest, the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
     void name(stream_ref stream, std::uint64_t as, unsigned long long id, int ordinal) noexcept {
         safe_.start_anew(ordinal);
         id_ = id;
-        wanted.store(false, memory_order_relaxed);
+        wanted.store(false, base::memory_order_relaxed);
         // A thread may end without a word, so nothing of its default stream is left without an event.
-        open_.start_anew(!is_per_thread(stream));
-        key.store(as, memory_order_release);
+        open_.start_anew(!runtime::is_per_thread(stream));
+        key.store(as, base::memory_order_release);
     }
 
     /// Whether this is still the set of `stream`, whose id the caller has just asked for.
@@ -81,7 +82,7 @@ public:
     int ordinal() const noexcept { return safe_.ordinal(); }
 
     /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' could.
-    [[gnu::always_inline]] bool give(range block, stream_ref stream) noexcept {
+    [[gnu::always_inline]] bool give(base::range block, stream_ref stream) noexcept {
         bool const recent = put_recent(block);
         if (!recent && !put(block, stream))
             return false;
@@ -92,14 +93,14 @@ public:
     }
 
     /// Takes back a block whose last use is in this stream's order, if it may stay open.
-    bool put_recent(range block) noexcept {
+    bool put_recent(base::range block) noexcept {
         bool const kept = open_.put(block);
         arrivals_ += kept;
         return kept;
     }
 
     /// The same for a block that may not, if the event can be recorded. On the host there is none to record. Never blocks.
-    [[gnu::noinline]] bool put(range block, stream_ref stream) noexcept {
+    [[gnu::noinline]] bool put(base::range block, stream_ref stream) noexcept {
         if (!stream.is_host() && !close(stream))
             return false;
         ++arrivals_;
@@ -110,7 +111,7 @@ public:
     }
 
     /// Takes back a block that other streams use up to the events `uses`, which it takes; else false, as put.
-    bool defer(range block, growing_array<event>&& uses, stream_ref stream) noexcept {
+    bool defer(base::range block, base::growing_array<runtime::event>&& uses, stream_ref stream) noexcept {
         if (!stream.is_host() && !close(stream))
             return false;
         keep_back(block, std::move(uses), true, false);
@@ -118,7 +119,7 @@ public:
     }
 
     /// The same, without an event, for a stream that lives and is not captured: its own until the next event.
-    void keep_open(range block) noexcept {
+    void keep_open(base::range block) noexcept {
         ++arrivals_;
         hold(block);
     }
@@ -129,20 +130,20 @@ public:
     void leave_open(Sink const& sink) {
         open_.drain(sink);
         if (taken_open_)
-            sink(range{});
+            sink(base::range{});
         taken_open_ = false;
     }
 
     /// Takes back a block, or a `stock` that was lent, of whose last use only `uses` is known: for 'settle'. In the host's set.
-    void strand(range block, growing_array<event> uses, bool stock = false) noexcept {
+    void strand(base::range block, base::growing_array<runtime::event> uses, bool stock = false) noexcept {
         keep_back(block, std::move(uses), false, stock);
     }
 
     /// Takes back a block that must not be handed out again.
-    void lose(range block) noexcept { used_.lost_bytes += block.bytes; }
+    void lose(base::range block) noexcept { used_.lost_bytes += block.bytes; }
     /// Returns what was just lent, or taken, from covered bytes, these or another set's of which nobody uses a byte. False: the
     /// host had no memory to keep a `stock`.
-    bool put_back(range bytes, bool stock) noexcept {
+    bool put_back(base::range bytes, bool stock) noexcept {
         try {
             stock ? receive(bytes, false) : cover(bytes);
             return true;
@@ -153,40 +154,40 @@ public:
 
     /// Adds bytes that another set lent; `waited`: after the stream waited for that one's event, and recorded its own.
     /// Throws std::bad_alloc before any change.
-    void receive(range stock, bool waited) {
+    void receive(base::range stock, bool waited) {
         covered_.add(stock);
         update_hint();
         arrivals_ += waited;
     }
 
     /// Rung 1 at its quickest: a block of just that size that was freed here lately, or an empty range.
-    range take_recent(std::size_t bytes, std::size_t alignment) noexcept {
-        range const block = open_.take(Placement::rounded(bytes, alignment), alignment);
+    base::range take_recent(std::size_t bytes, std::size_t alignment) noexcept {
+        base::range const block = open_.take(Placement::rounded(bytes, alignment), alignment);
         taken_open_ |= block.bytes != 0;
         arrivals_ += block.bytes != 0; // to a settle under way
         return block;
     }
 
     /// The same from the covered bytes. Throws std::bad_alloc.
-    [[gnu::noinline]] range take_covered(std::size_t bytes, std::size_t alignment) {
-        range const block = covered_.take(bytes, alignment);
+    [[gnu::noinline]] base::range take_covered(std::size_t bytes, std::size_t alignment) {
+        base::range const block = covered_.take(bytes, alignment);
         update_hint();
         return block;
     }
 
     /// Rung 1: bytes that this stream may have at once, also of those that no work uses, or an empty range. Throws cuda_error,
     /// std::bad_alloc.
-    range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        if (range const block = take_covered(bytes, alignment))
+    base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        if (base::range const block = take_covered(bytes, alignment))
             return block;
-        if (range const block = detail::take_at_hand(*this, bytes, alignment, open_.bytes()))
+        if (base::range const block = take_at_hand(*this, bytes, alignment, open_.bytes()))
             return block;
         bool changed = poll(stream);
         if (!stream.is_host() && is_open())
             changed |= close(stream);
-        if (range const block = changed ? take_covered(bytes, alignment) : range{})
+        if (base::range const block = changed ? take_covered(bytes, alignment) : base::range{})
             return block;
-        return aside ? locked<stream_set>(*aside)->take_covered(bytes, alignment) : range{};
+        return aside ? base::locked<stream_set>(*aside)->take_covered(bytes, alignment) : base::range{};
     }
 
     /// Records the event and turns open bytes into covered ones. False, and nothing changed, where it cannot be recorded: the
@@ -194,7 +195,7 @@ public:
     [[gnu::noinline]] bool close(stream_ref stream) noexcept {
         try {
             // In this order: the id of a captured stream may not be asked for.
-            if (is_capturing(stream) || (!is_default_stream(stream) && Identity::id(stream) != id_))
+            if (runtime::is_capturing(stream) || (!runtime::is_default_stream(stream) && Identity::id(stream) != id_))
                 return false;
         } catch (...) {
             return false;
@@ -215,7 +216,7 @@ public:
     bool poll(stream_ref stream, bool wait = false) {
         if (deferred_.empty())
             return false;
-        capture_mode_guard const relaxed;
+        runtime::capture_mode_guard const relaxed;
         open_.reserve(deferred_.size());
         stream_answers answers = deferred_.ask();
         bool const any = deferred_.take_if([&](deferred_block const& each) {
@@ -269,13 +270,13 @@ public:
     bool is_untold() const noexcept { return taken_open_ || open_bytes() != 0; }
     /// Whether no work uses a byte of these. Never blocks. Throws cuda_error.
     bool is_at_rest() {
-        return !is_untold() && deferred_.empty() && reached() && (!aside || locked<stream_set>(*aside)->is_at_rest());
+        return !is_untold() && deferred_.empty() && reached() && (!aside || base::locked<stream_set>(*aside)->is_at_rest());
     }
 
     /// How often bytes came here that were in use until then, or went out while they were open.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
     /// What was handed out less what came back here, perhaps below zero (the sum over a pool's sets is live), and lost.
-    usage& used() noexcept { return used_; }
+    base::usage& used() noexcept { return used_; }
 
 private:
     bool make_way_and_record(stream_ref stream) noexcept {
@@ -289,20 +290,20 @@ private:
 
     // Before the event is recorded anew.
     void make_way() noexcept {
-        bool const is_wanted = wanted.load(memory_order_relaxed);
+        bool const is_wanted = wanted.load(base::memory_order_relaxed);
         if (!patience_.lasts(is_wanted) || !is_much())
             return;
         try {
             if (safe_.was_reached())
-                detail::settle_into(*locked<stream_set>(*settled).get(), *this);
-            else if (!is_wanted || !detail::set_aside(*this))
+                settle_into(*base::locked<stream_set>(*settled).get(), *this);
+            else if (!is_wanted || !set_aside(*this))
                 return;
-            wanted.store(false, memory_order_relaxed);
+            wanted.store(false, base::memory_order_relaxed);
         } catch (...) { // no host memory: they stay
         }
     }
 
-    void keep_back(range block, growing_array<event> uses, bool closed, bool stock) noexcept {
+    void keep_back(base::range block, base::growing_array<runtime::event> uses, bool closed, bool stock) noexcept {
         ++arrivals_;
         try {
             deferred_.add(block, std::move(uses), closed, stock);
@@ -312,7 +313,7 @@ private:
         update_hint();
     }
 
-    void cover(range block) noexcept {
+    void cover(base::range block) noexcept {
         try {
             covered_.give(block);
         } catch (...) {
@@ -321,14 +322,14 @@ private:
         update_hint();
     }
 
-    void hold(range block) noexcept {
+    void hold(base::range block) noexcept {
         if (!open_.hold(block))
             lose(block);
     }
 
     void cover_open() noexcept {
         try {
-            open_.drain([this](range block) { covered_.give(block); });
+            open_.drain([this](base::range block) { covered_.give(block); });
         } catch (...) { // no host memory: what is left stays open
         }
         update_hint();
@@ -341,10 +342,11 @@ private:
     bool overflowed_ = false; // since all were back: where all comes and goes without an event, so does the last block
     bool taken_open_ = false; // since the event was recorded
     unsigned long long id_ = 0;
-    detail::patience patience_;
-    alignas(16) usage used_; // bytes and blocks in one cache line
+    patience patience_;
+    alignas(16) base::usage used_; // bytes and blocks in one cache line
     std::uint64_t arrivals_ = 0;
 };
 
+} // namespace reuse::detail
 } // namespace v0
 } // namespace weir

@@ -18,6 +18,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace upstream::detail {
 
 /// One thread at a time.
 class free_addresses {
@@ -26,24 +27,24 @@ public:
     void reserve(std::size_t more) { gaps_.reserve(gaps_.size() + more); }
 
     /// Adds a reservation, which joins no other; after 'reserve'.
-    void add(range reservation) noexcept { gaps_.insert(after(reservation.offset), reservation); }
+    void add(base::range reservation) noexcept { gaps_.insert(after(reservation.offset), reservation); }
 
     /// The start of the smallest gap of `bytes` bytes at least, out of which they are taken; or an empty range.
-    range take(std::size_t bytes) noexcept {
-        range* best = nullptr;
-        for (range& each : gaps_)
+    base::range take(std::size_t bytes) noexcept {
+        base::range* best = nullptr;
+        for (base::range& each : gaps_)
             if (each.bytes >= bytes && (!best || each.bytes < best->bytes))
                 best = &each;
         if (!best || bytes == 0)
-            return range{};
-        range const taken{best->offset, bytes};
+            return base::range{};
+        base::range const taken{best->offset, bytes};
         shorten(best, bytes);
         return taken;
     }
 
     /// Takes just `wanted`, which must be where a gap starts; whether it is free.
-    bool take_at(range wanted) noexcept {
-        range* const next = after(wanted.offset);
+    bool take_at(base::range wanted) noexcept {
+        base::range* const next = after(wanted.offset);
         if (next == gaps_.begin() || next[-1].offset != wanted.offset || next[-1].bytes < wanted.bytes)
             return false;
         shorten(next - 1, wanted.bytes);
@@ -51,8 +52,8 @@ public:
     }
 
     /// Takes `freed` back, which was taken here; after 'reserve'. `reservation`: where it lies.
-    void give(range freed, range reservation) noexcept {
-        range* const next = after(freed.offset);
+    void give(base::range freed, base::range reservation) noexcept {
+        base::range* const next = after(freed.offset);
         bool const joins_next = next != gaps_.end() && next->offset == freed.end() && freed.end() != reservation.end();
         bool const joins_previous =
             next != gaps_.begin() && next[-1].end() == freed.offset && freed.offset != reservation.offset;
@@ -61,33 +62,34 @@ public:
             if (joins_next)
                 gaps_.erase(next);
         } else if (joins_next) {
-            *next = range{freed.offset, freed.bytes + next->bytes};
+            *next = base::range{freed.offset, freed.bytes + next->bytes};
         } else {
             gaps_.insert(next, freed);
         }
     }
 
     /// Gaps, in order of address.
-    range const* begin() const noexcept { return gaps_.begin(); }
-    range const* end() const noexcept { return gaps_.end(); }
+    base::range const* begin() const noexcept { return gaps_.begin(); }
+    base::range const* end() const noexcept { return gaps_.end(); }
 
 private:
     // The first gap that starts behind `offset`.
-    range* after(std::size_t offset) noexcept {
-        range* at = gaps_.begin();
+    base::range* after(std::size_t offset) noexcept {
+        base::range* at = gaps_.begin();
         while (at != gaps_.end() && at->offset <= offset)
             ++at;
         return at;
     }
 
-    void shorten(range* gap, std::size_t bytes) noexcept {
-        *gap = range{gap->offset + bytes, gap->bytes - bytes};
+    void shorten(base::range* gap, std::size_t bytes) noexcept {
+        *gap = base::range{gap->offset + bytes, gap->bytes - bytes};
         if (!*gap)
             gaps_.erase(gap);
     }
 
-    growing_array<range> gaps_;
+    base::growing_array<base::range> gaps_;
 };
 
+} // namespace upstream::detail
 } // namespace v0
 } // namespace weir

@@ -26,8 +26,8 @@
 
 namespace weir {
 inline namespace v0 {
+namespace upstream::detail {
 
-namespace detail {
 
 // The driver's types as cuda.h lays them out.
 struct driver_location {
@@ -64,22 +64,21 @@ struct memory_calls {
     int (*retain)(unsigned long long*, void*) = nullptr;
 
     memory_calls() noexcept {
-        driver_functions::find("cuMemGetAllocationGranularity", granularity);
-        driver_functions::find("cuMemAddressReserve", reserve);
-        driver_functions::find("cuMemAddressFree", unreserve);
-        driver_functions::find("cuMemCreate", create);
-        driver_functions::find("cuMemRelease", release);
-        driver_functions::find("cuMemMap", map);
-        driver_functions::find("cuMemUnmap", unmap);
-        driver_functions::find("cuMemSetAccess", set_access);
-        driver_functions::find("cuMemRetainAllocationHandle", retain);
+        runtime::detail::driver_functions::find("cuMemGetAllocationGranularity", granularity);
+        runtime::detail::driver_functions::find("cuMemAddressReserve", reserve);
+        runtime::detail::driver_functions::find("cuMemAddressFree", unreserve);
+        runtime::detail::driver_functions::find("cuMemCreate", create);
+        runtime::detail::driver_functions::find("cuMemRelease", release);
+        runtime::detail::driver_functions::find("cuMemMap", map);
+        runtime::detail::driver_functions::find("cuMemUnmap", unmap);
+        runtime::detail::driver_functions::find("cuMemSetAccess", set_access);
+        runtime::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
     }
     explicit operator bool() const noexcept {
         return granularity && reserve && unreserve && create && release && map && unmap && set_access && retain;
     }
 };
 
-} // namespace detail
 
 /// Maps memory of one device. Copyable. Any thread may call any member; none breaks a capture.
 class memory_map {
@@ -94,7 +93,7 @@ public:
         properties_.location.id = ordinal;
         readers_.push_back(access_of(ordinal));
         std::size_t least = 0;
-        supported_ = calls_ && detail::ask_driver(calls_.granularity, &least, &properties_, 0) == 0 && least != 0 &&
+        supported_ = calls_ && runtime::detail::ask_driver(calls_.granularity, &least, &properties_, 0) == 0 && least != 0 &&
                      page_bytes % least == 0;
     }
 
@@ -113,25 +112,25 @@ public:
     }
 
     /// Addresses without memory, of `bytes` bytes; an empty range where there are no more. Throws cuda_error.
-    range reserve(std::size_t bytes) const {
+    base::range reserve(std::size_t bytes) const {
         unsigned long long at = 0;
-        int const result = detail::ask_driver(calls_.reserve, &at, bytes, page_bytes, 0ull, 0ull);
-        return lacks_memory(result, "cuMemAddressReserve") ? range{} : range{static_cast<std::size_t>(at), bytes};
+        int const result = runtime::detail::ask_driver(calls_.reserve, &at, bytes, page_bytes, 0ull, 0ull);
+        return lacks_memory(result, "cuMemAddressReserve") ? base::range{} : base::range{static_cast<std::size_t>(at), bytes};
     }
 
     /// Gives addresses back, behind which nothing is mapped. Where CUDA refuses, nobody could give them back later: once more.
-    void unreserve(range addresses) const noexcept {
-        if (detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) != 0)
-            static_cast<void>(detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
+    void unreserve(base::range addresses) const noexcept {
+        if (runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) != 0)
+            static_cast<void>(runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
     }
 
     /// Puts fresh memory behind `addresses`, in one piece; false where the device has no more. Throws cuda_error. Then
     /// there is none behind them, unless CUDA refuses to take it away again: 'stuck' says so, and 'unmap' may be tried
     /// later.
-    bool map(range addresses, bool& stuck) const {
+    bool map(base::range addresses, bool& stuck) const {
         unsigned long long memory = 0;
         stuck = false;
-        if (lacks_memory(detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull), "cuMemCreate"))
+        if (lacks_memory(runtime::detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull), "cuMemCreate"))
             return false;
         int const mapped = put(memory, addresses);
         if (lacks_memory(mapped, "cuMemMap"))
@@ -143,10 +142,10 @@ public:
 
     /// Puts the memory behind `from`, which one 'map' or 'move' put there, behind `to`, as many bytes without any. False:
     /// CUDA refused, and it is where it was; 'stuck' says that it is behind `to` as well, as for 'map'.
-    bool move(range from, range to, bool& stuck) const noexcept {
+    bool move(base::range from, base::range to, bool& stuck) const noexcept {
         unsigned long long memory = 0;
         stuck = false;
-        if (detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) != 0 || put(memory, to) != 0)
+        if (runtime::detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) != 0 || put(memory, to) != 0)
             return false;
         if (open(to) == 0 && unmap(from))
             return true;
@@ -155,40 +154,41 @@ public:
     }
 
     /// Takes the memory behind `addresses`, which one 'map' or 'move' put there, away, which frees it. False: CUDA refused.
-    bool unmap(range addresses) const noexcept {
-        return detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
+    bool unmap(base::range addresses) const noexcept {
+        return runtime::detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
     }
 
 private:
     // The mapping keeps the memory from now on; without one, it goes. Nobody could let go of it later: once more.
-    int put(unsigned long long memory, range addresses) const noexcept {
-        int const mapped = detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
-        if (detail::ask_driver(calls_.release, memory) != 0)
-            static_cast<void>(detail::ask_driver(calls_.release, memory));
+    int put(unsigned long long memory, base::range addresses) const noexcept {
+        int const mapped = runtime::detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
+        if (runtime::detail::ask_driver(calls_.release, memory) != 0)
+            static_cast<void>(runtime::detail::ask_driver(calls_.release, memory));
         return mapped;
     }
-    int open(range addresses) const noexcept {
-        return detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(), readers_.size());
+    int open(base::range addresses) const noexcept {
+        return runtime::detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(), readers_.size());
     }
 
-    static detail::memory_access access_of(int ordinal) noexcept {
-        detail::memory_access access;
+    static memory_access access_of(int ordinal) noexcept {
+        memory_access access;
         access.location.id = ordinal;
         return access;
     }
-    static unsigned long long address_of(range addresses) noexcept { return addresses.offset; }
+    static unsigned long long address_of(base::range addresses) noexcept { return addresses.offset; }
 
     // True where a call found no memory or addresses; throws for any other failure. Numbers are cudaError_t's here.
     static bool lacks_memory(int result, char const* call) {
-        return out_of_room(static_cast<cudaError_t>(result), call);
+        return runtime::out_of_room(static_cast<cudaError_t>(result), call);
     }
 
-    detail::memory_calls calls_;
-    detail::memory_properties properties_;
-    growing_array<detail::memory_access> readers_;
+    memory_calls calls_;
+    memory_properties properties_;
+    base::growing_array<memory_access> readers_;
     int ordinal_;
     bool supported_ = false;
 };
 
+} // namespace upstream::detail
 } // namespace v0
 } // namespace weir

@@ -26,6 +26,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace upstream::detail {
 
 /// One thread at a time.
 class reservations {
@@ -36,7 +37,7 @@ public:
     reservations& operator=(reservations const&) = delete;
     /// Nothing is mapped any more.
     ~reservations() {
-        for (range const& each : all_)
+        for (base::range const& each : all_)
             map_.unreserve(each);
     }
 
@@ -44,20 +45,20 @@ public:
     void make_room(std::size_t more) { gaps_.reserve(more); }
 
     /// Addresses of the smallest gap that has as many; an empty range where none has.
-    range take(std::size_t bytes) noexcept { return gaps_.take(bytes); }
+    base::range take(std::size_t bytes) noexcept { return gaps_.take(bytes); }
 
     /// Takes just these, right behind an address of the same reservation, where a gap starts; whether they are free.
-    bool take_at(range wanted) noexcept { return of(range{wanted.offset - 1, wanted.bytes}) && gaps_.take_at(wanted); }
+    bool take_at(base::range wanted) noexcept { return of(base::range{wanted.offset - 1, wanted.bytes}) && gaps_.take_at(wanted); }
 
     /// Takes back what was taken; after 'make_room'.
-    void give(range freed) noexcept {
-        if (range const* const here = of(freed))
+    void give(base::range freed) noexcept {
+        if (base::range const* const here = of(freed))
             gaps_.give(freed, *here);
     }
 
     /// How many there are from `end`, where something that was taken ends, to the end of its reservation.
     std::size_t behind(std::size_t end) const noexcept {
-        range const* const here = of(range{end - 1, 1});
+        base::range const* const here = of(base::range{end - 1, 1});
         return here ? here->end() - end : 0;
     }
 
@@ -66,18 +67,18 @@ public:
     bool more(std::size_t bytes) {
         all_.reserve(all_.size() + 1);
         gaps_.reserve(1);
-        std::size_t const device_bytes = device_total_bytes(map_.ordinal());
-        std::size_t const enough = device_bytes < most_addresses / 128 ? 8 * align_up(device_bytes, memory_map::page_bytes) : 0;
+        std::size_t const device_bytes = runtime::device_total_bytes(map_.ordinal());
+        std::size_t const enough = device_bytes < base::most_addresses / 128 ? 8 * base::align_up(device_bytes, memory_map::page_bytes) : 0;
         bool done = bytes <= enough && are_left(16 * enough) && add(enough);
         if (!done)
             done = few(bytes);
-        ran_out_.store(!done, memory_order_relaxed);
+        ran_out_.store(!done, base::memory_order_relaxed);
         return done;
     }
 
     /// Whether the last call of 'more' was in vain. 'forget' makes it false.
-    bool ran_out() const noexcept { return ran_out_.load(memory_order_relaxed); }
-    void forget() noexcept { ran_out_.store(false, memory_order_relaxed); }
+    bool ran_out() const noexcept { return ran_out_.load(base::memory_order_relaxed); }
+    void forget() noexcept { ran_out_.store(false, base::memory_order_relaxed); }
 
 private:
     // The last addresses of the process are for others as well: never more of them than the pool soon needs.
@@ -85,7 +86,7 @@ private:
         std::size_t const usual = next_bytes_ > bytes ? next_bytes_ : bytes;
         for (std::size_t const each : {usual, bytes < usual / 4 ? 4 * bytes : bytes, bytes}) {
             if (add(each)) {
-                next_bytes_ = each < most_addresses / 256 ? 2 * each : each;
+                next_bytes_ = each < base::most_addresses / 256 ? 2 * each : each;
                 return true;
             }
             if (each == bytes)
@@ -95,7 +96,7 @@ private:
     }
 
     bool add(std::size_t bytes) {
-        range const addresses = map_.reserve(bytes);
+        base::range const addresses = map_.reserve(bytes);
         if (!addresses)
             return false;
         all_.push_back(addresses);
@@ -104,15 +105,15 @@ private:
     }
 
     bool are_left(std::size_t bytes) const {
-        range const addresses = map_.reserve(bytes);
+        base::range const addresses = map_.reserve(bytes);
         if (addresses)
             map_.unreserve(addresses);
         return static_cast<bool>(addresses);
     }
 
     // The one that has them all; null: none. Two may touch, and a copy must not lie across both.
-    range const* of(range bytes) const noexcept {
-        for (range const& each : all_)
+    base::range const* of(base::range bytes) const noexcept {
+        for (base::range const& each : all_)
             if (each.contains(bytes))
                 return &each;
         return nullptr;
@@ -120,10 +121,11 @@ private:
 
     memory_map const& map_;
     free_addresses gaps_;
-    growing_array<range> all_;
+    base::growing_array<base::range> all_;
     std::size_t next_bytes_ = 1 * GiB;
-    atomic<bool> ran_out_{false};
+    base::atomic<bool> ran_out_{false};
 };
 
+} // namespace upstream::detail
 } // namespace v0
 } // namespace weir
