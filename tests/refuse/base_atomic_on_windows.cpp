@@ -6,5 +6,5 @@
 #include <weir/base/threads/atomic.hpp>
 
 int read(weir::base::atomic<int> const& value) {
-    return value.load(weir::memory_order_acquire);
+    return value.load(weir::base::memory_order_acquire);
 }

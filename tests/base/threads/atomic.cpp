@@ -8,10 +8,10 @@
 #include <type_traits>
 #include <weir/base/threads/atomic.hpp>
 
-using weir::memory_order_acq_rel;
-using weir::memory_order_acquire;
-using weir::memory_order_relaxed;
-using weir::memory_order_release;
+using weir::base::memory_order_acq_rel;
+using weir::base::memory_order_acquire;
+using weir::base::memory_order_relaxed;
+using weir::base::memory_order_release;
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <vector>
 #include <weir/base/threads/counters.hpp>
 
-using weir::memory_order_relaxed;
+using weir::base::memory_order_relaxed;
 
 TEST_CASE("counters: a count goes down as far as zero") {
     weir::base::atomic<std::size_t> count(10);

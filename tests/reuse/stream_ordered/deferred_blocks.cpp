@@ -112,7 +112,7 @@ TEST_CASE("deferred_blocks: a block is over when the last of its uses is") {
         CHECK(over() == 1);
         held.gate.open();
 #endif
-        growing_array<weir::base::shared_uses> lists;
+        growing_array<weir::reuse::detail::shared_uses> lists;
         blocks.list_uses(lists);
         CHECK(lists.size() == 1);
         weir::reuse::detail::wait_for(lists);

@@ -130,7 +130,7 @@ TEST_CASE("older_generation: where host memory runs out while bytes go to the ho
 
 TEST_CASE("older_generation: where no event can be recorded what goes aside keeps its event, and so does its owner") {
     stage here;
-    here.own.wanted.store(true, weir::memory_order_relaxed);
+    here.own.wanted.store(true, weir::base::memory_order_relaxed);
     simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
     CHECK_FALSE(here.own.close(here.s));
     simulated_cuda::clear_faults();

@@ -91,7 +91,7 @@ TEST_CASE("stream_directory: a handle that bears another stream gets another set
             checked::set* const fresh = here.at(second);
             CHECK(fresh != old);
             CHECK(here.at(second, false) == fresh);
-            CHECK(old->key.load(weir::memory_order_acquire) == 0); // retired
+            CHECK(old->key.load(weir::base::memory_order_acquire) == 0); // retired
             CHECK(old->hint.bytes() == 1 * MiB);
         }
         check(cudaStreamDestroy(second), "cudaStreamDestroy");
@@ -463,7 +463,7 @@ TEST_CASE("stream_directory: what is set aside of a stream comes right behind it
         checked::set* const aside = checked::make();
         here.sets.add_aside(*own, aside);
         CHECK(here.count() == 4);
-        CHECK(own->next.load(weir::memory_order_acquire) == aside);
+        CHECK(own->next.load(weir::base::memory_order_acquire) == aside);
         CHECK(own->aside == aside);
         CHECK(own->settled == here.sets.settled().get());
         CHECK(aside->is_aside);

@@ -325,9 +325,9 @@ TEST_CASE("stream_exchange: who finds bytes in use says so") {
     here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
     here.freed(here.a, at_a + 16 * MiB, 1 * MiB);
     CHECK(own->aside->covered().free_bytes() == 1 * MiB);
-    CHECK_FALSE(own->wanted.load(weir::memory_order_relaxed)); // it made way
+    CHECK_FALSE(own->wanted.load(weir::base::memory_order_relaxed)); // it made way
     CHECK_FALSE(here.take(here.b, 1 * MiB));
-    CHECK(own->wanted.load(weir::memory_order_relaxed));
+    CHECK(own->wanted.load(weir::base::memory_order_relaxed));
 }
 
 TEST_CASE("stream_exchange: its own blocks that others use come back as well, where a stream is to wait") {
@@ -383,7 +383,7 @@ TEST_CASE("stream_exchange: a stream that nobody wants bytes of any more keeps t
     int const first = rounds_until_kept();
     CHECK(first > 50);
     CHECK(first < 100);
-    here.of(here.a)->wanted.store(true, weir::memory_order_relaxed); // so it was wrong: twice as long the next time
+    here.of(here.a)->wanted.store(true, weir::base::memory_order_relaxed); // so it was wrong: twice as long the next time
     int const second = rounds_until_kept();
     CHECK(second > 100);
     CHECK(second < 200);

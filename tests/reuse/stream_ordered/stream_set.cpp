@@ -86,7 +86,7 @@ TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
     CHECK(fresh.used().bytes == 0);
     CHECK(fresh.used().blocks == 0);
     CHECK(fresh.ordinal() == weir::any_device);
-    CHECK(fresh.key.load(weir::memory_order_acquire) == 0);
+    CHECK(fresh.key.load(weir::base::memory_order_acquire) == 0);
 }
 
 TEST_CASE("stream_set: knows the stream that it was named for") {
@@ -95,7 +95,7 @@ TEST_CASE("stream_set: knows the stream that it was named for") {
         CHECK(here.own.is_of(weir::runtime::id_of(here.s)));
         CHECK_FALSE(here.own.is_of(weir::runtime::id_of(here.other)));
         CHECK(here.own.ordinal() == 0);
-        CHECK(here.own.key.load(weir::memory_order_acquire) == weir::runtime::key_of(here.s));
+        CHECK(here.own.key.load(weir::base::memory_order_acquire) == weir::runtime::key_of(here.s));
         CHECK(here.own.hint.bytes() == 1 * MiB);
         CHECK(here.own.reached());
     });
@@ -529,14 +529,14 @@ TEST_CASE("stream_set: once it made way nobody wants it, until another one searc
             here.own.safe().passed()->synchronize();
             CHECK(here.own.reached());
         }
-        here.own.wanted.store(true, weir::memory_order_relaxed);
+        here.own.wanted.store(true, weir::base::memory_order_relaxed);
         CHECK(here.own.close(here.s));
         CHECK((in_use ? aside : settled).covered().free_bytes() == 1 * MiB);
-        CHECK_FALSE(here.own.wanted.load(weir::memory_order_relaxed));
+        CHECK_FALSE(here.own.wanted.load(weir::base::memory_order_relaxed));
         // Nor is a set that becomes another stream's: nobody searched that one.
-        here.own.wanted.store(true, weir::memory_order_relaxed);
+        here.own.wanted.store(true, weir::base::memory_order_relaxed);
         here.own.name(here.other, weir::runtime::key_of(here.other), weir::runtime::id_of(here.other), 0);
-        CHECK_FALSE(here.own.wanted.load(weir::memory_order_relaxed));
+        CHECK_FALSE(here.own.wanted.load(weir::base::memory_order_relaxed));
     }
 }
 

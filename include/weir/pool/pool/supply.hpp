@@ -47,7 +47,6 @@ class supply {
     static constexpr bool shows_free = contract::holds<contract::shows_free, Rule, stream_ref, Placement>;
     static constexpr bool grows_in_place =
         contract::holds<contract::extends, Upstream> && contract::has_free_ranges<Placement> && shows_free;
-
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
 
 public:
@@ -150,7 +149,6 @@ public:
             }
         }
     }
-
     /// Whether nothing is to be handed out, and nothing got, until the memory is back. Any thread.
     bool suspended() const noexcept { return can_suspend && suspended_.load(base::memory_order_acquire); }
     void suspended(bool now) noexcept { suspended_.store(now, base::memory_order_release); }

@@ -127,10 +127,10 @@ public:
             own->offered_at_recall = 0;
         if (grows && own->aside && offered_bytes >= own->offered_at_recall + own->offered_at_recall / 4) {
             own->offered_at_recall = offered_bytes;
-            recall(*own.get());
+            detail::recall(*own.get());
         }
         if (grows || own->reached()) {
-            settle_into(*own.get(), *sets_.settled().get());
+            detail::settle_into(*own.get(), *sets_.settled().get());
             want_of_others(own.get());
         }
     }
@@ -139,7 +139,7 @@ public:
     void recall(stream_ref stream) {
         base::lock_guard<base::mutex> const alone(moving_);
         auto const own = sets_.enter(stream, true, make_);
-        recall(*own.get());
+        detail::recall(*own.get());
         own->wanted.store(false, base::memory_order_relaxed); // or its next close sets it aside again
         own->poll(stream, true);
     }
@@ -211,7 +211,7 @@ private:
                     settle(*before.get());
                 }
             }
-            set_aside(donor);
+            detail::set_aside(donor);
         }
     }
 
@@ -220,7 +220,7 @@ private:
         if (sets_.is_settled(donor))
             return;
         auto const host = sets_.settled();
-        settle_into(*host.get(), donor);
+        detail::settle_into(*host.get(), donor);
         if (donor.is_aside && !donor.deferred().empty()) {
             host->deferred().absorb(donor.deferred());
             host->update_hint();

@@ -15,12 +15,11 @@
 // destroyed, or belong to another stream by now. The last of many blocks has it recorded too, for the pool's end.
 //
 // Recorded anew, the event puts off what it stood for. So where others want what is covered, 'close' first makes way: known to
-// be in no use, it goes to the host's set, else to a set aside, with the event as it was; see reuse/stream_ordered/stream_exchange.hpp.
+// be in no use, it goes to the host's set, else to a set aside, with the event as it was; see stream_exchange.hpp.
 //
 // invariant: every covered byte's last use comes before 'passed' in its stream's order, also of those from another stream: the
 //            taker waited for its event before it recorded its own. What came after the moment of a settle raised 'arrivals'.
-// order:     all members need 'lock', the atomics and 'hint' excepted. An event is recorded under it, so that nobody sees
-// the
+// order:     all members need 'lock', the atomics and 'hint' excepted. An event is recorded under it, so that nobody sees the
 //            bytes before. While the stream's queue is full (1,021 launches on an H200), recording waits until the device has
 //            taken up some of its work, as a launch there would, and so do those who look for bytes in this set; no other
 //            stream's queue matters.
@@ -287,7 +286,6 @@ private:
         safe_ = before; // what was lent may come back here, and be in use up to that event, which may have gone aside
         return false;
     }
-
     // Before the event is recorded anew.
     void make_way() noexcept {
         bool const is_wanted = wanted.load(base::memory_order_relaxed);
