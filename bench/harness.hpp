@@ -96,13 +96,13 @@ inline std::size_t count(std::size_t full, std::size_t smoke) {
 class own_stream {
 public:
     own_stream() {
-        weir::runtime::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+        weir::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     }
     own_stream(own_stream const&) = delete;
     own_stream& operator=(own_stream const&) = delete;
     ~own_stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
     operator cudaStream_t() const { return stream_; }
-    void drain() const { weir::runtime::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+    void drain() const { weir::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
 private:
     cudaStream_t stream_ = nullptr;
@@ -111,15 +111,15 @@ private:
 /// An event without timing.
 class own_event {
 public:
-    own_event() { weir::runtime::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
+    own_event() { weir::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
     own_event(own_event const&) = delete;
     own_event& operator=(own_event const&) = delete;
     ~own_event() { static_cast<void>(cudaEventDestroy(event_)); }
     void record(cudaStream_t stream) const {
-        weir::runtime::check(cudaEventRecord(event_, stream), "cudaEventRecord");
+        weir::check(cudaEventRecord(event_, stream), "cudaEventRecord");
     }
     void make_wait(cudaStream_t stream) const {
-        weir::runtime::check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+        weir::check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
     }
 
 private:
@@ -154,7 +154,7 @@ inline std::size_t host_heap_bytes() {
 inline std::size_t device_bytes_taken() {
     std::size_t free = 0;
     std::size_t total = 0;
-    weir::runtime::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    weir::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     return total - free;
 }
 
@@ -173,7 +173,7 @@ void count_device_memory(benchmark::State& state, std::size_t taken_before) {
 
 /// Something that writes the bytes, on the stream.
 inline void enqueue_work(void* p, std::size_t bytes, cudaStream_t stream) {
-    weir::runtime::check(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");
+    weir::check(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");
 }
 
 /// Runs batch() until the time budget is spent and returns nanoseconds an operation. Drains 'stream' between

@@ -35,7 +35,7 @@ void compose(cudaStream_t stream) {
 
     for (int i = 0; i < sent; ++i)
         pool.deallocate(stream, messages[i], 1000);
-    weir::runtime::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    weir::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     pool.deallocate(stream, pool.allocate(stream, 1000), 1000);
 
     auto const& seen = pool.inner(); // the layer inside: statistics
@@ -46,9 +46,9 @@ void compose(cudaStream_t stream) {
 int main() {
     try {
         cudaStream_t stream = nullptr;
-        weir::runtime::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
         compose(stream);
-        weir::runtime::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

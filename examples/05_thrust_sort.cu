@@ -42,9 +42,9 @@ int main() {
 #endif
     try {
         cudaStream_t stream = nullptr;
-        weir::runtime::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
         sort_on_a_pool(stream);
-        weir::runtime::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

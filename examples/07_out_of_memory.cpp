@@ -48,9 +48,9 @@ void survive(cudaStream_t stream) {
 int main() {
     try {
         cudaStream_t stream = nullptr;
-        weir::runtime::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
         survive(stream);
-        weir::runtime::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

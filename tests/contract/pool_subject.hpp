@@ -32,7 +32,7 @@
 
 namespace pool_contract {
 
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;

@@ -23,7 +23,7 @@
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::memory_space;
 using weir::MiB;

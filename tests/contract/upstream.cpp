@@ -23,7 +23,7 @@
 #include <weir/upstream/span.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::memory_space;
 using weir::MiB;
 namespace upstream = weir::upstream;

@@ -210,14 +210,14 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
         weir::order_after(cudaStream_t{}, stream);
         for (int i = 0; i < 20; ++i) // so that it lasts
             more.assign(source);
-        weir::runtime::check(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
+        weir::check(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
         weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0});
         pool.deallocate(stream, first, sevens.size());
         void* const second = pool.allocate(stream, sevens.size());
         CHECK(second == first);
-        weir::runtime::check(cudaMemsetAsync(second, 1, sevens.size(), stream), "cudaMemsetAsync");
+        weir::check(cudaMemsetAsync(second, 1, sevens.size(), stream), "cudaMemsetAsync");
         unsigned char last = 0;
-        weir::runtime::check(cudaMemcpyAsync(&last, static_cast<char*>(second) + sevens.size() - 1, 1, cudaMemcpyDefault, stream),
+        weir::check(cudaMemcpyAsync(&last, static_cast<char*>(second) + sevens.size() - 1, 1, cudaMemcpyDefault, stream),
                     "cudaMemcpyAsync");
         weir::synchronize(cudaStream_t{});
         weir::synchronize(stream);
@@ -229,16 +229,16 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
 TEST_CASE("thrust: the wait for the default stream breaks no capture") {
     support::every_schedule([] {
         cudaStream_t blocking = nullptr;
-        weir::runtime::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
         support::scoped_stream stream;
         for (cudaStream_t const captured : {blocking, static_cast<cudaStream_t>(stream)}) {
-            weir::runtime::check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+            weir::check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
             std::thread([&] { weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0}); }).join();
             cudaGraph_t graph = nullptr;
             CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
-            weir::runtime::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+            weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
         }
-        weir::runtime::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
 #ifdef WEIR_SIMULATED_CUDA
         simulated_cuda::fail_call(1, cudaErrorIllegalAddress, simulated_cuda::lasting::for_ever);
         weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0}); // the device is lost: nothing to wait for
@@ -284,12 +284,12 @@ TEST_CASE("thrust: a vector that ends while the default stream uses it keeps its
         first = thrust::raw_pointer_cast(x.data());
         for (int i = 0; i < 100; ++i) // so that it lasts
             more.assign(source);
-        weir::runtime::check(cudaMemcpyAsync(thrust::raw_pointer_cast(x.data()), source.data(), bytes, cudaMemcpyDefault, cudaStream_t{}),
+        weir::check(cudaMemcpyAsync(thrust::raw_pointer_cast(x.data()), source.data(), bytes, cudaMemcpyDefault, cudaStream_t{}),
                     "cudaMemcpyAsync");
     }
     weir::device_buffer second(pool, stream, bytes);
     CHECK(second.data() == first);
-    weir::runtime::check(cudaMemsetAsync(second.data(), 5, bytes, stream), "cudaMemsetAsync");
+    weir::check(cudaMemsetAsync(second.data(), 5, bytes, stream), "cudaMemsetAsync");
     weir::synchronize(cudaStream_t{});
     weir::synchronize(stream);
     std::vector<char> host(bytes);
@@ -318,7 +318,7 @@ TEST_CASE("thrust: 'par' returns when the algorithm is done, 'par_nosync' while 
         }
     } closed;
     xs.assign(host);
-    weir::runtime::check(cudaLaunchHostFunc(stream, &gate::wait, &closed), "cudaLaunchHostFunc");
+    weir::check(cudaLaunchHostFunc(stream, &gate::wait, &closed), "cudaLaunchHostFunc");
     thrust::sort(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end());
     CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
     CHECK_FALSE(closed.given_up);

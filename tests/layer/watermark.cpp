@@ -379,10 +379,10 @@ TEST_CASE_TEMPLATE("watermark: a program that shrinks gives a pool's memory back
         support::scoped_stream const s;
         Pool pool;
         step(pool, 10, 16 * MiB, s);
-        weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.reserved_bytes() >= 160 * MiB);
         for (int i = 0; i < 50; ++i) { // a program that waits for its stream now and then
-            weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             one_by_one(pool, 4, 1 * MiB, s);
         }
         CHECK(pool.reserved_bytes() <= 40 * MiB); // what the growth rounds up to stays whole
@@ -400,7 +400,7 @@ TEST_CASE("watermark: bytes in flight stay, the others go, and nobody waits for 
     CHECK(device::launch(busy, {}, {{held_up, 64 * MiB}}) == cudaSuccess);
     support::give(pool, busy, held_up, 64 * MiB);
     step(pool, 4, 32 * MiB, s);
-    weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     std::size_t const most = pool.reserved_bytes();
     std::uint64_t const before = waits();
     one_by_one(pool, 200, 1 * MiB, s);
@@ -408,7 +408,7 @@ TEST_CASE("watermark: bytes in flight stay, the others go, and nobody waits for 
     CHECK(pool.reserved_bytes() <= most - 100 * MiB);
     CHECK(pool.reserved_bytes() >= 64 * MiB);
     closed.open(); // the kernel's bytes are still there, or it is reported
-    weir::runtime::check(cudaStreamSynchronize(busy), "cudaStreamSynchronize");
+    weir::check(cudaStreamSynchronize(busy), "cudaStreamSynchronize");
     one_by_one(pool, 4000, 1 * MiB, s);
     CHECK(pool.reserved_bytes() <= 40 * MiB);
 }
@@ -423,10 +423,10 @@ TEST_CASE_TEMPLATE("watermark: a trim while a stream is captured breaks no captu
             support::scoped_stream const s, captured;
             Pool pool;
             step(pool, 4, 32 * MiB, s);
-            weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             one_by_one(pool, 60, 1 * MiB, s);
             CHECK(pool.given_back_bytes() == 0);
-            weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             support::capture here(captured, mode);
             one_by_one(pool, 80, 1 * MiB, s);
             CHECK(here.unbroken());
@@ -442,9 +442,9 @@ TEST_CASE("watermark: whatever call of CUDA's fails in a trim, the block is hand
         void* got = nullptr;
         scene() {
             step(*pool, 4, 32 * MiB, s);
-            weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             one_by_one(*pool, 115, 1 * MiB, s);
-            weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize"); // the next allocation trims
+            weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize"); // the next allocation trims
         }
     };
     std::uint64_t const runs = support::fault_sweep([] { return std::make_unique<scene>(); },
@@ -456,7 +456,7 @@ TEST_CASE("watermark: whatever call of CUDA's fails in a trim, the block is hand
                                                             support::give(*x.pool, x.s, x.got, 1 * MiB);
                                                         for (int i = 0; i < 100; ++i) {
                                                             one_by_one(*x.pool, 4, 1 * MiB, x.s);
-                                                            weir::runtime::check(cudaStreamSynchronize(x.s), "cudaStreamSynchronize");
+                                                            weir::check(cudaStreamSynchronize(x.s), "cudaStreamSynchronize");
                                                         }
                                                         CHECK(x.pool->reserved_bytes() <= 40 * MiB);
                                                     });

@@ -9,7 +9,7 @@
 #include <vector>
 #include <weir/order/order_after.hpp>
 
-using weir::runtime::check;
+using weir::check;
 
 TEST_CASE("order_after: later work sees what was enqueued earlier on another stream") {
     support::every_schedule([] {

@@ -19,7 +19,7 @@
 #include <weir/runtime/wait.hpp>
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::order::second_uses;
 
 TEST_CASE("second_uses: a block that nobody marked has none") {

@@ -28,7 +28,7 @@
 #include <weir/pool/driver_pool.hpp>
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::driver_pool;
 using weir::driver_pool_options;
 using weir::KiB;

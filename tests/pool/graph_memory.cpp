@@ -23,7 +23,7 @@
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::MiB;
 

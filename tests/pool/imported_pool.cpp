@@ -24,7 +24,7 @@
 #include <weir/pool/imported_pool.hpp>
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::driver_pool;
 using weir::driver_pool_options;
 using weir::runtime::exported_block;

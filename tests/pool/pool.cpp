@@ -51,7 +51,7 @@
 using support::recorded_upstream;
 using support::sentence_of;
 using support::upstream_ledger;
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::leak_action;
 using weir::memory_space;

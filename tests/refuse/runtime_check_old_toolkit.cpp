@@ -8,5 +8,5 @@
 #include <weir/runtime/check.hpp>
 
 void flush() {
-    weir::runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }

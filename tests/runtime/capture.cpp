@@ -13,7 +13,7 @@
 #include <weir/runtime/capture.hpp>
 
 using weir::runtime::capture_mode_guard;
-using weir::runtime::check;
+using weir::check;
 using weir::runtime::is_capturing;
 
 static_assert(!std::is_copy_constructible_v<capture_mode_guard> && !std::is_copy_assignable_v<capture_mode_guard>);

@@ -11,7 +11,7 @@
 
 using support::sentence_of;
 using weir::runtime::advice_for;
-using weir::runtime::check;
+using weir::check;
 using weir::cuda_error;
 
 namespace {
@@ -55,9 +55,9 @@ TEST_CASE("check: what a user can do something about says what to do") {
 }
 
 TEST_CASE("check: what an invalid value may be the caller tells") {
-    CHECK(sentence_of<cuda_error>([] { weir::runtime::check(cudaErrorInvalidValue, "cudaThing", "name a thing that exists"); }) ==
+    CHECK(sentence_of<cuda_error>([] { weir::check(cudaErrorInvalidValue, "cudaThing", "name a thing that exists"); }) ==
           "weir: cudaThing failed with cudaErrorInvalidValue (1): name a thing that exists");
-    CHECK(sentence_of<cuda_error>([] { weir::runtime::check(cudaErrorUnknown, "cudaThing", "name a thing that exists"); }) ==
+    CHECK(sentence_of<cuda_error>([] { weir::check(cudaErrorUnknown, "cudaThing", "name a thing that exists"); }) ==
           "weir: cudaThing failed with cudaErrorUnknown (999)");
 }
 

@@ -15,7 +15,7 @@
 #include <weir/runtime/cuda_pool.hpp>
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::runtime::cuda_pool;
 using weir::runtime::cuda_pool_statistics;
 using weir::MiB;

@@ -17,7 +17,7 @@
 
 using support::sentence_of;
 using weir::any_device;
-using weir::runtime::check;
+using weir::check;
 using weir::runtime::event;
 
 static_assert(!std::is_copy_constructible_v<event> && !std::is_copy_assignable_v<event>);

@@ -16,7 +16,7 @@
 
 using support::sentence_of;
 using weir::advise;
-using weir::runtime::check;
+using weir::check;
 using weir::memory_advice;
 using weir::memory_location;
 using weir::MiB;

@@ -14,7 +14,7 @@
 #include <weir/runtime/stream.hpp>
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::runtime::key_of;
 using weir::stream_ref;
 

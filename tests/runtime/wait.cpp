@@ -16,7 +16,7 @@
 #endif
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::runtime::wait_for_device;
 
 TEST_CASE("wait: all that was enqueued is over, whoever did it") {

@@ -39,7 +39,7 @@
 
 namespace {
 
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::MiB;
 

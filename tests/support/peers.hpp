@@ -14,12 +14,12 @@ namespace support {
 /// Whether there are devices 0 and 1, and each can use the other's memory.
 inline bool two_peers() {
     int devices = 0;
-    weir::runtime::check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    weir::check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     int there = 0;
     int back = 0;
     if (devices >= 2) {
-        weir::runtime::check(cudaDeviceCanAccessPeer(&there, 0, 1), "cudaDeviceCanAccessPeer");
-        weir::runtime::check(cudaDeviceCanAccessPeer(&back, 1, 0), "cudaDeviceCanAccessPeer");
+        weir::check(cudaDeviceCanAccessPeer(&there, 0, 1), "cudaDeviceCanAccessPeer");
+        weir::check(cudaDeviceCanAccessPeer(&back, 1, 0), "cudaDeviceCanAccessPeer");
     }
     return there != 0 && back != 0;
 }
@@ -28,8 +28,8 @@ inline bool two_peers() {
 inline void fill_from(int ordinal, void* at, std::size_t bytes) {
     weir::runtime::device_guard const guard(ordinal);
     scoped_stream const s;
-    weir::runtime::check(cudaMemsetAsync(at, 1 + ordinal, bytes, s), "cudaMemsetAsync");
-    weir::runtime::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    weir::check(cudaMemsetAsync(at, 1 + ordinal, bytes, s), "cudaMemsetAsync");
+    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 } // namespace support

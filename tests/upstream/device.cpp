@@ -17,7 +17,7 @@
 #include <weir/upstream/device.hpp>
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::MiB;
 using weir::upstream::device;
 

@@ -18,7 +18,7 @@
 #include <weir/upstream/managed.hpp>
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::MiB;
 using weir::upstream::managed;
 

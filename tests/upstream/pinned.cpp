@@ -16,7 +16,7 @@
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/pinned.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::upstream::pinned;
 

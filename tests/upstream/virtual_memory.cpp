@@ -20,7 +20,7 @@
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::MiB;
 using virtual_memory = weir::upstream::virtual_memory<>;
 

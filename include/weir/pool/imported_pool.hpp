@@ -48,7 +48,7 @@ public:
         cudaMemPoolPtrExportData data = block.data; // CUDA does not promise to leave it as it is
         void* begin = nullptr;
         runtime::capture_mode_guard const relaxed;
-        runtime::check(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
+        check(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
         return static_cast<char*>(begin) + block.offset_bytes;
     }
 
@@ -82,7 +82,7 @@ private:
             runtime::detail::fail_with("the handle names no pool of a living process; pass the descriptor that was received from the "
                               "exporter, not the number that it has there, or what export_fabric returned there",
                               error, call);
-        runtime::check(error, call);
+        check(error, call);
         return pool;
     }
 

@@ -65,12 +65,16 @@ inline void take_off_record(cudaError_t error) noexcept {
 }
 } // namespace detail
 
+} // namespace runtime
+
 /// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. `if_invalid`: what to do where
 /// CUDA only says that some argument is no good. Any thread.
 inline void check(cudaError_t error, char const* call, char const* if_invalid = "") {
     if (error != cudaSuccess)
-        detail::fail(error, call, if_invalid);
+        runtime::detail::fail(error, call, if_invalid);
 }
+
+namespace runtime {
 
 /// For calls whose failure nobody can be told of, as in destructors: whether the call succeeded. A failure is not left
 /// on CUDA's per-thread record, where it would be taken for somebody else's. Any thread.

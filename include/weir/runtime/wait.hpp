@@ -37,7 +37,7 @@ inline void synchronize(stream_ref stream) {
     if (stream.is_host())
         return;
     runtime::capture_mode_guard const relaxed;
-    runtime::check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
 }
 
 namespace runtime {
@@ -82,11 +82,11 @@ inline void wait_for_device(int ordinal) {
         void* p = nullptr;
         bool const managed = alone && runtime::succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal));
         if (!managed && runtime::out_of_room(cudaMalloc(&p, 1), "cudaMalloc"))
-            return runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         cudaError_t const error = cudaFree(p);
         if (!runtime::succeeded(error))
             static_cast<void>(runtime::succeeded(cudaFree(p))); // once more, so that nothing leaks
-        runtime::check(error, "cudaFree");
+        check(error, "cudaFree");
     });
 }
 

@@ -19,7 +19,7 @@
 #include <weir/pool/graph_memory.hpp>
 #include <weir/recipes.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::memory_space;
 using bytes_of = weir::detail::owned_bytes<memory_space::device>;
 

@@ -9,7 +9,7 @@
 #include <weir/runtime/wait.hpp>
 
 using weir::any_device;
-using weir::runtime::check;
+using weir::check;
 using weir::order::placed_stream;
 
 namespace {

@@ -345,7 +345,7 @@ TEST_CASE("owned_bytes: a cleared block is used, and freed behind its uses, as a
         support::recording_pool<> pool;
         device_bytes x(pool, a, 1 << 16, 1);
         weir::order_after(b, a);
-        weir::runtime::check(cudaMemsetAsync(x.data(), 3, x.size(), b), "cudaMemsetAsync");
+        weir::check(cudaMemsetAsync(x.data(), 3, x.size(), b), "cudaMemsetAsync");
         x.clear();
         x.used_on(b);
     });
@@ -447,10 +447,10 @@ TEST_CASE("owned_bytes: used_on tells the pool, or makes its own stream wait") {
             auto x = filled<device_bytes>(told, a, counting(100));
             auto y = filled<device_bytes>(untold, a, counting(100));
             void* target = nullptr;
-            weir::runtime::check(cudaMalloc(&target, 200), "cudaMalloc");
+            weir::check(cudaMalloc(&target, 200), "cudaMalloc");
             weir::order_after(b, a);
-            weir::runtime::check(cudaMemcpyAsync(target, x.data(), 100, cudaMemcpyDefault, b), "cudaMemcpyAsync");
-            weir::runtime::check(
+            weir::check(cudaMemcpyAsync(target, x.data(), 100, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+            weir::check(
                 cudaMemcpyAsync(static_cast<char*>(target) + 100, y.data(), 100, cudaMemcpyDefault, b),
                 "cudaMemcpyAsync");
             x.used_on(b);
@@ -467,10 +467,10 @@ TEST_CASE("owned_bytes: used_on tells the pool, or makes its own stream wait") {
             x = device_bytes(told, a, 0, 1); // freed, and poisoned, behind what b reads
             y = device_bytes(untold, a, 0, 1);
             octets host(200);
-            weir::runtime::check(cudaMemcpyAsync(host.data(), target, 200, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+            weir::check(cudaMemcpyAsync(host.data(), target, 200, cudaMemcpyDefault, b), "cudaMemcpyAsync");
             weir::synchronize(b);
             CHECK(host == joined(counting(100), counting(100)));
-            weir::runtime::check(cudaFree(target), "cudaFree");
+            weir::check(cudaFree(target), "cudaFree");
         }
         CHECK(untold.frees.at(0).stream == weir::stream_ref(a));
     });
@@ -503,7 +503,7 @@ TEST_CASE("owned_bytes: while its stream is captured, it neither reads nor keeps
         support::recording_pool<> pool;
         auto x = filled<device_bytes>(pool, a, counting(10));
         weir::synchronize(a);
-        weir::runtime::check(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        weir::check(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         x.zero();
         unsigned char value = 1;
         CHECK(sentence([&] { x.write_now(0, &value, 1); }).find("keeps the address of the value") !=
@@ -511,14 +511,14 @@ TEST_CASE("owned_bytes: while its stream is captured, it neither reads nor keeps
         CHECK(sentence([&] { x.read_sync(0, &value, 1); }).find("read after the graph has run") !=
               std::string::npos);
         cudaGraph_t graph = nullptr;
-        weir::runtime::check(cudaStreamEndCapture(a, &graph), "cudaStreamEndCapture"); // the capture is whole
+        weir::check(cudaStreamEndCapture(a, &graph), "cudaStreamEndCapture"); // the capture is whole
         REQUIRE(graph != nullptr);
         cudaGraphExec_t run = nullptr;
-        weir::runtime::check(cudaGraphInstantiate(&run, graph, 0), "cudaGraphInstantiate");
-        weir::runtime::check(cudaGraphLaunch(run, a), "cudaGraphLaunch");
+        weir::check(cudaGraphInstantiate(&run, graph, 0), "cudaGraphInstantiate");
+        weir::check(cudaGraphLaunch(run, a), "cudaGraphLaunch");
         CHECK(contents(x) == octets(10, 0));
-        weir::runtime::check(cudaGraphExecDestroy(run), "cudaGraphExecDestroy");
-        weir::runtime::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        weir::check(cudaGraphExecDestroy(run), "cudaGraphExecDestroy");
+        weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
     });
 }
 

@@ -24,7 +24,7 @@
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::detail::driver_blocks;
 using weir::KiB;
 using weir::MiB;

@@ -15,7 +15,7 @@
 #include <weir/pool/driver_pool/refused_blocks.hpp>
 
 using weir::any_device;
-using weir::runtime::check;
+using weir::check;
 using weir::MiB;
 using weir::detail::refused_block;
 using weir::detail::refused_blocks;

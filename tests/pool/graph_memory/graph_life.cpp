@@ -8,7 +8,7 @@
 #include <utility>
 #include <weir/pool/graph_memory/graph_life.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::detail::graph_life;
 
 static_assert(noexcept(graph_life()) && noexcept(std::declval<graph_life const&>().is_over()));

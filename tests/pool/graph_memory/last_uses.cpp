@@ -5,7 +5,7 @@
 #include <support/every_schedule.hpp>
 #include <weir/pool/graph_memory/last_uses.hpp>
 
-using weir::runtime::check;
+using weir::check;
 
 namespace {
 

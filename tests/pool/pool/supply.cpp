@@ -34,7 +34,7 @@
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::MiB;
 namespace growth = weir::growth;

@@ -22,7 +22,7 @@
 #include <weir/recipes.hpp>
 
 using support::sentence_of;
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::live_block;
 using weir::MiB;

@@ -11,7 +11,7 @@
 #include <weir/reuse/stream_ordered/identity.hpp>
 #include <weir/runtime/devices.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::runtime::key_of;
 namespace identity = weir::identity;
 

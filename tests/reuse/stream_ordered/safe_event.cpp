@@ -5,7 +5,7 @@
 #include <support/every_schedule.hpp>
 #include <weir/reuse/stream_ordered/safe_event.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::reuse::detail::safe_event;
 
 TEST_CASE("safe_event: nothing is covered at first, and then what its stream did") {

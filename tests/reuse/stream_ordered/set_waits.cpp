@@ -15,7 +15,7 @@
 #include <weir/base/size.hpp>
 #include <weir/reuse/stream_ordered/set_waits.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::on_host;
 using weir::base::range;
 using namespace directories;

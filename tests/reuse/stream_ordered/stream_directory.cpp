@@ -26,7 +26,7 @@
 #include <weir/reuse/stream_ordered/stream_set.hpp>
 #include <weir/reuse/stream_ordered/tuning.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;

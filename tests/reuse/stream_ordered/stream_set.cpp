@@ -18,7 +18,7 @@
 #include <weir/reuse/stream_ordered/tuning.hpp>
 #include <weir/runtime/devices.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::runtime::event;
 using weir::KiB;
 using weir::MiB;

@@ -15,7 +15,7 @@
 #include <vector>
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::upstream::detail::memory_map;
 using weir::MiB;
 using weir::base::range;

@@ -20,7 +20,7 @@
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 #include <weir/upstream/virtual_memory/reservations.hpp>
 
-using weir::runtime::check;
+using weir::check;
 using weir::GiB;
 using weir::MiB;
 using weir::base::range;

@@ -50,10 +50,10 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
         // CUDA refuses a current device that memory is not open to; but a default stream is its device's.
         runtime::device_guard const its(runtime::is_default_stream(on.stream) ? on.device : by_source ? there : here);
         if (by_peers && !in_graph) // a captured copy between devices wants the memory open
-            runtime::check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
+            check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
                   if_no_such_memory);
         else
-            runtime::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync",
+            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync",
                   if_no_such_memory);
     }
     try {

@@ -197,7 +197,7 @@ public:
             std::memset(data_, 0, size_);
         } else {
             runtime::device_guard const here(home());
-            runtime::check(cudaMemsetAsync(data_, 0, size_, stream_.stream.get()), "cudaMemsetAsync");
+            check(cudaMemsetAsync(data_, 0, size_, stream_.stream.get()), "cudaMemsetAsync");
         }
     }
 
@@ -272,7 +272,7 @@ private:
             std::memmove(to, from, bytes);
         } else {
             runtime::device_guard const here(home());
-            runtime::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync",
+            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync",
                   if_no_such_memory);
         }
     }

@@ -155,7 +155,7 @@ private:
         void* p = nullptr;
         try {
             if (stream.is_host())
-                runtime::check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+                check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
             p = origins_.note(block, padding == 0 ? 1 : alignment, owner);
         } catch (...) {
             if (!runtime::succeeded(runtime::detail::free_async(block, on)) && !in_graph)
@@ -261,7 +261,7 @@ private:
         base::lock_guard<base::mutex> const lock(host_stream_mutex_);
         if (!host_stream_) {
             runtime::device_guard const guard(made_on_);
-            runtime::check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+            check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         }
         return host_stream_;
     }

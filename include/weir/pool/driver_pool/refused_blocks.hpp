@@ -135,7 +135,7 @@ public:
             return true;
         });
         if (taken) // so that the memory is there for a trim
-            runtime::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+            check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
 
 private:
@@ -179,7 +179,7 @@ private:
 
     // By the wait that CUDA's pools notice, or a trim behind it would find nothing: 'wait_for_device' is none.
     static void wait_for_all(int ordinal) {
-        runtime::visit_devices(ordinal, [] { runtime::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
+        runtime::visit_devices(ordinal, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
     }
 
     base::mutex offers_; // one at a time

@@ -35,7 +35,7 @@ public:
     /// `keep`: where; it outlives what is saved. `ordinal`: the device of the memory. Throws cuda_error.
     saved_contents(pool_ref<memory_space::host> keep, int ordinal) : keep_(keep), ordinal_(ordinal) {
         runtime::device_guard const guard(ordinal_);
-        runtime::check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     saved_contents(saved_contents const&) = delete;
     saved_contents& operator=(saved_contents const&) = delete;
@@ -59,7 +59,7 @@ public:
             void* const host = keep_.allocate(on_host, bytes, alignment);
             pieces_.push_back(piece{at, bytes, host});
             under_way_ = true;
-            runtime::check(cudaMemcpyAsync(host, reinterpret_cast<void*>(at), bytes, cudaMemcpyDeviceToHost, copies_),
+            check(cudaMemcpyAsync(host, reinterpret_cast<void*>(at), bytes, cudaMemcpyDeviceToHost, copies_),
                   "cudaMemcpyAsync");
         }
     }
@@ -67,7 +67,7 @@ public:
     /// Blocks until the copies are made. Throws cuda_error.
     void finish() {
         runtime::capture_mode_guard const relaxed;
-        runtime::check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
+        check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
         under_way_ = false;
     }
 
@@ -116,7 +116,7 @@ private:
             void* const to = reinterpret_cast<void*>(part.offset);
             void const* const from = static_cast<char*>(saved.host) + (part.offset - saved.device);
             under_way_ = true;
-            runtime::check(cudaMemcpyAsync(to, from, part.bytes, cudaMemcpyHostToDevice, copies_), "cudaMemcpyAsync");
+            check(cudaMemcpyAsync(to, from, part.bytes, cudaMemcpyHostToDevice, copies_), "cudaMemcpyAsync");
         }
     }
 
