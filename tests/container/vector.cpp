@@ -598,7 +598,7 @@ TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whicheve
             CHECK(contents(y) == std::vector<int>(1010));
             CHECK(weir::runtime::current_device() == current);
         }
-        CHECK(pool.facts().live_blocks + other.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks + other.state().live_blocks == 0);
     }
     weir::check(cudaSetDevice(before), "cudaSetDevice");
 }
@@ -627,7 +627,7 @@ TEST_CASE_TEMPLATE("vector: memory of no device is filled from another device's 
             x.append(z);
             CHECK(contents(x) == counting(1000));
         }
-        CHECK(here.facts().live_blocks + there.facts().live_blocks + mapped.facts().live_blocks == 0);
+        CHECK(here.state().live_blocks + there.state().live_blocks + mapped.state().live_blocks == 0);
     }
 }
 

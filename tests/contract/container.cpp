@@ -40,7 +40,7 @@ std::vector<int> counting(std::size_t count, int from = 0) {
 
 template <class Pool>
 std::size_t live_blocks(Pool& pool) {
-    return pool.facts().live_blocks;
+    return pool.state().live_blocks;
 }
 
 } // namespace
@@ -299,7 +299,7 @@ TEST_CASE("container: one call that fails as it ends does not take it to another
                 simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
             } // where CUDA does not answer at all, it goes back all the same
             simulated_cuda::clear_faults();
-            CHECK(pool.facts().live_blocks == 0);
+            CHECK(pool.state().live_blocks == 0);
             REQUIRE(cudaSetDevice(0) == cudaSuccess);
         }
 }

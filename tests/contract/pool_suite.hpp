@@ -34,13 +34,13 @@ TEST_CASE_TEMPLATE("pool contract: equals itself and no other", Pool, WEIR_TEST_
 TEST_CASE_TEMPLATE("pool contract: holds nothing before it is asked, and has a name", Pool, WEIR_TEST_POOLS) {
     support::every_schedule([] {
         subject<Pool> here;
-        weir::memory_report const facts = here.pool.facts();
-        CHECK(facts.in_use_bytes == 0);
-        CHECK(facts.live_blocks == 0);
-        CHECK(facts.reserved_bytes == 0);
-        CHECK_FALSE(facts.name.empty());
+        weir::memory_report const state = here.pool.state();
+        CHECK(state.in_use_bytes == 0);
+        CHECK(state.live_blocks == 0);
+        CHECK(state.reserved_bytes == 0);
+        CHECK_FALSE(state.name.empty());
         CHECK_FALSE(here.pool.report().empty());
-        CHECK_SAYS(here.pool.report(), facts.name);
+        CHECK_SAYS(here.pool.report(), state.name);
         CHECK(here.pool.device() >= weir::any_device);
     });
 }
@@ -57,8 +57,8 @@ TEST_CASE_TEMPLATE("pool contract: zero bytes are null, null is freed in vain", 
         }
         CHECK(here.pool.allocate_sync(0) == nullptr);
         here.pool.deallocate_sync(nullptr, 0);
-        CHECK(here.pool.facts().live_blocks == 0);
-        CHECK(here.pool.facts().reserved_bytes == 0);
+        CHECK(here.pool.state().live_blocks == 0);
+        CHECK(here.pool.state().reserved_bytes == 0);
     });
 }
 
@@ -75,8 +75,8 @@ TEST_CASE_TEMPLATE("pool contract: an alignment that is no power of two is a usa
             CHECK(support::sentence_of<weir::usage_error>(
                       [&] { static_cast<void>(here.pool.allocate_sync(10, wrong)); }) == expected);
         }
-        CHECK(here.pool.facts().live_blocks == 0);
-        CHECK(here.pool.facts().reserved_bytes == 0);
+        CHECK(here.pool.state().live_blocks == 0);
+        CHECK(here.pool.state().reserved_bytes == 0);
     });
 }
 
@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("pool contract: what cannot be is out_of_memory, with who, ho
         support::scoped_stream const s;
         subject<Pool> here;
         void* const p = here.pool.allocate(s, 16, 16);
-        std::size_t const in_use = here.pool.facts().in_use_bytes;
+        std::size_t const in_use = here.pool.state().in_use_bytes;
         for (std::size_t bytes : {SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 4095, SIZE_MAX - 8 * MiB}) {
             CHECK(here.pool.try_allocate(s, bytes) == nullptr);
             CHECK(here.pool.try_allocate(on_host, bytes, 1) == nullptr);
@@ -107,10 +107,10 @@ TEST_CASE_TEMPLATE("pool contract: what cannot be is out_of_memory, with who, ho
             }
         }
         CHECK(cudaPeekAtLastError() == cudaSuccess);
-        CHECK(here.pool.facts().live_blocks == 1);
-        CHECK(here.pool.facts().in_use_bytes == in_use);
+        CHECK(here.pool.state().live_blocks == 1);
+        CHECK(here.pool.state().in_use_bytes == in_use);
         here.pool.deallocate(s, p, 16, 16);
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
     });
 }
@@ -133,17 +133,17 @@ TEST_CASE_TEMPLATE("pool contract: any size at any alignment up to 1 MiB", Pool,
             REQUIRE(live.add(p, {bytes, alignment, 0}));
             fill<Pool>(p, 1, bytes, s);
         }
-    CHECK(here.pool.facts().live_blocks == live.size());
-    CHECK(here.pool.facts().in_use_bytes >= live.bytes());
-    CHECK(here.pool.facts().reserved_bytes >= here.pool.facts().in_use_bytes);
+    CHECK(here.pool.state().live_blocks == live.size());
+    CHECK(here.pool.state().in_use_bytes >= live.bytes());
+    CHECK(here.pool.state().reserved_bytes >= here.pool.state().in_use_bytes);
     weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     while (live.size() != 0) {
         auto const [p, what] = live.take(0);
         support::give(here.pool, s, p, what.bytes, what.alignment);
     }
-    CHECK(here.pool.facts().live_blocks == 0);
+    CHECK(here.pool.state().live_blocks == 0);
     end_blocks(here.pool);
-    CHECK(here.pool.facts().in_use_bytes == 0);
+    CHECK(here.pool.state().in_use_bytes == 0);
 }
 
 TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and are counted, over random calls", Pool,
@@ -170,9 +170,9 @@ TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and ar
                 REQUIRE(is_filled<Pool>(p, what.value, what.bytes));
                 support::give(here.pool, s, p, what.bytes, what.alignment);
             }
-            REQUIRE(here.pool.facts().live_blocks == live.size());
+            REQUIRE(here.pool.state().live_blocks == live.size());
             if (subject<Pool>::frees)
-                REQUIRE(here.pool.facts().in_use_bytes >= live.bytes());
+                REQUIRE(here.pool.state().in_use_bytes >= live.bytes());
         }
         weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         while (live.size() != 0) {
@@ -180,7 +180,7 @@ TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and ar
             REQUIRE(is_filled<Pool>(p, what.value, what.bytes));
             support::give(here.pool, s, p, what.bytes, what.alignment);
         }
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
     }
 }
@@ -201,9 +201,9 @@ TEST_CASE_TEMPLATE("pool contract: memory that was freed is used again", Pool, W
                 support::give(here.pool, s, each, bytes);
             weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             if (round == 0)
-                reserved = here.pool.facts().reserved_bytes;
+                reserved = here.pool.state().reserved_bytes;
         }
-        CHECK(here.pool.facts().reserved_bytes == reserved);
+        CHECK(here.pool.state().reserved_bytes == reserved);
     });
 }
 
@@ -223,11 +223,11 @@ TEST_CASE_TEMPLATE("pool contract: without a stream, memory is there at once and
         here.pool.deallocate_sync(q, 8, 64);
         std::size_t const large = std::min<std::size_t>(1 * MiB, subject<Pool>::largest_bytes);
         here.pool.deallocate_sync(here.pool.allocate_sync(large), large);
-        std::size_t const reserved = here.pool.facts().reserved_bytes;
+        std::size_t const reserved = here.pool.state().reserved_bytes;
         for (std::size_t gone = 0; subject<Pool>::frees && gone < 2 * reserved; gone += large) // more than it holds
             here.pool.deallocate_sync(here.pool.allocate_sync(large), large);
-        CHECK(here.pool.facts().reserved_bytes == reserved);
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().reserved_bytes == reserved);
+        CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
     });
 }
@@ -246,7 +246,7 @@ TEST_CASE_TEMPLATE("pool contract: the default streams will do", Pool, WEIR_TEST
             }
             weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
     });
 }
@@ -266,13 +266,13 @@ TEST_CASE_TEMPLATE("pool contract: a limit holds", Pool, WEIR_TEST_POOLS) {
                 if (!p)
                     break;
                 blocks.push_back(p);
-                CHECK(here.pool.facts().reserved_bytes <= 64 * MiB);
+                CHECK(here.pool.state().reserved_bytes <= 64 * MiB);
             }
             CHECK(blocks.size() >= most / 2);
             CHECK(blocks.size() <= most);
             for (void* each : blocks)
                 support::give(here.pool, s, each, bytes);
-            CHECK(here.pool.facts().live_blocks == 0);
+            CHECK(here.pool.state().live_blocks == 0);
             CHECK(here.pool.try_allocate(s, 65 * MiB) == nullptr);
             end_blocks(here.pool);
         }
@@ -301,12 +301,12 @@ TEST_CASE_TEMPLATE("pool contract: settle and trim give everything back", Pool, 
                 support::give(here.pool, s, each, bytes);
             }
             end_blocks(here.pool);
-            std::size_t const reserved = here.pool.facts().reserved_bytes;
+            std::size_t const reserved = here.pool.state().reserved_bytes;
             CHECK(reserved >= std::min<std::size_t>(5 * bytes, 64 * KiB));
             here.pool.settle();
             CHECK(here.pool.trim(reserved) == 0);
             CHECK(here.pool.trim() == reserved);
-            CHECK(here.pool.facts().reserved_bytes == 0);
+            CHECK(here.pool.state().reserved_bytes == 0);
             CHECK(here.pool.trim() == 0);
             void* const again = support::take(here.pool, s, bytes);
             support::give(here.pool, s, again, bytes);
@@ -340,7 +340,7 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
         for (std::size_t on : {0u, 1u})
             for (auto const& [p, bytes] : live[on])
                 support::give(here.pool, streams[on], p, bytes);
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().live_blocks == 0);
         weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
@@ -377,8 +377,8 @@ TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do u
                     support::give(here.pool, each, q, bytes);
                 }
             }
-            CHECK(here.pool.facts().live_blocks == 0);
-            CHECK(here.pool.facts().lost_bytes == 0);
+            CHECK(here.pool.state().live_blocks == 0);
+            CHECK(here.pool.state().lost_bytes == 0);
             here.pool.settle();
             weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         });
@@ -434,5 +434,5 @@ TEST_CASE_TEMPLATE("pool contract: threads share a pool that says they may", Poo
     for (std::thread& each : crew)
         each.join();
     CHECK(wrong.load() == 0);
-    CHECK(here.pool.facts().live_blocks == 0);
+    CHECK(here.pool.state().live_blocks == 0);
 }

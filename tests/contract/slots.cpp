@@ -74,7 +74,7 @@ struct whole_pool : pool {
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;
     static constexpr std::size_t default_alignment = 16;
-    weir::memory_report facts() const;
+    weir::memory_report state() const;
     weir::text refusal(std::size_t, std::size_t) const;
 };
 
@@ -82,7 +82,7 @@ struct whole_pool : pool {
 struct rich_upstream : upstream {
     static constexpr std::size_t granularity = 4096;
     bool release(void*, std::size_t) noexcept;
-    int ordinal() const;
+    int device() const;
 };
 struct rich_placement : placement {
     std::size_t largest() const;
@@ -251,8 +251,8 @@ TEST_CASE("slots: absence is information") {
     CHECK(contract::holds<contract::may_refuse, rich_upstream>);
     CHECK_FALSE(contract::holds<contract::says_granularity, upstream>);
     CHECK(contract::holds<contract::says_granularity, rich_upstream>);
-    CHECK_FALSE(contract::holds<contract::says_ordinal, upstream>);
-    CHECK(contract::holds<contract::says_ordinal, rich_upstream>);
+    CHECK_FALSE(contract::holds<contract::says_device_number, upstream>);
+    CHECK(contract::holds<contract::says_device_number, rich_upstream>);
 
     CHECK_FALSE(contract::has_largest<placement>);
     CHECK_FALSE(contract::fences<placement>);

@@ -177,12 +177,12 @@ TEST_CASE("memory: a slab that was lent comes back as one, whenever the host run
             support::scoped_stream const a, b;
             mapped_pool pool;
             std::vector<char*> blocks;
-            while (blocks.size() < 2 * holes + 1 || pool.facts().largest_free_bytes >= large)
+            while (blocks.size() < 2 * holes + 1 || pool.state().largest_free_bytes >= large)
                 blocks.push_back(static_cast<char*>(pool.allocate(a, large)));
             for (std::size_t i = 1; i < 2 * holes + 1; i += 2)
                 pool.deallocate(a, std::exchange(blocks[i], nullptr), large);
             pool.settle();
-            auto const before = pool.facts();
+            auto const before = pool.state();
             thrown = 0;
             void* small = nullptr;
             try {
@@ -193,8 +193,8 @@ TEST_CASE("memory: a slab that was lent comes back as one, whenever the host run
             }
             pool.settle();
             if (thrown != 0) {
-                CHECK(pool.facts().in_use_bytes == before.in_use_bytes);
-                CHECK(pool.facts().lost_bytes == 0);
+                CHECK(pool.state().in_use_bytes == before.in_use_bytes);
+                CHECK(pool.state().lost_bytes == 0);
             }
             std::vector<char*> more;
             for (std::size_t i = 0; i < 4 * holes; ++i)

@@ -55,7 +55,7 @@ struct full {
         }
     }
     void goes_on() {
-        CHECK(pool->facts().live_blocks == 1);
+        CHECK(pool->state().live_blocks == 1);
         pool->deallocate(a, live, 4 * MiB);
         live = pool->allocate(b, 3 * MiB);
         pool->deallocate(b, live, 3 * MiB);

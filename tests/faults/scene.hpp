@@ -142,13 +142,13 @@ void check_counts(weir::layer::failure_handler<Pool, Handler> const& layer, std:
 }
 template <class Pool>
 void check_counts(weir::layer::limit<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
-    CHECK(layer.current_bytes() == bytes);
+    CHECK(layer.requested_bytes() == bytes);
     check_counts(layer.inner(), blocks, bytes);
 }
 template <class Pool>
 void check_counts(weir::layer::statistics<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
-    CHECK(layer.current_blocks() == blocks);
-    CHECK(layer.current_bytes() == bytes);
+    CHECK(layer.live_blocks() == blocks);
+    CHECK(layer.requested_bytes() == bytes);
     check_counts(layer.inner(), blocks, bytes);
 }
 
@@ -217,12 +217,12 @@ public:
     }
 
     void remember() {
-        before = pool->facts();
+        before = pool->state();
         refused = false;
     }
 
     void check_unchanged(bool undo) {
-        weir::memory_report const now = pool->facts();
+        weir::memory_report const now = pool->state();
         CHECK(now.live_blocks == live.size());
         // Chunks may have gone back, to make room; what CUDA's own pool keeps is its business.
         CHECK((!undo || is_driver || now.reserved_bytes <= before.reserved_bytes));
@@ -231,17 +231,17 @@ public:
     /// The pool's books are the scene's, and everything works.
     void check(bool may_lose) {
         {
-            weir::memory_report const facts = pool->facts();
+            weir::memory_report const state = pool->state();
             std::size_t bytes = 0;
             std::size_t asked = 0;
             for (auto const& each : live) {
                 bytes += rounded(each.second.bytes);
                 asked += each.second.bytes;
             }
-            CHECK(facts.live_blocks == live.size());
-            CHECK((is_driver || facts.in_use_bytes == bytes));
-            CHECK(facts.reserved_bytes >= bytes);
-            CHECK((is_driver || facts.reserved_bytes <= facts.limit_bytes)); // CUDA rounds it up
+            CHECK(state.live_blocks == live.size());
+            CHECK((is_driver || state.in_use_bytes == bytes));
+            CHECK(state.reserved_bytes >= bytes);
+            CHECK((is_driver || state.reserved_bytes <= state.limit_bytes)); // CUDA rounds it up
             check_counts(*pool, live.size(), asked);
         }
         for (auto const& each : live) // nobody else has them
@@ -258,10 +258,10 @@ public:
                 }
         for (int i = 0; i < 2; ++i) {
             give_all_back();
-            CHECK(pool->facts().live_blocks == 0);
-            CHECK(pool->facts().in_use_bytes == 0);
+            CHECK(pool->state().live_blocks == 0);
+            CHECK(pool->state().in_use_bytes == 0);
             if (!may_lose) {
-                CHECK(pool->facts().reserved_bytes == 0);
+                CHECK(pool->state().reserved_bytes == 0);
                 free(write(b, 1 * MiB));
             }
         }
@@ -509,7 +509,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          }},
         {"what a pool says of itself", no_limit, &clutter<Pool>,
          [](here& s) {
-             static_cast<void>(s.pool->facts());
+             static_cast<void>(s.pool->state());
              static_cast<void>(s.pool->report());
              static_cast<void>(s.pool->refusal(1 * MiB, 256));
              if constexpr (weir::contract::has_owns<Pool>)

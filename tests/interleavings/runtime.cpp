@@ -98,7 +98,7 @@ TEST_CASE("interleavings: pending_frees: no free is over before its stream has p
             auto made = weir::base::shared<weir::reuse::detail::pending_free>::make();
             made->block = range{offset, 1};
             made->passed = weir::runtime::event(0);
-            made->ordinal = 0;
+            made->device = 0;
             frees.record(*made, s);
             weir::base::lock_guard<weir::base::mutex> const lock(guard);
             frees.add(id, std::move(made));

@@ -79,7 +79,7 @@ struct one_block : weir::resource<one_block> {
     }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t = default_alignment) noexcept {}
     bool owns(void const* p) const { return p == place; }
-    weir::memory_report facts() const { return weir::memory_report{"one"}; }
+    weir::memory_report state() const { return weir::memory_report{"one"}; }
     weir::text refusal(std::size_t, std::size_t) const { return "one block is all"; }
     alignas(16) unsigned char place[64] = {};
 };
@@ -216,10 +216,10 @@ TEST_CASE("guard: a block that ended with its scope needs no free, and one that 
         weir::scope const frame(pool);
         inside = pool.allocate(on_host, 300);
         pool.deallocate(on_host, freed, 200);
-        CHECK(pool.facts().live_blocks == 2);
+        CHECK(pool.state().live_blocks == 2);
     }
-    CHECK(pool.facts().live_blocks == 1);
-    CHECK(pool.examined().largest_live.size() == 1);
+    CHECK(pool.state().live_blocks == 1);
+    CHECK(pool.full_state().largest_live.size() == 1);
     pool.deallocate(on_host, inside, 300);
     CHECK(last() == "weir: layer::guard: pool 'unnamed': the block at " + address(inside) +
                         " ended already, with its scope, 'rewind' or 'clear'; such a block needs no free");
@@ -257,18 +257,18 @@ TEST_CASE("guard: knows which of its blocks a scope ended also where others use 
         CHECK(pool.allocate(on_host, 10) != nullptr);
         also = first.allocate(on_host, 100);
     }
-    CHECK(pool.facts().live_blocks == 2);
+    CHECK(pool.state().live_blocks == 2);
     for (void* each : {ended, also}) {
         first.deallocate(on_host, each, 100);
         REQUIRE(heard.size() == 1);
         CHECK_SAYS(heard.front(), "ended already");
         heard.clear();
     }
-    CHECK(pool.facts().live_blocks == 2);
+    CHECK(pool.state().live_blocks == 2);
     second.deallocate(on_host, kept, 50);
     pool.deallocate(on_host, others, 1000);
     CHECK(heard.empty());
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("guard: what ended behind its back harms no other block, and its address may come again") {
@@ -289,7 +289,7 @@ TEST_CASE("guard: what ended behind its back harms no other block, and its addre
         weir::scope const frame(pool);
         CHECK(pool.allocate(on_host, 100) != nullptr); // where the second of them was
     }
-    CHECK(pool.examined().largest_live.size() == 2);
+    CHECK(pool.full_state().largest_live.size() == 2);
     int local = 0;
     pool.deallocate(on_host, &local, 4); // which looks through all live blocks
     CHECK(heard.size() == 1);
@@ -297,8 +297,8 @@ TEST_CASE("guard: what ended behind its back harms no other block, and its addre
     pool.deallocate(on_host, d, 100);
     pool.deallocate(on_host, a, 100);
     CHECK(heard.empty());
-    CHECK(pool.facts().live_blocks == 0);
-    CHECK(pool.examined().largest_live.empty());
+    CHECK(pool.state().live_blocks == 0);
+    CHECK(pool.full_state().largest_live.empty());
 }
 
 TEST_CASE("guard: 'rewind' to a mark that is none any more is said, and ends nothing") {
@@ -318,9 +318,9 @@ TEST_CASE("guard: 'rewind' to a mark that is none any more is said, and ends not
     CHECK(heard.front() == "weir: layer::guard: 'rewind' ended none of the blocks since the mark: an older mark was rewound to "
                            "before, or they ended by 'inner()'");
     heard.clear();
-    CHECK(pool.facts().live_blocks == 2);
+    CHECK(pool.state().live_blocks == 2);
     pool.rewind(fresh);
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().live_blocks == 1);
     pool.deallocate(on_host, q, 100);
     CHECK(heard.size() == 1);
     pool.deallocate(on_host, p, 100);
@@ -350,8 +350,8 @@ TEST_CASE("guard: knows what is live through any marks, rewinds and clears") {
         std::vector<level> levels;
         auto const all_are_known = [&] {
             REQUIRE(heard.empty());
-            REQUIRE(pool.facts().live_blocks == live.size());
-            REQUIRE(pool.examined().largest_live.size() == std::min(live.size(), std::size_t{10}));
+            REQUIRE(pool.state().live_blocks == live.size());
+            REQUIRE(pool.full_state().largest_live.size() == std::min(live.size(), std::size_t{10}));
         };
         for (int step = 0; step < 400; ++step)
             switch (draw() % 10) {
@@ -421,11 +421,11 @@ TEST_CASE("guard: an out_of_memory names the ten largest live blocks, and so doe
         }
         CHECK_SAYS(error.what(), "; the largest live blocks: 176 B at " + address(live[10]) + ", 160 B at ");
     }
-    CHECK(pool.facts().largest_live.empty()); // a question that costs
-    CHECK(pool.examined().largest_live.size() == 10);
+    CHECK(pool.state().largest_live.empty()); // a question that costs
+    CHECK(pool.full_state().largest_live.size() == 10);
     for (std::size_t i = 0; i < 12; ++i)
         pool.deallocate(on_host, live[i], i == 11 ? 16 : 16 * (i + 1));
-    CHECK(pool.examined().largest_live.empty());
+    CHECK(pool.full_state().largest_live.empty());
 }
 
 TEST_CASE("guard: by default the sentence goes to standard error") {
@@ -468,7 +468,7 @@ TEST_CASE("guard: an out_of_memory tells what the pool knows besides") {
         void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 12345; }
     };
     weir::layer::guard<asked> pool(std::size_t{10});
-    CHECK(pool.examined().device_free_bytes == 12345);
+    CHECK(pool.full_state().device_free_bytes == 12345);
     CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 100)); }),
                ", free on the device 12.05 KiB");
 }
@@ -578,7 +578,7 @@ TEST_CASE("guard: threads share its ledger, and its largest blocks are told mean
             for (int i = 0; i < 300; ++i) {
                 void* const a = here.pool.allocate(on_host, 32);
                 void* const b = here.pool.allocate(on_host, 64);
-                if (t == 0 && here.pool.examined().largest_live.size() < 2)
+                if (t == 0 && here.pool.full_state().largest_live.size() < 2)
                     wrong.fetch_add(1);
                 here.pool.deallocate(on_host, a, 32);
                 here.pool.deallocate(on_host, b, 64);

@@ -22,7 +22,7 @@ TEST_CASE("stream_mark: a stream that lives is found under its handle, and a def
             CHECK(found.now == state::open);
             CHECK(found.stream == weir::stream_ref(each));
             CHECK(found.id == weir::runtime::id_of(each));
-            CHECK(mark.ordinal() == weir::runtime::current_device());
+            CHECK(mark.device() == weir::runtime::current_device());
             CHECK(mark.place() == (each == cudaStream_t(s) ? weir::any_device : weir::runtime::current_device()));
             CHECK(mark.is_as(stream_mark{each}));
         }

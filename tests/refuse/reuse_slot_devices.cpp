@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the reuse slot's 'over' needs a constructor 'over(int ordinal)'
+// expect: weir: the reuse slot's 'over' needs a constructor 'over(int device)'
 #include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/pool.hpp>

@@ -19,7 +19,7 @@ struct plain : weir::resource<plain> {
     static constexpr std::size_t default_alignment = 16;
     void* try_allocate(on_host_t, std::size_t bytes, std::size_t) { return bytes == 1 ? this : nullptr; }
     void deallocate(on_host_t, void*, std::size_t, std::size_t) noexcept { ++frees; }
-    weir::memory_report facts() const {
+    weir::memory_report state() const {
         weir::memory_report now;
         now.name = "plain";
         return now;
@@ -143,9 +143,9 @@ TEST_CASE("layered: is made from what makes its pool, and from nothing else") {
 
 TEST_CASE("layered: what the pool can tell of itself passes through any number of layers") {
     layer<layer<rich>> const pool;
-    CHECK(pool.examined().device_free_bytes == 14);
+    CHECK(pool.full_state().device_free_bytes == 14);
     CHECK(pool.full_report() == "rich report, 14 B free on the device");
-    CHECK(layer<layer<plain>>().examined().device_free_bytes == SIZE_MAX);
+    CHECK(layer<layer<plain>>().full_state().device_free_bytes == SIZE_MAX);
     static_assert(weir::can_examine<layer<layer<rich>>>::value && !weir::can_examine<layer<plain>>::value);
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("layered: passes every member through, with its arguments and its answ
     CHECK(pool.used == std::pair<void*, int>(&pool, 8));
     outer.last_used_on(&pool, 8);
     CHECK(pool.used == std::pair<void*, int>(&pool, -8));
-    CHECK(outer.facts().name == "plain");
+    CHECK(outer.state().name == "plain");
     CHECK(outer.refusal(3, 4) == "no 3 at 4");
     CHECK(outer.device() == 3);
     CHECK(std::is_same_v<decltype(outer.name()), std::string const&>); // no copy on the way

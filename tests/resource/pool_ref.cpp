@@ -33,7 +33,7 @@ struct host_pool : weir::resource<host_pool> {
         return bytes <= 4096 ? ::operator new(bytes) : nullptr;
     }
     void deallocate(weir::stream_ref, void* p, std::size_t, std::size_t) noexcept { ::operator delete(p); }
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     std::string refusal(std::size_t, std::size_t) const { return "more than 4096 bytes"; }
 };
 

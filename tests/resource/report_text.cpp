@@ -10,36 +10,36 @@ using weir::KiB;
 using weir::MiB;
 
 TEST_CASE("report_text: a report is one line with every fact") {
-    weir::memory_report facts;
-    facts.name = "frames";
-    facts.in_use_bytes = 3 * MiB;
-    facts.reserved_bytes = 8 * MiB;
-    facts.limit_bytes = GiB;
-    facts.largest_free_bytes = 512;
-    facts.live_blocks = 7;
-    facts.chunks = 2;
-    CHECK(weir::report_text(facts, "device") ==
+    weir::memory_report state;
+    state.name = "frames";
+    state.in_use_bytes = 3 * MiB;
+    state.reserved_bytes = 8 * MiB;
+    state.limit_bytes = GiB;
+    state.largest_free_bytes = 512;
+    state.live_blocks = 7;
+    state.chunks = 2;
+    CHECK(weir::report_text(state, "device") ==
           "pool 'frames' (device): 3 MiB in use in 7 blocks, 8 MiB reserved in 2 chunks, largest free 512 B, limit 1 "
           "GiB");
-    facts.limit_bytes = SIZE_MAX;
-    std::string said = weir::report_text(facts, "device");
+    state.limit_bytes = SIZE_MAX;
+    std::string said = weir::report_text(state, "device");
     CHECK(said.substr(said.size() - 10) == "limit none");
-    facts.largest_free_bytes = SIZE_MAX; // not known
-    CHECK(weir::report_text(facts, "device") ==
+    state.largest_free_bytes = SIZE_MAX; // not known
+    CHECK(weir::report_text(state, "device") ==
           "pool 'frames' (device): 3 MiB in use in 7 blocks, 8 MiB reserved in 2 chunks, limit none");
-    facts.lost_bytes = 3 * KiB;
-    said = weir::report_text(facts, "device");
+    state.lost_bytes = 3 * KiB;
+    said = weir::report_text(state, "device");
     CHECK(said.find(", limit none, 3 KiB not handed out again") != std::string::npos);
 }
 
 TEST_CASE("report_text: a full report adds what is left on the device, and a line a block") {
-    weir::memory_report facts;
-    CHECK(weir::full_report_text("pool 'x'", facts) == "pool 'x'");
-    facts.device_free_bytes = 3 * MiB;
-    CHECK(weir::full_report_text("pool 'x'", facts) == "pool 'x', 3 MiB free on the device");
-    facts.largest_live.offer({reinterpret_cast<void const*>(0x1000), 64});
-    facts.largest_live.offer({reinterpret_cast<void const*>(0x7f00), 2 * MiB});
-    CHECK(weir::full_report_text("pool 'x'", facts) == "pool 'x', 3 MiB free on the device; the largest live blocks:\n"
+    weir::memory_report state;
+    CHECK(weir::full_report_text("pool 'x'", state) == "pool 'x'");
+    state.device_free_bytes = 3 * MiB;
+    CHECK(weir::full_report_text("pool 'x'", state) == "pool 'x', 3 MiB free on the device");
+    state.largest_live.offer({reinterpret_cast<void const*>(0x1000), 64});
+    state.largest_live.offer({reinterpret_cast<void const*>(0x7f00), 2 * MiB});
+    CHECK(weir::full_report_text("pool 'x'", state) == "pool 'x', 3 MiB free on the device; the largest live blocks:\n"
                                                        "  2 MiB at 0x7f00\n  64 B at 0x1000");
 }
 

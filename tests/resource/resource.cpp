@@ -37,7 +37,7 @@ public:
         frees.push_back({stream.is_host_, bytes, alignment});
         freed.push_back(p);
     }
-    weir::memory_report facts() const {
+    weir::memory_report state() const {
         weir::memory_report now;
         now.name = "bounded";
         now.limit_bytes = 100;
@@ -59,7 +59,7 @@ struct talkative : weir::resource<talkative> {
     static constexpr std::size_t default_alignment = 64;
     void* try_allocate(stream_or_host, std::size_t bytes, std::size_t) { return bytes > 100 ? nullptr : this; }
     void deallocate(stream_or_host, void*, std::size_t, std::size_t) noexcept {}
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     std::string refusal(std::size_t, std::size_t) const { return "no"; }
     std::string report() const { return "talkative"; }
     void examine(weir::memory_report& now) const noexcept {
@@ -110,7 +110,7 @@ TEST_CASE("resource: zero bytes are null and no error, also where there is no ro
     CHECK(pool.allocate_sync(0) == nullptr);
 }
 
-TEST_CASE("resource: no room is an out_of_memory with the pool's facts and its reason") {
+TEST_CASE("resource: no room is an out_of_memory with the pool's state and its reason") {
     bounded pool;
     for (std::size_t bytes : {std::size_t{101}, std::size_t{1} << 40, SIZE_MAX}) {
         try {
@@ -130,7 +130,7 @@ TEST_CASE("resource: no room is an out_of_memory with the pool's facts and its r
 TEST_CASE("resource: a pool that can tell more is asked for it after a refusal, and for a full report, and else never") {
     talkative pool;
     static_cast<void>(pool.allocate(7, 100));
-    static_cast<void>(pool.facts());
+    static_cast<void>(pool.state());
     CHECK(pool.asked == 0);
     try {
         static_cast<void>(pool.allocate(7, 101));
@@ -141,11 +141,11 @@ TEST_CASE("resource: a pool that can tell more is asked for it after a refusal, 
         CHECK(error.largest_live()[0].bytes == 9);
     }
     CHECK(pool.asked == 1);
-    CHECK(pool.examined().device_free_bytes == 5);
+    CHECK(pool.full_state().device_free_bytes == 5);
     std::string const said = pool.full_report();
     CHECK(said.find("talkative, 5 B free on the device; the largest live blocks:\n  9 B at 0x") == 0);
-    CHECK(bounded().examined().name == "bounded");
-    CHECK(bounded().examined().largest_live.empty());
+    CHECK(bounded().full_state().name == "bounded");
+    CHECK(bounded().full_state().largest_live.empty());
 }
 
 TEST_CASE("resource: a pool holds what it says itself, and else what its limit allows") {

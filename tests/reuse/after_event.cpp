@@ -36,7 +36,7 @@ void check_all_returns(Pool& pool) {
     pool->settle();
     pool->trim();
     CHECK(pool->reserved_bytes() == 0);
-    CHECK(pool->facts().live_blocks == 0);
+    CHECK(pool->state().live_blocks == 0);
 }
 
 // Where the pool's one chunk, of so many bytes and wholly free, begins.
@@ -159,7 +159,7 @@ TEST_CASE("after_event: growth comes before a wait") {
         void* const p = pool.write(a, 2 * MiB);
         pool.deallocate(a, p, 2 * MiB);
     }
-    CHECK(pool->facts().chunks == 4);
+    CHECK(pool->state().chunks == 4);
     CHECK(pool->reserved_bytes() == 8 * MiB);
     void* const p = pool.write(a, 6 * MiB);
     CHECK(p != nullptr);
@@ -288,8 +288,8 @@ TEST_CASE("after_event: events are made once and used again") {
         world const here(device::config{}.eager().with_devices(devices));
         staging pool;
         for (int round = 0; round < 50; ++round)
-            for (int ordinal = 0; ordinal < devices; ++ordinal) {
-                REQUIRE(cudaSetDevice(ordinal) == cudaSuccess);
+            for (int device = 0; device < devices; ++device) {
+                REQUIRE(cudaSetDevice(device) == cudaSuccess);
                 stream a;
                 void* const p = pool.write(a, 1 * MiB);
                 pool.deallocate(a, p, 1 * MiB);
@@ -480,7 +480,7 @@ TEST_CASE("after_event: what a captured stream frees is not handed out while the
     CHECK(cudaGraphLaunch(exec, b) == cudaSuccess);
     pool->settle();
     CHECK(pool->in_use_bytes() == 0);
-    CHECK(pool->facts().lost_bytes == 1 * MiB);
+    CHECK(pool->state().lost_bytes == 1 * MiB);
     CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
     CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
@@ -631,7 +631,7 @@ TEST_CASE("after_event: what comes back without a stream while 'settle' waits is
     device::at_switch_points(nullptr);
     CHECK_FALSE(meanwhile);
     CHECK(pool->in_use_bytes() == 0);
-    CHECK(pool->facts().lost_bytes == 0);
+    CHECK(pool->state().lost_bytes == 0);
     check_all_returns(pool);
     device::clear_reports();
 }
@@ -656,7 +656,7 @@ TEST_CASE("after_event: a thread that waits at the limit stands in nobody's way"
                                  device::yield();
                                  if (void* const q = pool.try_allocate(c, 2 * MiB))
                                      pool.deallocate(c, q, 2 * MiB);
-                                 static_cast<void>(pool->facts());
+                                 static_cast<void>(pool->state());
                                  gate.open();
                              }});
         check_all_returns(pool);
@@ -707,7 +707,7 @@ TEST_CASE_TEMPLATE("after_event: real threads", Pool, staging, in_slabs) {
                 if (i % 70 == 69)
                     pool->trim(4 * MiB);
                 if (i % 30 == 29)
-                    CHECK(pool->facts().reserved_bytes <= 16 * MiB);
+                    CHECK(pool->state().reserved_bytes <= 16 * MiB);
             }
         });
     for (std::thread& each : threads)

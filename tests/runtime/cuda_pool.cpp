@@ -25,11 +25,11 @@ static_assert(std::is_trivially_copyable_v<weir::runtime::exported_block>);
 
 namespace {
 
-cudaMemPoolProps of_device(int ordinal, unsigned handle_types = 0) {
+cudaMemPoolProps of_device(int device, unsigned handle_types = 0) {
     cudaMemPoolProps properties{};
     properties.allocType = cudaMemAllocationTypePinned;
     properties.location.type = cudaMemLocationTypeDevice;
-    properties.location.id = ordinal;
+    properties.location.id = device;
     properties.handleTypes = static_cast<cudaMemAllocationHandleType>(handle_types);
     return properties;
 }

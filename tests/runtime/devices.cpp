@@ -30,9 +30,9 @@ static_assert(!std::is_convertible_v<int, device_guard>);
 namespace {
 
 int current() {
-    int ordinal = -2;
-    CHECK(cudaGetDevice(&ordinal) == cudaSuccess);
-    return ordinal;
+    int device = -2;
+    CHECK(cudaGetDevice(&device) == cudaSuccess);
+    return device;
 }
 
 // Three devices in the simulator; as many as there are on a machine.
@@ -105,11 +105,11 @@ TEST_CASE("devices: a guard is of its own thread") {
     CHECK(current() == here.devices - 1);
 }
 
-TEST_CASE("devices: an ordinal that there is not says what to do, and nothing changes") {
+TEST_CASE("devices: an device that there is not says what to do, and nothing changes") {
     machine const here;
     for (int wrong : {here.devices, here.devices + 100, -2}) {
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { device_guard const guard(wrong); }),
-                   "weir: cudaSetDevice failed with cudaErrorInvalidDevice (101): there is no device of that ordinal");
+                   "weir: cudaSetDevice failed with cudaErrorInvalidDevice (101): there is no device of that number");
         CHECK(current() == 0);
     }
     CHECK(cudaPeekAtLastError() == cudaSuccess);
@@ -173,7 +173,7 @@ TEST_CASE("devices: existing_device is the current one, or the one that is named
                          weir::usage_error);
     for (int none : {-7, -2}) {
         CAPTURE(none);
-        CHECK_THROWS_WITH_AS(weir::runtime::existing_device(none), "weir: the ordinal of a device is 0 or more, or weir::any_device for the current one",
+        CHECK_THROWS_WITH_AS(weir::runtime::existing_device(none), "weir: the number of a device is 0 or more, or weir::any_device for the current one",
                              weir::usage_error);
     }
     CHECK(cudaPeekAtLastError() == cudaSuccess);

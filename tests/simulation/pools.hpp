@@ -36,7 +36,7 @@ public:
     virtual void resume() = 0;
     virtual bool owns(void const* p) = 0;
     virtual int device() const = 0;
-    virtual weir::memory_report facts() = 0;
+    virtual weir::memory_report state() = 0;
     /// What the pool counts for a block.
     virtual std::size_t rounded(std::size_t bytes, std::size_t alignment) const = 0;
     /// Whether it divides chunks, and the program must tell the device of its blocks, which CUDA does not know.
@@ -80,7 +80,7 @@ public:
     }
     bool owns(void const* p) override { return pool_.owns(p); }
     int device() const override { return pool_.device(); }
-    weir::memory_report facts() override { return pool_.facts(); }
+    weir::memory_report state() override { return pool_.state(); }
     std::size_t rounded(std::size_t bytes, std::size_t alignment) const override {
         return Placement::rounded(bytes, alignment);
     }
@@ -119,13 +119,13 @@ public:
     void resume() override {}
     bool owns(void const*) override { return true; }
     int device() const override { return pool_.device(); }
-    weir::memory_report facts() override {
+    weir::memory_report state() override {
         for (int tries = 0; tries < 64; ++tries) // it asks CUDA, whose calls fail once
             try {
-                return pool_.facts();
+                return pool_.state();
             } catch (weir::cuda_error const&) {
             }
-        return pool_.facts();
+        return pool_.state();
     }
     std::size_t rounded(std::size_t bytes, std::size_t) const override { return bytes; }
     bool divides() const override { return false; }

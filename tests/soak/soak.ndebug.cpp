@@ -466,10 +466,10 @@ TEST_CASE_TEMPLATE("soak: kernels of many streams and threads find in every bloc
             each.end();
             done.add(each.done);
         }
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
         pool.settle();
         pool.trim();
-        CHECK(pool.facts().reserved_bytes == 0);
+        CHECK(pool.state().reserved_bytes == 0);
     }
     CHECK(seen.wrong_words() == 0);
     if (std::getenv("WEIR_SOAK_STEPS"))

@@ -115,7 +115,7 @@ public:
 #endif
     }
 
-    weir::memory_report facts() const {
+    weir::memory_report state() const {
         weir::memory_report report;
         report.name = "recording";
         report.reserved_bytes = report.limit_bytes = bytes_;

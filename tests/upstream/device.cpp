@@ -39,7 +39,7 @@ int device_of_memory(void const* p) {
 TEST_CASE("device: hands out device memory that work can use, and takes it back") {
     support::every_schedule([] {
         device upstream;
-        CHECK(upstream.ordinal() == 0);
+        CHECK(upstream.device_number() == 0);
         support::scoped_stream const s;
         void* const chunk = upstream.acquire(4 * MiB);
         REQUIRE(chunk != nullptr);
@@ -63,13 +63,13 @@ TEST_CASE("device: chunks live on the device that was named, or current, when th
         check(cudaSetDevice(i), "cudaSetDevice");
         device current, named(devices - 1 - i);
         check(cudaSetDevice(0), "cudaSetDevice");
-        CHECK(current.ordinal() == i);
-        CHECK(named.ordinal() == devices - 1 - i);
+        CHECK(current.device_number() == i);
+        CHECK(named.device_number() == devices - 1 - i);
         device copy = current;
-        CHECK(copy.ordinal() == i);
+        CHECK(copy.device_number() == i);
         for (device* each : {&current, &named, &copy}) {
             void* const chunk = each->acquire(2 * MiB);
-            CHECK(device_of_memory(chunk) == each->ordinal());
+            CHECK(device_of_memory(chunk) == each->device_number());
             CHECK(weir::runtime::current_device() == 0);
             CHECK(each->release(chunk, 2 * MiB));
             CHECK(weir::runtime::current_device() == 0);
@@ -82,7 +82,7 @@ TEST_CASE("device: a device that there is not says what to do") {
     simulated_cuda::world const world;
 #endif
     CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(12345); }), "weir: there is no device 12345; CUDA sees ");
-    CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(-7); }), "weir: the ordinal of a device is 0 or more");
+    CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(-7); }), "weir: the number of a device is 0 or more");
 }
 
 TEST_CASE("device: more than the device has is null, and no error is left behind") {

@@ -43,7 +43,7 @@ TEST_CASE("virtual_memory: grows right behind a chunk, and the bytes are used as
     support::every_schedule([] {
         virtual_memory upstream;
         REQUIRE(upstream.extends());
-        CHECK(upstream.ordinal() == 0);
+        CHECK(upstream.device_number() == 0);
         void* const first = upstream.acquire(page);
         REQUIRE(first != nullptr);
         REQUIRE(upstream.extend(behind(first, page), 3 * page, 2 * page)); // in two chunks
@@ -295,7 +295,7 @@ TEST_CASE("virtual_memory: lives on the device that was named, and another can b
     CHECK_FALSE(upstream.has_peers());
     upstream.enable_access_from(0);
     CHECK(upstream.has_peers());
-    CHECK(upstream.ordinal() == 1);
+    CHECK(upstream.device_number() == 1);
     void* const chunk = upstream.acquire(page);
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");

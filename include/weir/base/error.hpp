@@ -87,20 +87,20 @@ private:
 /// There was no room. Carries what was asked for, the pool's state, and which part refused and why.
 class out_of_memory : public std::bad_alloc {
 public:
-    out_of_memory(std::size_t asked_bytes, memory_report facts, text reason)
-        : asked_bytes_(asked_bytes), facts_(std::move(facts)), reason_(std::move(reason)),
-          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + base::exact_bytes_text(asked_bytes_) + ": " +
-                reason_ + " (in use " + base::bytes_text(facts_.in_use_bytes) + ", reserved " +
-                base::bytes_text(facts_.reserved_bytes) + ", limit " +
-                (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : base::bytes_text(facts_.limit_bytes)) +
-                (facts_.largest_free_bytes == static_cast<std::size_t>(-1)
+    out_of_memory(std::size_t asked_bytes, memory_report state, text reason)
+        : asked_bytes_(asked_bytes), state_(std::move(state)), reason_(std::move(reason)),
+          said_("weir: out of memory: pool '" + state_.name + "' cannot hand out " + base::exact_bytes_text(asked_bytes_) + ": " +
+                reason_ + " (in use " + base::bytes_text(state_.in_use_bytes) + ", reserved " +
+                base::bytes_text(state_.reserved_bytes) + ", limit " +
+                (state_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : base::bytes_text(state_.limit_bytes)) +
+                (state_.largest_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
-                     : ", largest free " + base::bytes_text(facts_.largest_free_bytes)) +
-                (facts_.device_free_bytes == static_cast<std::size_t>(-1)
+                     : ", largest free " + base::bytes_text(state_.largest_free_bytes)) +
+                (state_.device_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
-                     : ", free on the device " + base::bytes_text(facts_.device_free_bytes)) +
-                (facts_.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(facts_.lost_bytes)) + ")" +
-                live_text(facts_.largest_live)) {}
+                     : ", free on the device " + base::bytes_text(state_.device_free_bytes)) +
+                (state_.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(state_.lost_bytes)) + ")" +
+                live_text(state_.largest_live)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
 
@@ -109,18 +109,18 @@ public:
     /// Bytes that were asked for, without the pool's rounding.
     std::size_t asked_bytes() const noexcept { return asked_bytes_; }
     /// The pool's state as it refused; see memory_report.
-    std::size_t limit_bytes() const noexcept { return facts_.limit_bytes; }
-    std::size_t in_use_bytes() const noexcept { return facts_.in_use_bytes; }
-    std::size_t reserved_bytes() const noexcept { return facts_.reserved_bytes; }
-    std::size_t largest_free_bytes() const noexcept { return facts_.largest_free_bytes; }
+    std::size_t limit_bytes() const noexcept { return state_.limit_bytes; }
+    std::size_t in_use_bytes() const noexcept { return state_.in_use_bytes; }
+    std::size_t reserved_bytes() const noexcept { return state_.reserved_bytes; }
+    std::size_t largest_free_bytes() const noexcept { return state_.largest_free_bytes; }
     /// Bytes that captured streams freed, which their graphs may use: no free brings them back.
-    std::size_t lost_bytes() const noexcept { return facts_.lost_bytes; }
+    std::size_t lost_bytes() const noexcept { return state_.lost_bytes; }
     /// Bytes that the pool's device had left afterwards; SIZE_MAX: not known, or the pool is of no device.
-    std::size_t device_free_bytes() const noexcept { return facts_.device_free_bytes; }
+    std::size_t device_free_bytes() const noexcept { return state_.device_free_bytes; }
     /// The largest blocks that were out; none where no layer lists them (layer::guard, layer::statistics).
-    largest_blocks const& largest_live() const noexcept { return facts_.largest_live; }
+    largest_blocks const& largest_live() const noexcept { return state_.largest_live; }
     /// The name of the pool that was asked.
-    text const& pool_name() const noexcept { return facts_.name; }
+    text const& pool_name() const noexcept { return state_.name; }
     /// Which part refused, and why.
     text const& reason() const noexcept { return reason_; }
 
@@ -134,7 +134,7 @@ private:
     }
 
     std::size_t asked_bytes_;
-    memory_report facts_;
+    memory_report state_;
     text reason_;
     text said_;
 };

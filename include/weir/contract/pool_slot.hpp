@@ -32,7 +32,7 @@ template <class P>
 using says_what_its_users_may =
     when<is_constant_bool<decltype(P::thread_safe)> && is_constant_bool<decltype(P::stream_ordered)>>;
 template <class P>
-using tells = when<std::is_same_v<decltype(std::declval<P const&>().facts()), memory_report> &&
+using tells = when<std::is_same_v<decltype(std::declval<P const&>().state()), memory_report> &&
                    std::is_convertible_v<decltype(std::declval<P const&>().refusal(std::size_t{}, std::size_t{})), text>>;
 template <class P>
 using says_device = when<std::is_same_v<decltype(std::declval<P const&>().device()), int>>;
@@ -70,7 +70,7 @@ constexpr bool require_layered() {
     static_assert(holds<says_what_its_users_may, P>,
                   "weir: the pool slot of a layer needs 'static constexpr bool' members 'thread_safe' and 'stream_ordered'");
     static_assert(holds<tells, P>,
-                  "weir: the pool slot of a layer needs 'weir::memory_report facts() const' and 'weir::text "
+                  "weir: the pool slot of a layer needs 'weir::memory_report state() const' and 'weir::text "
                   "refusal(std::size_t bytes, std::size_t alignment) const', which out_of_memory says");
     return true;
 }

@@ -85,7 +85,7 @@ constexpr bool require_reuse() {
                   "weir: the reuse slot's 'over' needs 'void give(range, stream_ref) noexcept'");
     static_assert(holds<reuse_adds, R, Stream>, "weir: the reuse slot's 'over' needs 'void add(range, stream_ref)'");
     static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
-    static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int ordinal)'");
+    static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int device)'");
     static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
     static_assert(holds<marks_users, R, base::range, Stream> == holds<notes_last_uses, R, base::range, Stream>,
                   "weir: the reuse slot's 'over' needs both or none of 'void used_on(range, stream_ref)', which marks a stream for "

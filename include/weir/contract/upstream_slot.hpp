@@ -3,7 +3,7 @@
 
 // What must an upstream have to fit its slot, and what may it have besides?
 //
-// optional:  'granularity' and 'usual_alignment' of chunks; 'ordinal', the device; 'extends', for growth in place, with what
+// optional:  'granularity' and 'usual_alignment' of chunks; 'device', the device; 'extends', for growth in place, with what
 //            belongs to that; 'most_bytes', more than which is refused without a try; 'addresses_behind' and
 //            'out_of_addresses', where addresses run out before memory does; 'withdraw', 'restore' and 'abandon'.
 // cost:      compile time only.
@@ -32,7 +32,7 @@ using says_granularity = size_type_of<decltype(U::granularity)>;
 template <class U>
 using says_usual_alignment = when<base::is_power_of_two(U::usual_alignment)>;
 template <class U>
-using says_ordinal = when<std::is_same_v<decltype(std::declval<U const&>().ordinal()), int>>;
+using says_device_number = when<std::is_same_v<decltype(std::declval<U const&>().device_number()), int>>;
 template <class U>
 using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
 template <class U>
@@ -87,11 +87,11 @@ constexpr bool require_upstream() {
     return true;
 }
 
-/// The device of an upstream that says one with `ordinal()`; any_device for others.
+/// The device of an upstream that says one with `device_number()`; any_device for others.
 template <class Upstream>
-int ordinal_of(Upstream const& upstream) noexcept {
-    if constexpr (holds<says_ordinal, Upstream>)
-        return upstream.ordinal();
+int device_number_of(Upstream const& upstream) noexcept {
+    if constexpr (holds<says_device_number, Upstream>)
+        return upstream.device_number();
     else
         return any_device;
 }

@@ -120,9 +120,9 @@ public:
     /// the bytes given back; where both can. Throws as they do.
     template <class A = first_pool, class B = second_pool>
     auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<A&>().trim(), std::declval<B&>().trim()) {
-        std::size_t const first_bytes = first_.facts().reserved_bytes;
+        std::size_t const first_bytes = first_.state().reserved_bytes;
         std::size_t const given_back = second_.trim(keep_bytes > first_bytes ? keep_bytes - first_bytes : 0);
-        std::size_t const second_bytes = second_.facts().reserved_bytes;
+        std::size_t const second_bytes = second_.state().reserved_bytes;
         return given_back + first_.trim(keep_bytes > second_bytes ? keep_bytes - second_bytes : 0);
     }
 
@@ -132,9 +132,9 @@ public:
     second_pool const& second() const noexcept { return second_; }
 
     /// Sums of both pools; the largest free range of either; both names.
-    memory_report facts() const {
-        memory_report const a = first_.facts();
-        memory_report const b = second_.facts();
+    memory_report state() const {
+        memory_report const a = first_.state();
+        memory_report const b = second_.state();
         return memory_report{a.name + ", then " + b.name,
                              a.in_use_bytes + b.in_use_bytes,
                              a.reserved_bytes + b.reserved_bytes,
@@ -145,22 +145,22 @@ public:
                              a.lost_bytes + b.lost_bytes,
                              a.unsettled_bytes + b.unsettled_bytes};
     }
-    /// Adds what either pool can tell; of a device's free bytes, the first's. See 'examined'.
+    /// Adds what either pool can tell; of a device's free bytes, the first's. See 'full_state'.
     void examine(memory_report& now) const noexcept {
         weir::examine(second_, now);
         weir::examine(first_, now);
     }
-    // Of 'facts', each; they throw as it does.
-    std::size_t reserved_bytes() const { return facts().reserved_bytes; }
-    std::size_t in_use_bytes() const { return facts().in_use_bytes; }
-    std::size_t limit_bytes() const { return facts().limit_bytes; }
-    text name() const { return facts().name; }
-    text report() const { return report_text(facts(), "two pools"); }
+    // Of 'state', each; they throw as it does.
+    std::size_t reserved_bytes() const { return state().reserved_bytes; }
+    std::size_t in_use_bytes() const { return state().in_use_bytes; }
+    std::size_t limit_bytes() const { return state().limit_bytes; }
+    text name() const { return state().name; }
+    text report() const { return report_text(state(), "two pools"); }
     /// Both pools' reasons. Throws as their 'refusal'.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
     }
-    /// Whether either pool could have room for such a block if no other were out. Throws as their 'facts'.
+    /// Whether either pool could have room for such a block if no other were out. Throws as their 'state'.
     bool can_hold(std::size_t bytes, std::size_t alignment) const {
         return weir::can_hold(first_, bytes, alignment) || weir::can_hold(second_, bytes, alignment);
     }

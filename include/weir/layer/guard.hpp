@@ -98,13 +98,13 @@ public:
             std::uint32_t const at = index_.find(address);
             if (is_live(at)) {
                 found = blocks_[at];
-                leave(at, state::freed);
+                leave(at, fate::freed);
             }
-            wrong = found.now != state::live || found.bytes != bytes || found.alignment != alignment;
+            wrong = found.now != fate::live || found.bytes != bytes || found.alignment != alignment;
             try {
                 if (wrong)
                     complaint = "the block at " + base::address_text(p) + " " +
-                                (found.now == state::live
+                                (found.now == fate::live
                                      ? "was allocated with " + numbers(found.bytes, found.alignment) + " and is freed with " +
                                            numbers(bytes, alignment) + "; pass the allocation's (freed with those)"
                                      : wrong_address(address, at));
@@ -113,7 +113,7 @@ public:
         }
         if (wrong)
             tell(complaint);
-        if (found.now == state::live)
+        if (found.now == fate::live)
             this->pool_.deallocate(stream, p, found.bytes, found.alignment);
     }
 
@@ -138,9 +138,9 @@ public:
     template <class Mark, class P = typename wrapper::pool_type,
               class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
     void rewind(Mark const& to) {
-        std::size_t const before = this->pool_.facts().live_blocks;
+        std::size_t const before = this->pool_.state().live_blocks;
         this->pool_.rewind(to.point);
-        if (before != this->pool_.facts().live_blocks)
+        if (before != this->pool_.state().live_blocks)
             end_after(to.serial);
         else if (youngest_serial() > to.serial) // nothing ended that should have
             handler_("weir: layer::guard: 'rewind' ended none of the blocks since the mark: an older mark was rewound to before, or "
@@ -153,7 +153,7 @@ public:
         end_after(0);
     }
 
-    /// Adds the largest live blocks. See 'examined'.
+    /// Adds the largest live blocks. See 'full_state'.
     void examine(memory_report& now) const noexcept {
         weir::examine(this->pool_, now);
         base::lock_guard<base::mutex> const lock(mutex_);
@@ -162,7 +162,7 @@ public:
     }
 
 private:
-    enum class state : unsigned char { freed, ended, live };
+    enum class fate : unsigned char { freed, ended, live };
     struct block {
         std::uintptr_t address = 0;
         std::size_t bytes = 0;
@@ -170,7 +170,7 @@ private:
         std::uint32_t older = base::address_map::none; // neighbours in the list of live blocks
         std::uint32_t younger = base::address_map::none;
         std::uint64_t serial = 0; // of the allocations
-        state now = state::freed;
+        fate now = fate::freed;
     };
     template <class Point>
     struct marked {
@@ -178,7 +178,7 @@ private:
         std::uint64_t serial; // of the last allocation before
     };
 
-    bool is_live(std::uint32_t at) const noexcept { return at != base::address_map::none && blocks_[at].now == state::live; }
+    bool is_live(std::uint32_t at) const noexcept { return at != base::address_map::none && blocks_[at].now == fate::live; }
 
     // Makes room in the ledger before the pool is asked: giving a block back may cost the pool its bytes.
     void expect() {
@@ -198,16 +198,16 @@ private:
             blocks_.push_back(block{});
             index_.insert(address, at);
         } else if (is_live(at)) {
-            leave(at, state::ended); // ended where this layer did not hear of it
+            leave(at, fate::ended); // ended where this layer did not hear of it
         }
-        blocks_[at] = block{address, bytes, alignment, youngest_, base::address_map::none, ++serial_, state::live};
+        blocks_[at] = block{address, bytes, alignment, youngest_, base::address_map::none, ++serial_, fate::live};
         if (youngest_ != base::address_map::none)
             blocks_[youngest_].younger = at;
         youngest_ = at;
     }
 
     // With the lock held: takes a live block off the list.
-    void leave(std::uint32_t at, state then) noexcept {
+    void leave(std::uint32_t at, fate then) noexcept {
         block& gone = blocks_[at];
         (gone.younger != base::address_map::none ? blocks_[gone.younger].older : youngest_) = gone.older;
         if (gone.older != base::address_map::none)
@@ -218,7 +218,7 @@ private:
     void end_after(std::uint64_t serial) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         while (youngest_ != base::address_map::none && blocks_[youngest_].serial > serial)
-            leave(youngest_, state::ended);
+            leave(youngest_, fate::ended);
     }
 
     std::uint64_t last_serial() const noexcept {
@@ -238,7 +238,7 @@ private:
                        " inside a live block; free the pointer that 'allocate' returned";
         if (at == base::address_map::none)
             return "was not handed out by this pool; free it where it was allocated";
-        if (blocks_[at].now == state::ended)
+        if (blocks_[at].now == fate::ended)
             return "ended already, with its scope, 'rewind' or 'clear'; such a block needs no free";
         return "is freed already; free each block once";
     }
@@ -260,7 +260,7 @@ private:
         try {
             if (!complaint.empty()) {
                 said = "weir: layer::guard: " + complaint;
-                said = "weir: layer::guard: pool '" + this->pool_.facts().name + "': " + complaint;
+                said = "weir: layer::guard: pool '" + this->pool_.state().name + "': " + complaint;
             }
         } catch (...) { // no host memory for the sentence, or the pool does not tell its name
         }

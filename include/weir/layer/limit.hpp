@@ -44,11 +44,11 @@ public:
     /// As the wrapped pool's; null also where the limit would be exceeded, and the wrapped pool is not asked then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
-        std::size_t before = current_bytes_.load(base::memory_order_relaxed);
+        std::size_t before = requested_bytes_.load(base::memory_order_relaxed);
         do {
             if (bytes > limit_bytes_ - before)
                 return nullptr;
-        } while (!current_bytes_.compare_exchange_weak(before, before + bytes, base::memory_order_relaxed));
+        } while (!requested_bytes_.compare_exchange_weak(before, before + bytes, base::memory_order_relaxed));
         returned held{*this, bytes};
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block)
@@ -61,17 +61,17 @@ public:
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
         if (p)
-            base::lower(current_bytes_, bytes);
+            base::lower(requested_bytes_, bytes);
     }
 
     /// Bytes live through this layer.
-    std::size_t current_bytes() const noexcept { return current_bytes_.load(base::memory_order_relaxed); }
+    std::size_t requested_bytes() const noexcept { return requested_bytes_.load(base::memory_order_relaxed); }
     /// The limit, in bytes.
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
 
     /// What the wrapped pool knows of itself; the limit is the lower of the two.
-    memory_report facts() const {
-        memory_report now = this->pool_.facts();
+    memory_report state() const {
+        memory_report now = this->pool_.state();
         if (now.limit_bytes > limit_bytes_)
             now.limit_bytes = limit_bytes_;
         return now;
@@ -85,12 +85,12 @@ public:
     /// The wrapped pool's, which does not know this layer's limit, and then that; where the pool has one.
     template <class P = typename wrapper::pool_type const>
     auto report() const -> decltype(text(std::declval<P&>().report())) {
-        return text(this->pool_.report()) + "; through layer::limit: " + base::bytes_text(current_bytes()) + " live, limit " +
+        return text(this->pool_.report()) + "; through layer::limit: " + base::bytes_text(requested_bytes()) + " live, limit " +
                (limit_bytes_ == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes_));
     }
     /// Why an allocation finds no room now: this layer's limit, or the wrapped pool's reason.
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        std::size_t const live = current_bytes();
+        std::size_t const live = requested_bytes();
         text const allowed = "layer::limit allows " + base::exact_bytes_text(limit_bytes_) + " at a time";
         if (bytes > limit_bytes_)
             return allowed + "; ask for less or raise the layer's limit";
@@ -104,11 +104,11 @@ private:
     struct returned {
         limit& owner;
         std::size_t bytes;
-        ~returned() { base::lower(owner.current_bytes_, bytes); }
+        ~returned() { base::lower(owner.requested_bytes_, bytes); }
     };
 
     std::size_t limit_bytes_;
-    base::atomic<std::size_t> current_bytes_{0};
+    base::atomic<std::size_t> requested_bytes_{0};
 };
 
 } // namespace layer

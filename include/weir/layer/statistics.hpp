@@ -12,7 +12,7 @@
 //            here.
 // order:     counters are exact once no call is under way; a snapshot during calls may be off by those.
 // cost:      a few relaxed atomic operations a call; for a large block a mutex and a hash look-up as well.
-// not for:   how full the pool itself is: see pool::facts; a driver_pool's blocks that are a graph's and freed once a launch:
+// not for:   how full the pool itself is: see pool::state; a driver_pool's blocks that are a graph's and freed once a launch:
 //            allocate and free those through 'inner()'.
 
 #include <cstddef>
@@ -53,8 +53,8 @@ public:
                                      std::size_t alignment = wrapper::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block) {
-            base::raise(peak_bytes_, current_bytes_.fetch_add(bytes, base::memory_order_relaxed) + bytes);
-            base::raise(peak_blocks_, current_blocks_.fetch_add(1, base::memory_order_relaxed) + 1);
+            base::raise(peak_requested_bytes_, requested_bytes_.fetch_add(bytes, base::memory_order_relaxed) + bytes);
+            base::raise(peak_live_blocks_, live_blocks_.fetch_add(1, base::memory_order_relaxed) + 1);
             total_bytes_.fetch_add(bytes, base::memory_order_relaxed);
             total_blocks_.fetch_add(1, base::memory_order_relaxed);
             if (bytes >= least_listed_bytes)
@@ -69,8 +69,8 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (p) {
-            base::lower(current_bytes_, bytes);
-            base::lower(current_blocks_, std::uint64_t{1});
+            base::lower(requested_bytes_, bytes);
+            base::lower(live_blocks_, std::uint64_t{1});
             if (bytes >= least_listed_bytes)
                 large_.leave(p);
         }
@@ -78,11 +78,11 @@ public:
     }
 
     /// Bytes and blocks that are live.
-    std::uint64_t current_bytes() const noexcept { return current_bytes_.load(base::memory_order_relaxed); }
-    std::uint64_t current_blocks() const noexcept { return current_blocks_.load(base::memory_order_relaxed); }
+    std::uint64_t requested_bytes() const noexcept { return requested_bytes_.load(base::memory_order_relaxed); }
+    std::uint64_t live_blocks() const noexcept { return live_blocks_.load(base::memory_order_relaxed); }
     /// The most that were live since the last reset_peaks.
-    std::uint64_t peak_bytes() const noexcept { return peak_bytes_.load(base::memory_order_relaxed); }
-    std::uint64_t peak_blocks() const noexcept { return peak_blocks_.load(base::memory_order_relaxed); }
+    std::uint64_t peak_requested_bytes() const noexcept { return peak_requested_bytes_.load(base::memory_order_relaxed); }
+    std::uint64_t peak_live_blocks() const noexcept { return peak_live_blocks_.load(base::memory_order_relaxed); }
     /// All that was ever handed out.
     std::uint64_t total_bytes() const noexcept { return total_bytes_.load(base::memory_order_relaxed); }
     std::uint64_t total_blocks() const noexcept { return total_blocks_.load(base::memory_order_relaxed); }
@@ -91,21 +91,21 @@ public:
 
     /// The peaks become what is live now. Call it while no other call is under way, or a peak may be missed.
     void reset_peaks() noexcept {
-        peak_bytes_.store(current_bytes(), base::memory_order_relaxed);
-        peak_blocks_.store(current_blocks(), base::memory_order_relaxed);
+        peak_requested_bytes_.store(requested_bytes(), base::memory_order_relaxed);
+        peak_live_blocks_.store(live_blocks(), base::memory_order_relaxed);
     }
 
-    /// Adds the largest live blocks of those that are listed. See 'examined'.
+    /// Adds the largest live blocks of those that are listed. See 'full_state'.
     void examine(memory_report& now) const noexcept {
         weir::examine(this->pool_, now);
         large_.offer_to(now.largest_live);
     }
 
 private:
-    base::atomic<std::uint64_t> current_bytes_{0};
-    base::atomic<std::uint64_t> current_blocks_{0};
-    base::atomic<std::uint64_t> peak_bytes_{0};
-    base::atomic<std::uint64_t> peak_blocks_{0};
+    base::atomic<std::uint64_t> requested_bytes_{0};
+    base::atomic<std::uint64_t> live_blocks_{0};
+    base::atomic<std::uint64_t> peak_requested_bytes_{0};
+    base::atomic<std::uint64_t> peak_live_blocks_{0};
     base::atomic<std::uint64_t> total_bytes_{0};
     base::atomic<std::uint64_t> total_blocks_{0};
     base::atomic<std::uint64_t> failures_{0};

@@ -85,7 +85,7 @@ public:
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block) {
             std::size_t const more = counted(bytes);
-            base::raise(peak_bytes_, current_bytes_.fetch_add(more, base::memory_order_relaxed) + more);
+            base::raise(peak_requested_bytes_, requested_bytes_.fetch_add(more, base::memory_order_relaxed) + more);
             if ((allocations_.fetch_add(1, base::memory_order_relaxed) + 1) % Tuning::allocations_between_looks == 0)
                 look();
         }
@@ -96,13 +96,13 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (p)
-            base::lower(current_bytes_, counted(bytes));
+            base::lower(requested_bytes_, counted(bytes));
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
     /// The most bytes in use through this layer, each block rounded up to the pool's default alignment, over the
     /// last whole window; 0 before the first half of one has ended.
-    std::size_t high_water_bytes() const noexcept { return high_water_bytes_.load(base::memory_order_relaxed); }
+    std::size_t peak_in_use_bytes() const noexcept { return high_water_bytes_.load(base::memory_order_relaxed); }
     /// All bytes that this layer gave back.
     std::uint64_t given_back_bytes() const noexcept { return given_back_bytes_.load(base::memory_order_relaxed); }
 
@@ -125,7 +125,7 @@ private:
             begin_half_window();
         try {
             if (excess_)
-                give_back(with_slack(high_water_bytes()));
+                give_back(with_slack(peak_in_use_bytes()));
         } catch (...) { // CUDA failed, or the host has no memory: the next look tries again
         }
         looking_.unlock();
@@ -133,7 +133,7 @@ private:
 
     void begin_half_window() noexcept {
         // What is live raises the next half's again with its first allocation.
-        std::size_t const peak = peak_bytes_.exchange(0, base::memory_order_relaxed);
+        std::size_t const peak = peak_requested_bytes_.exchange(0, base::memory_order_relaxed);
         std::size_t const mark = peak > former_peak_ ? peak : former_peak_;
         former_peak_ = peak;
         high_water_bytes_.store(mark, base::memory_order_relaxed);
@@ -161,8 +161,8 @@ private:
         left_ = pause_;
     }
 
-    base::atomic<std::size_t> current_bytes_{0};
-    base::atomic<std::size_t> peak_bytes_{0}; // of the half window that is under way
+    base::atomic<std::size_t> requested_bytes_{0};
+    base::atomic<std::size_t> peak_requested_bytes_{0}; // of the half window that is under way
     base::atomic<std::size_t> allocations_{0};
     base::atomic<std::size_t> high_water_bytes_{0};
     base::atomic<std::uint64_t> given_back_bytes_{0};

@@ -61,7 +61,7 @@ public:
         stream_mark const fresh(stream);
         runtime::event so_far;
         if (runtime::is_per_thread(stream)) // threads end
-            so_far = recorded(stream, fresh.ordinal(), runtime::id_of(stream));
+            so_far = recorded(stream, fresh.device(), runtime::id_of(stream));
         base::lock_guard<base::mutex> const lock(mutex_);
         block_uses& own = of(offset, so_far ? 1 : 0, 1);
         if (so_far)
@@ -142,8 +142,8 @@ private:
             uses.in_graph = true;
         else if (found.now == stream_mark::state::unknown)
             uses.untold = true;
-        else if (placed_stream(found.stream, marked.ordinal()) != own && !(asks_idle && is_idle(marked, found.stream)))
-            uses.events.push_back(recorded(found.stream, marked.ordinal(), found.id));
+        else if (placed_stream(found.stream, marked.device()) != own && !(asks_idle && is_idle(marked, found.stream)))
+            uses.events.push_back(recorded(found.stream, marked.device(), found.id));
     }
 
     // Of a stream that is asked for in place of another nothing follows.
@@ -153,10 +153,10 @@ private:
     }
 
     // An event at the present end of the stream of this id. Throws cuda_error.
-    runtime::event recorded(stream_ref stream, int ordinal, unsigned long long id) {
+    runtime::event recorded(stream_ref stream, int device, unsigned long long id) {
         runtime::event_place place;
         place.stream_id = id;
-        runtime::event passed(ordinal);
+        runtime::event passed(device);
         place.begin = marks_.fetch_add(1, base::memory_order_acq_rel) + 1;
         passed.record(stream);
         place.end = marks_.fetch_add(1, base::memory_order_acq_rel) + 1;

@@ -29,10 +29,10 @@ public:
     /// A block counts as so many bytes at least, so that many small ones are not kept for ever.
     static constexpr std::size_t least_weight = 16 * KiB;
 
-    /// Adds a block that work on device `ordinal` may use (any_device: on any). An empty one stands for bytes that
+    /// Adds a block that work on device number `device` may use (any_device: on any). An empty one stands for bytes that
     /// are handed out again: that work is to be waited for all the same. Throws std::bad_alloc before any change.
-    void add(base::range block, int ordinal) {
-        entries_.push_back(entry{block, ordinal});
+    void add(base::range block, int device) {
+        entries_.push_back(entry{block, device});
         bytes_ += block.bytes;
         weigh(weight() + weight_of(block));
     }
@@ -40,11 +40,11 @@ public:
     /// What was added so far ends here.
     std::uint64_t mark() const noexcept { return taken_ + entries_.size(); }
 
-    /// Calls visit(ordinal) for the device of each block.
+    /// Calls visit(device) for the device of each block.
     template <class Visit>
     void visit_devices(Visit const& visit) const {
         for (entry const& each : entries_)
-            visit(each.ordinal);
+            visit(each.device);
     }
 
     /// Hands every block in front of `mark` to `sink(range)` and forgets it. Where the sink throws, the others stay.
@@ -69,7 +69,7 @@ public:
 private:
     struct entry {
         base::range block;
-        int ordinal;
+        int device;
     };
 
     static std::size_t weight_of(base::range block) noexcept { return block.bytes < least_weight ? least_weight : block.bytes; }

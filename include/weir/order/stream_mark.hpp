@@ -48,15 +48,15 @@ public:
     explicit stream_mark(stream_ref stream) : stream_mark(stream, 0, any_device) {
         require_end(stream);
         id_ = runtime::id_of(stream);
-        ordinal_ = runtime::device_of(stream);
+        device_ = runtime::device_of(stream);
     }
     /// Marks one that is being captured, whose id nobody may ask for, on the current device.
     static stream_mark of_captured(stream_ref stream) { return stream_mark(stream, 0, runtime::current_device()); }
 
     stream_ref stream() const noexcept { return stream_; }
-    int ordinal() const noexcept { return ordinal_; }
+    int device() const noexcept { return device_; }
     /// The device to make current before the handle is used; any_device where it does not matter.
-    int place() const noexcept { return runtime::is_default_stream(stream_) ? ordinal_ : any_device; }
+    int place() const noexcept { return runtime::is_default_stream(stream_) ? device_ : any_device; }
     /// Whether both mark the same stream.
     bool is_as(stream_mark const& other) const noexcept {
         return id_ == other.id_ && (id_ != 0 || stream_ == other.stream_);
@@ -78,10 +78,10 @@ public:
     }
 
 private:
-    stream_mark(stream_ref stream, unsigned long long id, int ordinal) noexcept : stream_(stream), ordinal_(ordinal), id_(id) {}
+    stream_mark(stream_ref stream, unsigned long long id, int device) noexcept : stream_(stream), device_(device), id_(id) {}
 
     stream_ref stream_;
-    int ordinal_;
+    int device_;
     unsigned long long id_; // 0: not known
 };
 

@@ -66,7 +66,7 @@ public:
     /// where the machine has no such pools.
     explicit driver_pool_of(driver_pool_options options)
         : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)),
-          blocks_(pool_.get(), Space, options_.name, options_.ordinal) {
+          blocks_(pool_.get(), Space, options_.name, options_.device) {
         pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes);
         pool_.template set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies);
         pool_.template set<int>(cudaMemPoolReuseAllowOpportunistic, options_.allow_opportunistic);
@@ -126,12 +126,12 @@ public:
     /// captures that are under way there, as cudaDeviceSynchronize does. Throws cuda_error.
     void settle() { blocks_.settle(); }
 
-    /// Lets kernels and copies of device `ordinal` use the pool's memory too. Pinned and managed memory every device
+    /// Lets kernels and copies of device number `other` use the pool's memory too. Pinned and managed memory every device
     /// reaches without. Throws usage_error where there is no such device, or it cannot use the pool's memory
     /// (cudaDeviceCanAccessPeer); cuda_error.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
-    void enable_access_from(int ordinal) {
-        pool_.enable_access_from(runtime::existing_peer(ordinal, device()));
+    void enable_access_from(int other) {
+        pool_.enable_access_from(runtime::existing_peer(other, device()));
         blocks_.open();
     }
 
@@ -176,18 +176,18 @@ public:
     /// What the options call it.
     text const& name() const noexcept { return options_.name; }
     /// The device; of pinned and managed memory the one under which it was made.
-    int device() const noexcept { return options_.ordinal; }
+    int device() const noexcept { return options_.device; }
     /// CUDA's handle, for calls that weir does not wrap.
     cudaMemPool_t get() const noexcept { return pool_.get(); }
 
     /// What is known of the pool now; CUDA does not tell the largest free range. Throws cuda_error.
     /// lost_bytes: what captured streams freed and CUDA refused; unsettled_bytes: what CUDA refused elsewhere, as in host
     /// functions, which 'settle' offers again. CUDA counts both as in use.
-    memory_report facts() const {
+    memory_report state() const {
         return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), SIZE_MAX, blocks_.count(), 0,
                 blocks_.lost_bytes(), blocks_.refused_bytes()};
     }
-    /// Adds the bytes free on the device, as CUDA says. See 'examined'.
+    /// Adds the bytes free on the device, as CUDA says. See 'full_state'.
     template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
     void examine(memory_report& now) const noexcept {
         now.device_free_bytes = runtime::device_free_bytes(device());
@@ -221,13 +221,13 @@ public:
 private:
     // As far as is known. Managed memory may be more than a device has.
     std::size_t most_bytes() const noexcept {
-        return Space == memory_space::device   ? runtime::device_total_bytes(options_.ordinal)
+        return Space == memory_space::device   ? runtime::device_total_bytes(options_.device)
                : Space == memory_space::pinned ? runtime::host_total_bytes()
                                                : base::most_addresses;
     }
     static driver_pool_options here(driver_pool_options options) {
-        if (options.ordinal == any_device)
-            options.ordinal = runtime::current_device();
+        if (options.device == any_device)
+            options.device = runtime::current_device();
         return options;
     }
 

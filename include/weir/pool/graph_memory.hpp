@@ -176,7 +176,7 @@ public:
         return owned(reinterpret_cast<std::uintptr_t>(p));
     }
     /// What is known of it now, a line of that, and whether and why not it can hand out a block. Any thread.
-    memory_report facts() const {
+    memory_report state() const {
         base::lock_guard<base::mutex> const lock(mutex_);
         return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, largest_bytes(), used_.blocks, chunks_.size(), 0};
     }
@@ -184,14 +184,14 @@ public:
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
         return pool_->examine(now);
     }
-    text report() const { return report_text(facts(), base::name_of(space)); }
+    text report() const { return report_text(state(), base::name_of(space)); }
     bool can_hold(std::size_t bytes, std::size_t alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment); // 0: no chunk can be as large
         return needed != 0 && weir::can_hold(*pool_, needed, default_alignment);
     }
     text refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
-        return refusal_below_text(pool_->facts(), pool_->refusal(needed == 0 ? SIZE_MAX : needed, default_alignment));
+        return refusal_below_text(pool_->state(), pool_->refusal(needed == 0 ? SIZE_MAX : needed, default_alignment));
     }
 
 private:

@@ -38,9 +38,9 @@ public:
     /// From a fabric handle. Throws cuda_error.
     explicit imported_pool(cudaMemFabricHandle_t handle) : pool_(import(&handle, cudaMemHandleTypeFabric)) {}
 
-    /// Lets kernels and copies of device `ordinal` use the memory; its own device may at once. Throws usage_error where there
+    /// Lets kernels and copies of device number `device` use the memory; its own device may at once. Throws usage_error where there
     /// is no such device, cuda_error, also where it cannot use the memory.
-    void enable_access_from(int ordinal) { pool_.enable_access_from(runtime::existing_device(ordinal)); }
+    void enable_access_from(int device) { pool_.enable_access_from(runtime::existing_device(device)); }
 
     /// Where the bytes of the exporter's block are in this process. Does not wait. Throws cuda_error, also for a block of
     /// another pool or one that the exporter has freed.

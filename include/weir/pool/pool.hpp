@@ -79,7 +79,7 @@ public:
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(U(), std::move(options)) {}
     explicit pool(Upstream memory, pool_options options = {})
-        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(contract::ordinal_of(held().upstream())) {}
+        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(contract::device_number_of(held().upstream())) {}
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
@@ -244,27 +244,27 @@ public:
     std::size_t limit_bytes() const noexcept { return held().limit_bytes(); }
     /// What the options call it.
     text const& name() const noexcept { return options_.name(); }
-    /// The ordinal of the pool's device, or any_device.
-    int device() const noexcept { return contract::ordinal_of(held().upstream()); }
+    /// The number of the pool's device, or any_device.
+    int device() const noexcept { return contract::device_number_of(held().upstream()); }
 
     /// Whether `p` lies in memory that the pool holds. Never blocks on a device.
     bool owns(void const* p) const noexcept { return held().owns(reinterpret_cast<std::uintptr_t>(p)); }
 
     /// What the pool knows of itself now. Any thread; takes a lock per stream, one after the other.
-    memory_report facts() const {
+    memory_report state() const {
         base::usage const used = rule_.used();
         std::size_t const free = contract::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
         return memory_report{options_.name(),     used.bytes,  held().bytes(),  limit_bytes(),
                              suspended() ? 0 : free, used.blocks, held().count(), used.lost_bytes, used.unsettled_bytes};
     }
-    /// Adds the bytes free on the pool's device, as CUDA says. See 'examined'.
+    /// Adds the bytes free on the pool's device, as CUDA says. See 'full_state'.
     template <class U = Upstream, class = std::enable_if_t<U::space == memory_space::device>>
     void examine(memory_report& now) const noexcept {
         if (device() != any_device)
             now.device_free_bytes = runtime::device_free_bytes(device());
     }
-    /// What 'facts' tells, as a line to print. Throws std::bad_alloc.
-    text report() const { return report_text(facts(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
+    /// What 'state' tells, as a line to print. Throws std::bad_alloc.
+    text report() const { return report_text(state(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
     /// Whether such a block could be handed out if no other were: not beyond the limit or what the upstream can ever have, nor
     /// while the pool is suspended. May call CUDA, once in the pool's life. Any thread.

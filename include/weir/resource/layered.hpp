@@ -48,9 +48,9 @@ public:
     pool_type const& inner() const noexcept { return pool_; }
 
     // Forwarded: each is what the wrapped pool documents.
-    memory_report facts() const {
+    memory_report state() const {
         [[maybe_unused]] auto const held = hold_lock();
-        return pool_.facts();
+        return pool_.state();
     }
     text refusal(std::size_t bytes, std::size_t alignment) const {
         [[maybe_unused]] auto const held = hold_lock();

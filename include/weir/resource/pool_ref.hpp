@@ -157,7 +157,7 @@ public:
     /// The space of the pool's memory; it reaches at least as far as `Required`.
     memory_space space() const noexcept { return calls_->space; }
 
-    /// The ordinal of the pool's device, or any_device where it says none.
+    /// The number of the pool's device, or any_device where it says none.
     int device() const { return calls_->device(pool_); }
 
     // A pool and the layer around it may share an address; their tables differ.

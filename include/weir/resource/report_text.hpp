@@ -18,21 +18,21 @@ namespace weir {
 inline namespace v0 {
 
 /// One line on a pool's state; `kind`: where its memory is.
-inline text report_text(memory_report const& facts, char const* kind) {
-    return "pool '" + facts.name + "' (" + kind + "): " + base::bytes_text(facts.in_use_bytes) + " in use in " +
-           base::count_text(facts.live_blocks, " block") + ", " + base::bytes_text(facts.reserved_bytes) + " reserved in " +
-           base::count_text(facts.chunks, " chunk") +
-           (facts.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + base::bytes_text(facts.largest_free_bytes)) + ", limit " +
-           (facts.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(facts.limit_bytes)) +
-           (facts.lost_bytes == 0 ? "" : ", " + base::bytes_text(facts.lost_bytes) + " not handed out again");
+inline text report_text(memory_report const& state, char const* kind) {
+    return "pool '" + state.name + "' (" + kind + "): " + base::bytes_text(state.in_use_bytes) + " in use in " +
+           base::count_text(state.live_blocks, " block") + ", " + base::bytes_text(state.reserved_bytes) + " reserved in " +
+           base::count_text(state.chunks, " chunk") +
+           (state.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + base::bytes_text(state.largest_free_bytes)) + ", limit " +
+           (state.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(state.limit_bytes)) +
+           (state.lost_bytes == 0 ? "" : ", " + base::bytes_text(state.lost_bytes) + " not handed out again");
 }
 
 /// The same with what takes longer to find out; `line`: the state in one.
-inline text full_report_text(text line, memory_report const& facts) {
-    if (facts.device_free_bytes != SIZE_MAX)
-        line = line + ", " + base::bytes_text(facts.device_free_bytes) + " free on the device";
-    for (live_block const& each : facts.largest_live)
-        line = line + (&each == facts.largest_live.begin() ? "; the largest live blocks:" : "") + "\n  " +
+inline text full_report_text(text line, memory_report const& state) {
+    if (state.device_free_bytes != SIZE_MAX)
+        line = line + ", " + base::bytes_text(state.device_free_bytes) + " free on the device";
+    for (live_block const& each : state.largest_live)
+        line = line + (&each == state.largest_live.begin() ? "; the largest live blocks:" : "") + "\n  " +
                base::bytes_text(each.bytes) + " at " + base::address_text(each.address);
     return line;
 }

@@ -45,17 +45,17 @@ struct says_what_it_holds<Pool, std::void_t<decltype(std::declval<Pool const&>()
     : std::true_type {};
 
 /// Whether `pool` could hand out such a block if no other were out: its member 'bool can_hold(std::size_t bytes, std::size_t
-/// alignment) const', or, where it has none, its limit. Throws as that member or 'facts'.
+/// alignment) const', or, where it has none, its limit. Throws as that member or 'state'.
 template <class Pool>
 bool can_hold(Pool const& pool, std::size_t bytes, std::size_t alignment) {
     if constexpr (says_what_it_holds<Pool>::value)
         return pool.can_hold(bytes, alignment);
     else
-        return bytes <= pool.facts().limit_bytes;
+        return bytes <= pool.state().limit_bytes;
 }
 
 /// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
-/// deallocate(stream, p, bytes, alignment), default_alignment, facts() and refusal(bytes, alignment); report() for
+/// deallocate(stream, p, bytes, alignment), default_alignment, state() and refusal(bytes, alignment); report() for
 /// 'full_report', and 'examine' where it can tell more.
 template <class Derived>
 class resource {
@@ -92,20 +92,20 @@ public:
     template <class Pool = Derived, class = decltype(std::declval<Pool&>().try_resume())>
     void resume() {
         if (!self().try_resume())
-            throw out_of_memory(self().suspended_bytes(), examined(),
+            throw out_of_memory(self().suspended_bytes(), full_state(),
                                 "the device has no room for what the pool held before 'suspend'; free something elsewhere");
     }
 
     /// What the pool knows of itself, with what takes longer to find out: the bytes free on its device (a call of CUDA's)
-    /// and, where a layer lists them (layer::guard, layer::statistics), the ten largest live blocks. Throws as 'facts'.
-    memory_report examined() const {
-        memory_report now = self().facts();
+    /// and, where a layer lists them (layer::guard, layer::statistics), the ten largest live blocks. Throws as 'state'.
+    memory_report full_state() const {
+        memory_report now = self().state();
         examine(self(), now);
         return now;
     }
 
-    /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'facts'.
-    text full_report() const { return full_report_text(self().report(), examined()); }
+    /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'state'.
+    text full_report() const { return full_report_text(self().report(), full_state()); }
 
     /// Pools are equal when memory of one may be freed in the other: when they are the same object.
     friend bool operator==(Derived const& a, Derived const& b) noexcept { return &a == &b; }
@@ -118,7 +118,7 @@ protected:
 private:
     // Out of line: what the sentence is made of would cost each allocation registers.
     [[noreturn, gnu::noinline]] void refuse(std::size_t bytes, std::size_t alignment) const {
-        throw out_of_memory(bytes, examined(), self().refusal(bytes, alignment));
+        throw out_of_memory(bytes, full_state(), self().refusal(bytes, alignment));
     }
 
     Derived& self() noexcept { return static_cast<Derived&>(*this); }

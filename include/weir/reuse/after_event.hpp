@@ -272,30 +272,30 @@ struct after_event {
         // For a free on `stream`, whose id is `id`: with an event to record.
         base::shared<reuse::detail::pending_free> with_event(stream_ref stream, unsigned long long id) {
             base::shared<reuse::detail::pending_free> free;
-            int ordinal = any_device;
+            int device = any_device;
             {
                 base::lock_guard<base::mutex> const lock(mutex_);
-                ordinal = pending_.ordinal_of(id);
-                if (ordinal != any_device)
-                    take_spare(ordinal, free);
+                device = pending_.device_of(id);
+                if (device != any_device)
+                    take_spare(device, free);
             }
-            if (ordinal == any_device) {
-                ordinal = runtime::device_of(stream);
+            if (device == any_device) {
+                device = runtime::device_of(stream);
                 base::lock_guard<base::mutex> const lock(mutex_);
-                take_spare(ordinal, free);
+                take_spare(device, free);
             }
             if (!free) {
                 free = base::shared<reuse::detail::pending_free>::make();
-                free->passed = runtime::event(ordinal);
-                free->ordinal = ordinal;
+                free->passed = runtime::event(device);
+                free->device = device;
             }
             return free;
         }
 
         // With the lock held.
-        void take_spare(int ordinal, base::shared<reuse::detail::pending_free>& free) noexcept {
+        void take_spare(int device, base::shared<reuse::detail::pending_free>& free) noexcept {
             for (std::size_t i = spare_.size(); i-- > 0;)
-                if (spare_[i]->ordinal == ordinal) {
+                if (spare_[i]->device == device) {
                     base::swap_values(spare_[i], spare_.back());
                     free = std::move(spare_.back());
                     spare_.pop_back();

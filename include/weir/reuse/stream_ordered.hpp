@@ -61,9 +61,9 @@ struct stream_ordered {
         using directory = reuse::detail::stream_directory<set, Identity>;
 
     public:
-        /// `ordinal`: the device of streams that allocate; any_device: any.
-        explicit over(int ordinal)
-            : sets_(ordinal, set_maker{root_}), several_devices_(runtime::may_have_several_devices()) {}
+        /// `device`: the device of streams that allocate; any_device: any.
+        explicit over(int device)
+            : sets_(device, set_maker{root_}), several_devices_(runtime::may_have_several_devices()) {}
 
         /// Rungs 1 and 2. An empty range: no. Never blocks, but to 'reclaim' where nothing is at hand. Throws usage_error,
         /// cuda_error, std::bad_alloc.

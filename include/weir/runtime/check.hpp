@@ -33,7 +33,7 @@ inline char const* advice_for(cudaError_t error) noexcept {
         return "there is no NVIDIA driver, or it is older than the CUDA runtime that this program was built with; "
                "install or update the driver, or build with an older toolkit";
     case cudaErrorInvalidDevice:
-        return "there is no device of that ordinal; cudaGetDeviceCount says how many there are";
+        return "there is no device of that number; cudaGetDeviceCount says how many there are";
     case cudaErrorInvalidResourceHandle:
         return "the stream or event was destroyed, or belongs to another device; use one that lives, of the memory's device";
     case cudaErrorStreamCaptureUnsupported:

@@ -111,10 +111,10 @@ public:
         check(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
     }
 
-    /// Lets kernels and copies of device `ordinal` use the pool's memory, also what is handed out already. Throws
+    /// Lets kernels and copies of device number `device` use the pool's memory, also what is handed out already. Throws
     /// cuda_error, also where the device cannot reach it.
-    void enable_access_from(int ordinal) {
-        cudaMemAccessDesc const access = access_of(ordinal);
+    void enable_access_from(int device) {
+        cudaMemAccessDesc const access = access_of(device);
         capture_mode_guard const relaxed;
         check(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
     }
@@ -152,10 +152,10 @@ public:
     }
 
 private:
-    static cudaMemAccessDesc access_of(int ordinal) noexcept {
+    static cudaMemAccessDesc access_of(int device) noexcept {
         cudaMemAccessDesc access{};
         access.location.type = cudaMemLocationTypeDevice;
-        access.location.id = ordinal;
+        access.location.id = device;
         access.flags = cudaMemAccessFlagsProtReadWrite;
         return access;
     }

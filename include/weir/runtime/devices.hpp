@@ -28,11 +28,11 @@ namespace weir {
 inline namespace v0 {
 namespace runtime {
 
-/// The ordinal of this thread's current device. Throws cuda_error.
+/// The number of this thread's current device. Throws cuda_error.
 inline int current_device() {
-    int ordinal = 0;
-    check(cudaGetDevice(&ordinal), "cudaGetDevice");
-    return ordinal;
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
 }
 
 /// How many devices CUDA sees. Throws cuda_error.
@@ -48,23 +48,23 @@ inline bool may_have_several_devices() noexcept {
     return !succeeded(cudaGetDeviceCount(&count)) || count > 1;
 }
 
-/// The device of that ordinal, or the current one for any_device. Throws usage_error where there is none, cuda_error.
-inline int existing_device(int ordinal) {
-    if (ordinal == any_device)
+/// The device of that number, or the current one for any_device. Throws usage_error where there is none, cuda_error.
+inline int existing_device(int device) {
+    if (device == any_device)
         return current_device();
-    if (ordinal < 0)
-        throw usage_error("weir: the ordinal of a device is 0 or more, or weir::any_device for the current one");
+    if (device < 0)
+        throw usage_error("weir: the number of a device is 0 or more, or weir::any_device for the current one");
     auto const count = static_cast<std::size_t>(device_count());
-    auto const at = static_cast<std::size_t>(ordinal);
+    auto const at = static_cast<std::size_t>(device);
     if (at >= count)
         throw usage_error("weir: there is no device " + base::number_text(at) + "; CUDA sees " + base::count_text(count, " device"));
-    return ordinal;
+    return device;
 }
 
-/// The device of that ordinal, as for existing_device, whose kernels can use memory of device `owner`. Throws usage_error
+/// The device of that number, as for existing_device, whose kernels can use memory of device `owner`. Throws usage_error
 /// where there is none or where they cannot, cuda_error.
-inline int existing_peer(int ordinal, int owner) {
-    int const peer = existing_device(ordinal);
+inline int existing_peer(int device, int owner) {
+    int const peer = existing_device(device);
     int able = 1;
     if (peer != owner)
         check(cudaDeviceCanAccessPeer(&able, peer, owner), "cudaDeviceCanAccessPeer");
@@ -78,13 +78,13 @@ inline int existing_peer(int ordinal, int owner) {
 /// Makes a device current for this thread until the end of the scope.
 class device_guard {
 public:
-    /// `ordinal`: the device, or any_device to leave things as they are. Throws cuda_error.
-    explicit device_guard(int ordinal) {
-        if (ordinal == any_device)
+    /// `device`: the device, or any_device to leave things as they are. Throws cuda_error.
+    explicit device_guard(int device) {
+        if (device == any_device)
             return;
         int const before = current_device();
-        if (before != ordinal) {
-            check(cudaSetDevice(ordinal), "cudaSetDevice");
+        if (before != device) {
+            check(cudaSetDevice(device), "cudaSetDevice");
             before_ = before;
         }
     }
@@ -104,9 +104,9 @@ struct device_bytes {
     std::size_t free = SIZE_MAX;
     std::size_t all = SIZE_MAX;
 };
-inline detail::device_bytes bytes_of_device(int ordinal) noexcept {
+inline detail::device_bytes bytes_of_device(int device) noexcept {
     try {
-        device_guard const guard(ordinal);
+        device_guard const guard(device);
         std::size_t free = 0;
         std::size_t all = 0;
         if (succeeded(cudaMemGetInfo(&free, &all)))
@@ -117,15 +117,15 @@ inline detail::device_bytes bytes_of_device(int ordinal) noexcept {
 }
 } // namespace detail
 
-/// The bytes that device `ordinal` (any_device: the current one) could still hand out; SIZE_MAX where CUDA does not say,
+/// The bytes that device number `device` (any_device: the current one) could still hand out; SIZE_MAX where CUDA does not say,
 /// which is no error. Never blocks. Any thread.
-inline std::size_t device_free_bytes(int ordinal) noexcept {
-    return detail::bytes_of_device(ordinal).free;
+inline std::size_t device_free_bytes(int device) noexcept {
+    return detail::bytes_of_device(device).free;
 }
 
 /// The bytes that the device has in all; otherwise the same.
-inline std::size_t device_total_bytes(int ordinal) noexcept {
-    return detail::bytes_of_device(ordinal).all;
+inline std::size_t device_total_bytes(int device) noexcept {
+    return detail::bytes_of_device(device).all;
 }
 
 /// The bytes of memory that the host has in all, which no page-locked memory exceeds; SIZE_MAX where the system does not say.

@@ -164,11 +164,11 @@ inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
                        detail::for_stream(stream, detail::driver().free), address, stream);
 }
 
-// Whether CUDA is ready on device `ordinal`, for which the runtime has no function; also where the driver does not say.
-inline bool is_ready(int ordinal) noexcept {
+// Whether CUDA is ready on device number `device`, for which the runtime has no function; also where the driver does not say.
+inline bool is_ready(int device) noexcept {
     unsigned flags = 0;
     int active = 1;
-    if (detail::driver().primary_state && detail::ask_driver(detail::driver().primary_state, ordinal, &flags, &active) != cudaSuccess)
+    if (detail::driver().primary_state && detail::ask_driver(detail::driver().primary_state, device, &flags, &active) != cudaSuccess)
         return true;
     return active != 0;
 }

@@ -38,9 +38,9 @@ public:
     /// No event yet.
     event() noexcept = default;
 
-    /// Creates the event on device `ordinal` (any_device: the current one). Throws cuda_error.
-    explicit event(int ordinal) {
-        device_guard const guard(ordinal);
+    /// Creates the event on device number `device` (any_device: the current one). Throws cuda_error.
+    explicit event(int device) {
+        device_guard const guard(device);
         check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
     event(event&& other) noexcept : event_(other.event_), place_(other.place_) { other.event_ = nullptr; }

@@ -20,8 +20,8 @@ class memory_location {
 public:
     /// No place in particular.
     static constexpr memory_location anywhere() noexcept { return {static_cast<cudaMemLocationType>(0), 0}; }
-    /// The memory of device `ordinal`.
-    static constexpr memory_location device(int ordinal) noexcept { return {cudaMemLocationTypeDevice, ordinal}; }
+    /// The memory of device number `device`.
+    static constexpr memory_location device(int device) noexcept { return {cudaMemLocationTypeDevice, device}; }
     /// The host's memory.
     static constexpr memory_location host() noexcept { return {cudaMemLocationTypeHost, 0}; }
     /// The host's NUMA node `node`. A device's own is its attribute cudaDevAttrHostNumaId.

@@ -104,15 +104,15 @@ private:
 
 namespace runtime {
 
-/// The ordinal of the device that `stream` belongs to; the current device for the host. Breaks the capture of a stream
+/// The number of the device that `stream` belongs to; the current device for the host. Breaks the capture of a stream
 /// that is being captured: ask 'is_capturing' first. Throws cuda_error.
 inline int device_of(stream_ref stream) {
-    int ordinal = 0;
+    int device = 0;
     if (stream.is_host())
-        check(cudaGetDevice(&ordinal), "cudaGetDevice");
+        check(cudaGetDevice(&device), "cudaGetDevice");
     else
-        check(cudaStreamGetDevice(stream.get(), &ordinal), "cudaStreamGetDevice");
-    return ordinal;
+        check(cudaStreamGetDevice(stream.get(), &device), "cudaStreamGetDevice");
+    return device;
 }
 
 /// CUDA's name for the stream itself: unique for the life of the process, while handles are used again as soon

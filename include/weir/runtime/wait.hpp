@@ -62,23 +62,23 @@ void visit_ready(int first, int last, Visit const& visit) {
 }
 } // namespace detail
 
-/// Calls visit() while device `ordinal` is current; any_device: each on which there may be work, since CUDA is ready there,
+/// Calls visit() while device number `device` is current; any_device: each on which there may be work, since CUDA is ready there,
 /// also behind one that fails. Makes no device ready but the current one. Throws cuda_error, and what the first visit that
 /// fails throws.
 template <class Visit>
-void visit_devices(int ordinal, Visit const& visit) {
-    if (ordinal == any_device)
+void visit_devices(int device, Visit const& visit) {
+    if (device == any_device)
         return runtime::detail::visit_ready(0, runtime::device_count(), visit);
-    runtime::device_guard const guard(ordinal);
+    runtime::device_guard const guard(device);
     visit();
 }
 
 /// Blocks until all work on the device is done; any_device: on every one that the process uses, also
 /// where one of them fails. Any thread. Throws cuda_error.
-inline void wait_for_device(int ordinal) {
+inline void wait_for_device(int device) {
     bool const alone = runtime::device_count() == 1;
     runtime::capture_mode_guard const relaxed;
-    runtime::visit_devices(ordinal, [&] {
+    runtime::visit_devices(device, [&] {
         void* p = nullptr;
         bool const managed = alone && runtime::succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal));
         if (!managed && runtime::out_of_room(cudaMalloc(&p, 1), "cudaMalloc"))

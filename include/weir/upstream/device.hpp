@@ -32,13 +32,13 @@ public:
     static constexpr memory_space space = memory_space::device;
     static constexpr std::size_t granularity = 2 * MiB;
 
-    /// `ordinal`: the device; any_device: the one that is current now. Throws usage_error where there is no such
+    /// `number`: of the device; any_device: the one that is current now. Throws usage_error where there is no such
     /// device, cuda_error.
-    explicit device(int ordinal = any_device) : ordinal_(runtime::existing_device(ordinal)) {}
+    explicit device(int number = any_device) : device_(runtime::existing_device(number)) {}
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        runtime::device_guard const guard(ordinal_);
+        runtime::device_guard const guard(device_);
         runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
@@ -55,13 +55,13 @@ public:
     }
 
     /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
-    std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(ordinal_); }
+    std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_); }
 
-    /// The ordinal of the device.
-    int ordinal() const noexcept { return ordinal_; }
+    /// The number of the device.
+    int device_number() const noexcept { return device_; }
 
 private:
-    int ordinal_;
+    int device_;
 };
 
 } // namespace upstream

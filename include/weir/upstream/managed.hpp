@@ -34,16 +34,16 @@ public:
     static constexpr memory_space space = memory_space::managed;
     static constexpr std::size_t granularity = 2 * MiB;
 
-    /// `ordinal`: the device to allocate under; any_device: the one that is current now. `preferred`: where the pages of
+    /// `device`: the device to allocate under; any_device: the one that is current now. `preferred`: where the pages of
     /// all chunks prefer to be (memory_advice::preferred_location). Throws usage_error
     /// where there is no such device, cuda_error.
-    explicit managed(int ordinal = any_device, memory_location preferred = memory_location::anywhere())
-        : ordinal_(runtime::existing_device(ordinal)), preferred_(preferred) {}
+    explicit managed(int device = any_device, memory_location preferred = memory_location::anywhere())
+        : device_(runtime::existing_device(device)), preferred_(preferred) {}
 
     /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also where the pages cannot be
     /// where they are to prefer to be.
     void* acquire(std::size_t bytes) {
-        runtime::device_guard const guard(ordinal_);
+        runtime::device_guard const guard(device_);
         runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
         if (runtime::out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
@@ -72,12 +72,12 @@ public:
     /// What the device and the host have in all, in bytes: pages move between them. SIZE_MAX: not known. A call of CUDA's.
     std::size_t most_bytes() const noexcept {
         std::size_t const host = runtime::host_total_bytes();
-        std::size_t const device = runtime::device_total_bytes(ordinal_);
+        std::size_t const device = runtime::device_total_bytes(device_);
         return device < SIZE_MAX - host ? host + device : SIZE_MAX;
     }
 
 private:
-    int ordinal_;
+    int device_;
     memory_location preferred_;
 };
 

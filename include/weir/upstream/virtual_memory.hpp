@@ -52,16 +52,16 @@ public:
     static constexpr memory_space space = memory_space::device;
     static constexpr std::size_t granularity = upstream::detail::memory_map::page_bytes;
 
-    /// `ordinal`: the device; any_device: the one that is current now. Throws usage_error where there is no such
+    /// `device`: its number; any_device: the one that is current now. Throws usage_error where there is no such
     /// device, cuda_error, std::bad_alloc.
-    explicit virtual_memory(int ordinal = any_device)
-        : state_(base::shared<state>::make(runtime::existing_device(ordinal))) {}
+    explicit virtual_memory(int device = any_device)
+        : state_(base::shared<state>::make(runtime::existing_device(device))) {}
 
     /// Chunks that are acquired from now on can be used by kernels of device `peer` as well; `acquire` throws usage_error
     /// where 'extends' is false. Call it before the pool gets its upstream. Throws usage_error where there is no such device,
     /// or it cannot use this one's memory (cudaDeviceCanAccessPeer); cuda_error, std::bad_alloc.
     virtual_memory& enable_access_from(int peer) {
-        int const other = runtime::existing_peer(peer, ordinal());
+        int const other = runtime::existing_peer(peer, device_number());
         base::lock_guard<base::mutex> const lock(state_->lock);
         state_->map.enable_access_from(other);
         return *this;
@@ -189,7 +189,7 @@ public:
     bool out_of_addresses() const noexcept { return state_->addresses.ran_out(); }
 
     /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
-    std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(ordinal()); }
+    std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_number()); }
 
     /// Whether chunks can grow in place on this device; else they are cudaMalloc's.
     bool extends() const noexcept { return state_->map.supported(); }
@@ -198,12 +198,12 @@ public:
         base::lock_guard<base::mutex> const lock(state_->lock);
         return state_->map.has_peers();
     }
-    /// The ordinal of the device.
-    int ordinal() const noexcept { return state_->map.ordinal(); }
+    /// The number of the device.
+    int device_number() const noexcept { return state_->map.device_number(); }
 
 private:
     struct state {
-        explicit state(int ordinal) : map(ordinal, HandleTypes) {}
+        explicit state(int device) : map(device, HandleTypes) {}
         state(state const&) = delete;
         state& operator=(state const&) = delete;
         ~state() { release_stuck(); }
@@ -212,7 +212,7 @@ private:
         // that it has for a while, and others would go without.
         bool prepare(std::size_t bytes, std::size_t piece_bytes) {
             release_stuck();
-            if (piece_bytes < bytes && runtime::device_free_bytes(map.ordinal()) < bytes)
+            if (piece_bytes < bytes && runtime::device_free_bytes(map.device_number()) < bytes)
                 return false;
             make_room(bytes / piece_bytes);
             return true;
@@ -285,7 +285,7 @@ private:
         if (HandleTypes != 0)
             throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
                               "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
-        runtime::device_guard const guard(ordinal());
+        runtime::device_guard const guard(device_number());
         runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;

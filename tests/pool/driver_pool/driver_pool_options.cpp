@@ -16,9 +16,9 @@ using weir::detail::properties_of;
 
 namespace {
 
-driver_pool_options on_device(int ordinal) {
+driver_pool_options on_device(int device) {
     driver_pool_options options;
-    options.ordinal = ordinal;
+    options.device = device;
     return options;
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("driver_pool_options: what CUDA does not have is refused with a senten
     driver_pool_options options = on_device(0);
     for (memory_location const& place : {memory_location::device(1), memory_location::host(), memory_location::host_node(0)}) {
         options.location = place;
-        CHECK_SAYS(refusal_of(memory_space::device, options), "weir: a pool of device memory is on the device 'ordinal'");
+        CHECK_SAYS(refusal_of(memory_space::device, options), "weir: a pool of device memory is on the device 'device'");
     }
     options.location = memory_location::device(0);
     CHECK_SAYS(refusal_of(memory_space::pinned, options), "weir: a pool of pinned memory is on the host");

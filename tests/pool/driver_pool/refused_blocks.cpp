@@ -37,7 +37,7 @@ void none_unknown(void const*) {
 TEST_CASE("refused_blocks: what is kept goes back once the work that uses it is over") {
     support::every_schedule([] {
         support::scoped_stream const s, other, host;
-        for (int ordinal : {0, any_device}) {
+        for (int device : {0, any_device}) {
             refused_blocks blocks;
             CHECK(blocks.empty());
             refused_block plain{taken(s), 1 * MiB, {}}, used{taken(s), 2 * MiB, {}};
@@ -51,7 +51,7 @@ TEST_CASE("refused_blocks: what is kept goes back once the work that uses it is 
             blocks.keep(std::move(used));
             CHECK_FALSE(blocks.empty());
             CHECK(blocks.bytes() == 3 * MiB);
-            blocks.offer(ordinal, host, none_unknown);
+            blocks.offer(device, host, none_unknown);
             CHECK(blocks.empty());
             CHECK(blocks.bytes() == 0);
         }
@@ -192,13 +192,13 @@ TEST_CASE("refused_blocks: every call may fail: what CUDA has not taken is still
         state() { blocks.keep({taken(s), 1 * MiB, {}}); }
     };
     std::uint64_t runs = 0;
-    for (int ordinal : {0, any_device})
+    for (int device : {0, any_device})
         runs += support::fault_sweep([] { return std::make_unique<state>(); },
-                                     [&](state& x) { x.blocks.offer(ordinal, x.s, none_unknown); },
+                                     [&](state& x) { x.blocks.offer(device, x.s, none_unknown); },
                                      [&](state& x, support::struck const& fault) {
                                          CHECK((x.blocks.empty() || fault.threw || fault.hit("cudaFreeAsync")));
                                          CHECK(x.blocks.bytes() == (x.blocks.empty() ? 0 : 1 * MiB));
-                                         x.blocks.offer(ordinal, x.s, none_unknown);
+                                         x.blocks.offer(device, x.s, none_unknown);
                                          CHECK(x.blocks.empty());
                                      });
     CHECK(runs > 10);

@@ -73,7 +73,7 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
             saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 400 * MiB, 1});
             saved.finish();
             CHECK(keep.in_use_bytes() >= 300 * MiB);
-            CHECK(keep.facts().live_blocks == 3); // none as large as all of them
+            CHECK(keep.state().live_blocks == 3); // none as large as all of them
             for (int i = 0; i < 2; ++i) {
                 check(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
                 check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

@@ -171,7 +171,7 @@ TEST_CASE("suspension: a suspended pool without blocks is trimmed to nothing, al
     give(pool, a);
     pool.deallocate(s, b, 3 * MiB); // its event is not reached
     CHECK(pool.suspended_bytes() != 0);
-    CHECK(pool.facts().largest_free_bytes == 0); // it hands nothing out
+    CHECK(pool.state().largest_free_bytes == 0); // it hands nothing out
     pool.trim();
     CHECK(pool.suspended_bytes() == 0);
     pool.resume();

@@ -28,7 +28,7 @@ shared<pending_free> recorded(pending_frees& frees, cudaStream_t stream, std::si
     shared<pending_free> made = shared<pending_free>::make();
     made->block = weir::base::range{offset, 1};
     made->passed = event(0);
-    made->ordinal = 0;
+    made->device = 0;
     frees.record(*made, stream);
     return made;
 }
@@ -59,19 +59,19 @@ TEST_CASE("pending_frees: each free is told of once, when its stream has passed 
         support::scoped_stream const a, b;
         pending_frees frees;
         CHECK(frees.empty());
-        CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == weir::any_device);
+        CHECK(frees.device_of(weir::runtime::id_of(a)) == weir::any_device);
         free_at(frees, a, 1);
         free_at(frees, b, 2);
         free_at(frees, a, 3);
         CHECK(frees.size() == 3);
-        CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == 0);
+        CHECK(frees.device_of(weir::runtime::id_of(a)) == 0);
         CHECK(last_ones(frees) == blocks{2, 3});
         weir::synchronize(a);
         weir::synchronize(b);
         CHECK(over(frees) == blocks{1, 2, 3});
         CHECK(over(frees).empty());
         CHECK(frees.empty());
-        CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == weir::any_device); // the stream may be gone
+        CHECK(frees.device_of(weir::runtime::id_of(a)) == weir::any_device); // the stream may be gone
     });
 }
 
@@ -110,8 +110,8 @@ TEST_CASE("pending_frees: what has not been passed stays, in its order, and stre
     CHECK(frees.size() == 4);
     CHECK(last_ones(frees) == blocks{9});
     CHECK(over(frees).empty()); // nothing more is kept of b
-    CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == 0);
-    CHECK(frees.ordinal_of(weir::runtime::id_of(b)) == weir::any_device);
+    CHECK(frees.device_of(weir::runtime::id_of(a)) == 0);
+    CHECK(frees.device_of(weir::runtime::id_of(b)) == weir::any_device);
     free_at(frees, a, 11);
     held.open();
     weir::synchronize(a);
@@ -285,10 +285,10 @@ TEST_CASE("pending_frees: streams that come and go leave nothing behind") {
         weir::synchronize(b);
         weir::synchronize(c);
         CHECK(over(frees) == blocks{turn, turn + 1000, turn + 2000});
-        CHECK(frees.ordinal_of(weir::runtime::id_of(a)) == 0); // it may go on
+        CHECK(frees.device_of(weir::runtime::id_of(a)) == 0); // it may go on
         CHECK(over(frees).empty());
         for (cudaStream_t each : {cudaStream_t(a), cudaStream_t(b), cudaStream_t(c)})
-            CHECK(frees.ordinal_of(weir::runtime::id_of(each)) == weir::any_device);
+            CHECK(frees.device_of(weir::runtime::id_of(each)) == weir::any_device);
     }
 }
 

@@ -29,7 +29,7 @@ using set_of = weir::reuse::detail::stream_set<weir::placement::best_fit<512>, I
 template <class Identity>
 struct directory {
     using set = set_of<Identity>;
-    explicit directory(int ordinal = 0) : sets(ordinal, make) {}
+    explicit directory(int device = 0) : sets(device, make) {}
     static set* make() { return new set(weir::placement::best_fit<512>()); }
     // The set of a stream, entered and left.
     set* at(weir::stream_ref stream, bool verify = true) { return sets.enter(stream, verify, make).get(); }

@@ -155,7 +155,7 @@ TEST_CASE("older_generation: what was set aside in the life of another device's 
     own.name(far, weir::runtime::key_of(far), weir::runtime::id_of(far), 1); // the set is used again
     weir::reuse::detail::recall(own);
     CHECK(other.covered().free_bytes() == 300 * KiB);
-    CHECK(own.ordinal() == 1);
+    CHECK(own.device() == 1);
     CHECK(own.close(far)); // an event of device 0 could not be recorded there
 }
 

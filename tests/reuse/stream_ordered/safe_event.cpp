@@ -12,12 +12,12 @@ TEST_CASE("safe_event: nothing is covered at first, and then what its stream did
     support::every_schedule([] {
         support::scoped_stream const s;
         safe_event safe;
-        CHECK(safe.ordinal() == weir::any_device);
+        CHECK(safe.device() == weir::any_device);
         CHECK(safe.was_reached());
         CHECK(safe.reached());
         CHECK_FALSE(safe.passed());
         safe.start_anew(0);
-        CHECK(safe.ordinal() == 0);
+        CHECK(safe.device() == 0);
 #ifdef WEIR_SIMULATED_CUDA
         simulated_cuda::gate gate;
         check(gate.close(s), "gate");

@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("stream_directory: a stream has one set, the host has one", D
         CHECK(of_host != of_a);
         CHECK(here.sets.settled().get() == of_host);
         CHECK(here.count() == 3);
-        CHECK(of_a->ordinal() == 0);
+        CHECK(of_a->device() == 0);
     });
 }
 
@@ -323,8 +323,8 @@ TEST_CASE("stream_directory: a stream of another device is refused with a senten
           "the stream's");
     CHECK(here.count() == 1);
     checked anywhere(weir::any_device);
-    CHECK(anywhere.at(s)->ordinal() == 1);
-    CHECK(anywhere.at(cudaStreamLegacy)->ordinal() == 1);
+    CHECK(anywhere.at(s)->device() == 1);
+    CHECK(anywhere.at(cudaStreamLegacy)->device() == 1);
 }
 
 TEST_CASE_TEMPLATE("stream_directory: a captured stream that is not known is refused, and its capture lives on", Directory,

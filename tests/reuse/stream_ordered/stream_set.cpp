@@ -85,7 +85,7 @@ TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
     CHECK(fresh.used().lost_bytes == 0);
     CHECK(fresh.used().bytes == 0);
     CHECK(fresh.used().blocks == 0);
-    CHECK(fresh.ordinal() == weir::any_device);
+    CHECK(fresh.device() == weir::any_device);
     CHECK(fresh.key.load(weir::base::memory_order_acquire) == 0);
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("stream_set: knows the stream that it was named for") {
         stage here;
         CHECK(here.own.is_of(weir::runtime::id_of(here.s)));
         CHECK_FALSE(here.own.is_of(weir::runtime::id_of(here.other)));
-        CHECK(here.own.ordinal() == 0);
+        CHECK(here.own.device() == 0);
         CHECK(here.own.key.load(weir::base::memory_order_acquire) == weir::runtime::key_of(here.s));
         CHECK(here.own.hint.bytes() == 1 * MiB);
         CHECK(here.own.reached());
@@ -505,10 +505,10 @@ TEST_CASE("stream_set: a set that is named anew covers nothing yet, whatever its
     busy held(first);
     CHECK(own.close(first));
     CHECK_FALSE(own.reached());
-    for (int ordinal : {0, 1}) { // where it keeps its event, and where it has none
-        weir::runtime::device_guard const guard(ordinal);
+    for (int device : {0, 1}) { // where it keeps its event, and where it has none
+        weir::runtime::device_guard const guard(device);
         support::scoped_stream const s;
-        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), ordinal);
+        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), device);
         CHECK(own.reached());
     }
 }
@@ -543,10 +543,10 @@ TEST_CASE("stream_set: once it made way nobody wants it, until another one searc
 TEST_CASE("stream_set: an event of another device is made anew when the set changes devices") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
     set own{weir::placement::best_fit<512>()};
-    for (int ordinal : {0, 1, 1, 0}) {
-        weir::runtime::device_guard const guard(ordinal);
+    for (int device : {0, 1, 1, 0}) {
+        weir::runtime::device_guard const guard(device);
         support::scoped_stream const s;
-        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), ordinal);
+        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), device);
         CHECK(own.close(s));
         own.safe().passed()->synchronize();
     }

@@ -82,7 +82,7 @@ TEST_CASE("memory_map: puts memory behind addresses, which work can use, and tak
     support::every_schedule([] {
         memory_map const map(0, 0);
         REQUIRE(map.supported());
-        CHECK(map.ordinal() == 0);
+        CHECK(map.device_number() == 0);
         range const all = map.reserve(16 * page);
         REQUIRE(all.bytes == 16 * page);
         CHECK(all.offset % page == 0);

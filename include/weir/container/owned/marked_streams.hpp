@@ -92,7 +92,7 @@ public:
                 else if (found.now == order::stream_mark::state::unknown)
                     told = false;
                 else
-                    order_after(own, order::placed_stream(found.stream, each.ordinal()));
+                    order_after(own, order::placed_stream(found.stream, each.device()));
             } catch (...) { // CUDA failed, or it is another graph's
                 told = false;
             }

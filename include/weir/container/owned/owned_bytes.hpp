@@ -201,7 +201,7 @@ public:
         }
     }
 
-    /// Where the memory lies: the ordinal of a device, or any_device for memory that no device has to itself.
+    /// Where the memory lies: the number of a device, or any_device for memory that no device has to itself.
     int device() const { return device_of(pool_); }
 
 private:

@@ -47,10 +47,10 @@ namespace detail {
 /// Any thread may call any member.
 class driver_blocks {
 public:
-    /// Of `pool`, made under device `ordinal`, of memory of `space`: other than device memory every device's work may use.
+    /// Of `pool`, made under device number `device`, of memory of `space`: other than device memory every device's work may use.
     /// `name`, which must outlive this: what the pool is called where a wrong free is told.
-    driver_blocks(cudaMemPool_t pool, memory_space space, text const& name, int ordinal) noexcept
-        : pool_(pool), name_(name), made_on_(ordinal), ordinal_(space == memory_space::device ? ordinal : any_device) {}
+    driver_blocks(cudaMemPool_t pool, memory_space space, text const& name, int device) noexcept
+        : pool_(pool), name_(name), made_on_(device), device_(space == memory_space::device ? device : any_device) {}
     driver_blocks(driver_blocks const&) = delete;
     driver_blocks& operator=(driver_blocks const&) = delete;
 
@@ -135,7 +135,7 @@ private:
         if (bytes == 0 || !block_origins::can_be(bytes, alignment))
             return nullptr;
         cudaStream_t const on = stream.is_host() ? host_stream() : stream.get();
-        runtime::device_guard const device(ordinal_for(on)); // whose default stream it is
+        runtime::device_guard const device(device_for(on)); // whose default stream it is
         bool const in_graph = runtime::is_capturing(on);
         if (in_graph && runtime::is_legacy(stream))
             throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
@@ -198,9 +198,9 @@ private:
         try {
             if (stream.is_host())
                 on = host_stream();
-            if (ordinal_for(on) != any_device && freed_elsewhere(at, block.of_graph, stream))
+            if (device_for(on) != any_device && freed_elsewhere(at, block.of_graph, stream))
                 return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at, on).events});
-            runtime::device_guard const device(ordinal_for(on));
+            runtime::device_guard const device(device_for(on));
             uses = uses_.take(at, on, block.of_graph); // whose free may be captured, where no event can be waited for
             asked = true;
             // An event from outside would break the capture, and so would a free on the legacy stream.
@@ -244,7 +244,7 @@ private:
     // default stream there did so far is noted, since it is meant as well.
     bool freed_elsewhere(std::uintptr_t at, bool of_graph, stream_ref stream) {
         try {
-            if (runtime::current_device() == ordinal_)
+            if (runtime::current_device() == device_)
                 return false;
             if (!of_graph && runtime::is_capturing(stream) && !runtime::is_legacy(stream))
                 return true;
@@ -267,7 +267,7 @@ private:
     }
 
     // A default stream is the current device's, but a container may end while another device than its own is current.
-    int ordinal_for(cudaStream_t on) const noexcept { return runtime::is_default_stream(on) ? ordinal_ : any_device; }
+    int device_for(cudaStream_t on) const noexcept { return runtime::is_default_stream(on) ? device_ : any_device; }
 
     // Frees of another pool's blocks do not take the count below zero.
     void forget_one() noexcept {
@@ -277,7 +277,7 @@ private:
     // Whether the graph captured on `on` may use what was freed there; the legacy stream is only in a capture's way.
     bool graph_may_use(cudaStream_t on) const noexcept {
         try {
-            runtime::device_guard const device(ordinal_for(on));
+            runtime::device_guard const device(device_for(on));
             return runtime::is_capturing(on) && !runtime::is_legacy(on);
         } catch (...) { // no stream that is captured answers so
             return false;
@@ -292,24 +292,24 @@ private:
         refused_.keep(std::move(block));
     }
     bool is_of_another_device(cudaStream_t on) const noexcept {
-        if (ordinal_ == any_device || runtime::is_default_stream(on))
+        if (device_ == any_device || runtime::is_default_stream(on))
             return false;
         try {
-            return runtime::device_of(on) != ordinal_;
+            return runtime::device_of(on) != device_;
         } catch (...) { // CUDA does not answer
             return true;
         }
     }
 
     void offer(refused_blocks& blocks, bool last = false) {
-        int const users = open_.load(base::memory_order_relaxed) ? any_device : ordinal_;
+        int const users = open_.load(base::memory_order_relaxed) ? any_device : device_;
         blocks.offer(users, host_stream(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); }, last);
     }
 
     cudaMemPool_t pool_;
     text const& name_;
     int made_on_;
-    int ordinal_; // of the memory; any_device: any device's work may use it
+    int device_; // of the memory; any_device: any device's work may use it
     base::mutex host_stream_mutex_;
     cudaStream_t host_stream_ = nullptr; // none until something is allocated or freed on the host
     base::atomic<std::size_t> live_blocks_{0}; // but for those of graphs

@@ -28,7 +28,7 @@ struct driver_pool_options {
     text name = "driver";
     /// The device whose memory it is and whose default streams are meant. Of pinned and managed memory: the device under
     /// which it is made. any_device: the one that is current when the pool is made.
-    int ordinal = any_device;
+    int device = any_device;
     std::size_t release_threshold_bytes = SIZE_MAX; ///< kept over a synchronisation
     std::size_t maximum_bytes = 0;           ///< the most it may hold, which CUDA rounds up; 0: no limit. Not for managed
     bool follow_event_dependencies = true;   ///< reuse across streams that events order
@@ -68,9 +68,9 @@ inline cudaMemPoolProps properties_of(memory_space space, driver_pool_options co
         throw usage_error("weir: a memory pool stays where it is made; name the NUMA node with "
                           "memory_location::host_node, not the nearest one");
     if (space == memory_space::device) {
-        if (!anywhere && options.location != place::device(options.ordinal))
-            throw usage_error("weir: a pool of device memory is on the device 'ordinal'; set that, and leave 'location'");
-        properties.location = place::device(options.ordinal).get();
+        if (!anywhere && options.location != place::device(options.device))
+            throw usage_error("weir: a pool of device memory is on the device 'device'; set that, and leave 'location'");
+        properties.location = place::device(options.device).get();
     } else if (space == memory_space::pinned) {
         if (properties.location.type == cudaMemLocationTypeDevice)
             throw usage_error("weir: a pool of pinned memory is on the host; set 'location' to memory_location::host() or "

@@ -101,13 +101,13 @@ public:
         drop(hand_out());
     }
 
-    /// Blocks until all work on device `ordinal` (any_device: on every device) is done, and frees the blocks on `stream`;
+    /// Blocks until all work on device number `device` (any_device: on every device) is done, and frees the blocks on `stream`;
     /// what CUDA refuses again stays, but for what it does not know: `unknown(begin)` hears of that, and must not throw.
     /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does, but where it is the `last` offer,
     /// behind which nobody trims. Throws cuda_error; then every block that CUDA has not taken is still here, but for those that
     /// the host has no memory to note again.
     template <class Unknown>
-    void offer(int ordinal, cudaStream_t stream, Unknown&& unknown, bool last = false) {
+    void offer(int device, cudaStream_t stream, Unknown&& unknown, bool last = false) {
         base::lock_guard<base::mutex> const alone(offers_);
         runtime::capture_mode_guard const relaxed; // of captures on other devices
         {
@@ -115,7 +115,7 @@ public:
             offered_.swap(blocks_);
         }
         try {
-            last ? runtime::wait_for_device(ordinal) : wait_for_all(ordinal);
+            last ? runtime::wait_for_device(device) : wait_for_all(device);
             for (refused_block const& each : offered_)
                 for (runtime::event const& passed : each.uses)
                     passed.synchronize(); // on a stream of another device
@@ -178,8 +178,8 @@ private:
     }
 
     // By the wait that CUDA's pools notice, or a trim behind it would find nothing: 'wait_for_device' is none.
-    static void wait_for_all(int ordinal) {
-        runtime::visit_devices(ordinal, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
+    static void wait_for_all(int device) {
+        runtime::visit_devices(device, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
     }
 
     base::mutex offers_; // one at a time

@@ -20,17 +20,17 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// Gives `block` to a reuse rule of a pool of device `ordinal`. Where CUDA does not answer, only 'settle' frees it. Any thread.
+/// Gives `block` to a reuse rule of a pool of device number `device`. Where CUDA does not answer, only 'settle' frees it. Any thread.
 template <class Rule>
-[[gnu::noinline]] void give_by_default(Rule& rule, base::range block, stream_ref stream, int ordinal) noexcept {
+[[gnu::noinline]] void give_by_default(Rule& rule, base::range block, stream_ref stream, int device) noexcept {
     try {
-        bool const elsewhere = runtime::current_device() != ordinal;
+        bool const elsewhere = runtime::current_device() != device;
         if (elsewhere && runtime::is_capturing(stream))
             return rule.give(block, stream); // by a capture there
         if constexpr (contract::holds<contract::notes_last_uses, Rule, base::range, stream_ref>)
             if (elsewhere)
                 rule.last_used_on(block, stream);
-        runtime::device_guard const guard(ordinal);
+        runtime::device_guard const guard(device);
         return rule.give(block, stream);
     } catch (...) { // CUDA does not answer
     }

@@ -32,9 +32,9 @@ namespace detail {
 /// One thread at a time.
 class saved_contents {
 public:
-    /// `keep`: where; it outlives what is saved. `ordinal`: the device of the memory. Throws cuda_error.
-    saved_contents(pool_ref<memory_space::host> keep, int ordinal) : keep_(keep), ordinal_(ordinal) {
-        runtime::device_guard const guard(ordinal_);
+    /// `keep`: where; it outlives what is saved. `device`: the device of the memory. Throws cuda_error.
+    saved_contents(pool_ref<memory_space::host> keep, int device) : keep_(keep), device_(device) {
+        runtime::device_guard const guard(device_);
         check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     saved_contents(saved_contents const&) = delete;
@@ -51,7 +51,7 @@ public:
 
     /// Starts to copy `memory` here. Throws what the pool's 'allocate' throws, cuda_error and std::bad_alloc.
     void save(base::range memory) {
-        runtime::device_guard const guard(ordinal_);
+        runtime::device_guard const guard(device_);
         runtime::capture_mode_guard const relaxed;
         for (std::size_t at = memory.offset; at < memory.end(); at += most_bytes) {
             std::size_t const bytes = memory.end() - at < most_bytes ? memory.end() - at : most_bytes;
@@ -74,7 +74,7 @@ public:
     /// Copies back what lies in `held`, and blocks until it is done. Throws cuda_error; see 'idle' then.
     void restore(chunk_list const& held) {
         {
-            runtime::device_guard const guard(ordinal_);
+            runtime::device_guard const guard(device_);
             runtime::capture_mode_guard const relaxed;
             for (piece const& each : pieces_)
                 restore(each, held);
@@ -92,7 +92,7 @@ public:
         }
         if (under_way_) { // what is copied is taken away next
             try {
-                runtime::wait_for_device(ordinal_);
+                runtime::wait_for_device(device_);
                 under_way_ = false;
             } catch (...) {
             }
@@ -121,7 +121,7 @@ private:
     }
 
     pool_ref<memory_space::host> keep_;
-    int ordinal_;
+    int device_;
     cudaStream_t copies_ = nullptr;
     base::growing_array<piece> pieces_;
     bool under_way_ = false;

@@ -32,8 +32,8 @@ public:
     /// to be.
     std::size_t to_move(std::size_t held, std::size_t needed, std::size_t in_use) const noexcept {
         std::size_t const most = most_used_ < in_use ? in_use : most_used_;
-        std::size_t const slack = most / parts_;
-        std::size_t const allowed = base::add_overflows(most, slack) ? SIZE_MAX : most + slack;
+        std::size_t const above = most / parts_;
+        std::size_t const allowed = base::add_overflows(most, above) ? SIZE_MAX : most + above;
         std::size_t const room = allowed > held ? allowed - held : 0;
         return needed > room ? needed - room : 0;
     }

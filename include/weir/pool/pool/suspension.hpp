@@ -33,11 +33,11 @@ public:
     /// Both outlive it.
     suspension(Supply& from, Rule& over) noexcept : supply_(from), rule_(over) {}
 
-    /// Begins it for the pool `name` of device `ordinal`, after `trim()`; where `keep` is given, what list(save) calls
+    /// Begins it for the pool `name` of device number `device`, after `trim()`; where `keep` is given, what list(save) calls
     /// save(range) for is copied there. Returns the bytes that went back. Throws usage_error where the device cannot, or the
     /// pool is suspended; cuda_error; std::bad_alloc; what `list` and the allocations of `keep` throw.
     template <class Trim, class List>
-    std::size_t begin(text const& name, int ordinal, Trim const& trim, pool_ref<memory_space::host> const* keep,
+    std::size_t begin(text const& name, int device, Trim const& trim, pool_ref<memory_space::host> const* keep,
                       List const& list) {
         if (!supply_.suspends())
             throw usage_error("weir: this device cannot map memory, so pool '" + name +
@@ -52,7 +52,7 @@ public:
             trim();
             base::shared<saved_contents> fresh;
             if (keep) {
-                fresh = base::shared<saved_contents>::make(*keep, ordinal);
+                fresh = base::shared<saved_contents>::make(*keep, device);
                 list([&](base::range each) { fresh->save(each); });
                 fresh->finish();
             }

@@ -37,7 +37,7 @@ struct pending_free {
     base::range block;
     runtime::event passed;              ///< recorded at the free; none where the host freed the block
     base::growing_array<runtime::event> uses; ///< on other streams
-    int ordinal = any_device;  ///< the device of `passed`
+    int device = any_device;  ///< the device of `passed`
     std::uint64_t began = 0;   ///< a number from before its record
     std::uint64_t ended = 0;   ///< and one from behind it
     bool over = false;         ///< `passed` is known to have been reached
@@ -56,9 +56,9 @@ public:
     }
 
     /// The device of a stream that has frees here, or had some when 'poll' was called last; any_device of another one.
-    int ordinal_of(unsigned long long stream) const noexcept {
+    int device_of(unsigned long long stream) const noexcept {
         std::uint32_t const at = line_of_.find(stream + 1);
-        return at == base::address_map::none ? any_device : lines_[at].ordinal;
+        return at == base::address_map::none ? any_device : lines_[at].device;
     }
 
     /// Adds a free whose event has been recorded on the stream of this id. Throws std::bad_alloc, with nothing added.
@@ -69,7 +69,7 @@ public:
         if (at == base::address_map::none) {
             line_of_.reserve(lines_.size() + 1);
             at = static_cast<std::uint32_t>(lines_.size());
-            lines_.push_back(line{stream, free->ordinal, 0, {}});
+            lines_.push_back(line{stream, free->device, 0, {}});
             line_of_.insert(stream + 1, at);
         }
         line& own = lines_[at]; // where there is no room in it an empty line stays, until the next 'poll'
@@ -119,7 +119,7 @@ private:
     // One stream's, by 'ended'.
     struct line {
         unsigned long long stream;
-        int ordinal;
+        int device;
         std::uint64_t longest; // 'ended' less 'began', of any of them
         base::growing_array<base::shared<pending_free>> frees;
     };

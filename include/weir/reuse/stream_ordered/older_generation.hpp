@@ -68,7 +68,7 @@ void recall(Set& owner) {
         return;
     base::locked<Set> const there(*owner.aside);
     bool const is_empty = there->covered().free_bytes() == 0 && there->deferred().empty();
-    if (is_empty || there->safe().ordinal() != owner.safe().ordinal()) // of another stream's life
+    if (is_empty || there->safe().device() != owner.safe().device()) // of another stream's life
         return;
     safe_event const spare = owner.safe();
     bool const is_later = !spare.was_reached(); // recorded since; else what was is over

@@ -22,19 +22,19 @@ namespace reuse::detail {
 /// One thread at a time.
 class safe_event {
 public:
-    /// From now on of streams of device `ordinal`: what was covered is in no use.
-    void start_anew(int ordinal) noexcept {
-        if (ordinal != ordinal_)
+    /// From now on of streams of device number `device`: what was covered is in no use.
+    void start_anew(int device) noexcept {
+        if (device != device_)
             passed_ = base::shared<runtime::event>();
-        ordinal_ = ordinal;
+        device_ = device;
         reached_ = true;
     }
-    int ordinal() const noexcept { return ordinal_; }
+    int device() const noexcept { return device_; }
 
     /// Covers all that `stream` did so far. Throws cuda_error, std::bad_alloc; then it covers what it did.
     void record(stream_ref stream) {
         if (!passed_)
-            passed_ = base::shared<runtime::event>::make(ordinal_);
+            passed_ = base::shared<runtime::event>::make(device_);
         passed_->record(stream);
         reached_ = false;
     }
@@ -50,7 +50,7 @@ public:
     /// Covers nothing, while a copy of it covers what it did. Takes the event of `spare`, which covers nothing either, if it
     /// can.
     void release(safe_event const& spare) noexcept {
-        passed_ = spare.ordinal_ == ordinal_ && spare.passed_ != passed_ ? spare.passed_ : base::shared<runtime::event>();
+        passed_ = spare.device_ == device_ && spare.passed_ != passed_ ? spare.passed_ : base::shared<runtime::event>();
         reached_ = true;
     }
 
@@ -66,7 +66,7 @@ public:
 private:
     base::shared<runtime::event> passed_;
     bool reached_ = true; // or nothing is covered yet
-    int ordinal_ = any_device;
+    int device_ = any_device;
 };
 
 } // namespace reuse::detail

@@ -69,12 +69,12 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
     base::growing_array<int> places; // where work may run of which no event tells; any_device: nobody knows
     base::growing_array<shared_uses> uses;
     std::uint64_t stranded_until = 0;
-    auto const add_place = [&places](int ordinal) {
+    auto const add_place = [&places](int device) {
         bool fresh = true;
         for (int other : places)
-            fresh &= other != ordinal;
+            fresh &= other != device;
         if (fresh)
-            places.push_back(ordinal);
+            places.push_back(device);
     };
     {
         base::lock_guard<Lock> const none(moving);
@@ -85,7 +85,7 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
             moments.push_back(moment{each, own->arrivals(), own->safe().passed()});
             own->deferred().list_uses(uses);
             if (own->is_untold())
-                add_place(own->ordinal());
+                add_place(own->device());
         }
         // After the sets: a stream's last frees are in its set, or here.
         locked const host = sets.settled();

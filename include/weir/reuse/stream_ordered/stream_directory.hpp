@@ -51,9 +51,9 @@ class stream_directory {
 public:
     using locked = weir::base::locked<Set>;
 
-    /// `ordinal`: the device of every stream; any_device: any.
+    /// `device`: the device of every stream; any_device: any.
     template <class MakeSet>
-    stream_directory(int ordinal, MakeSet const& make) : ordinal_(ordinal) {
+    stream_directory(int device, MakeSet const& make) : device_(device) {
         publish(make());
     }
     stream_directory(stream_directory const&) = delete;
@@ -105,12 +105,12 @@ public:
 
     /// The device of `stream`, which is not captured. Throws usage_error where it is not the sets', cuda_error.
     int require_device(stream_ref stream) const {
-        int const ordinal = runtime::device_of(stream);
-        if (ordinal_ != any_device && ordinal != ordinal_)
-            throw usage_error("weir: the stream belongs to device " + base::number_text(static_cast<std::size_t>(ordinal)) +
-                              " and the pool to device " + base::number_text(static_cast<std::size_t>(ordinal_)) +
+        int const device = runtime::device_of(stream);
+        if (device_ != any_device && device != device_)
+            throw usage_error("weir: the stream belongs to device " + base::number_text(static_cast<std::size_t>(device)) +
+                              " and the pool to device " + base::number_text(static_cast<std::size_t>(device_)) +
                               "; use a stream of the pool's device, or a pool of the stream's");
-        return ordinal;
+        return device;
     }
 
     /// Blocks until every event that is known of now has been reached; whether any had not been. `moving`: see set_waits.hpp.
@@ -193,7 +193,7 @@ private:
         gone.key.store(0, base::memory_order_relaxed);
         locked const host = settled();
         try {
-            gone.leave_open([&](base::range block) { stranded_.add(block, gone.ordinal()); });
+            gone.leave_open([&](base::range block) { stranded_.add(block, gone.device()); });
         } catch (...) { // no host memory: they stay, and only 'settle' frees them as well
         }
     }
@@ -257,7 +257,7 @@ private:
         Set* const present = table_.find(key);
         if (present && present->key.load(base::memory_order_relaxed) == key)
             return *present; // another thread was here first
-        int const ordinal = require_device(stream);
+        int const device = require_device(stream);
         unsigned long long const id = Identity::id(stream);
         std::uint64_t const now = newcomers_.fetch_add(1, base::memory_order_relaxed) + 1;
         if (count_ >= look_for_spare_at_ && !robbed_.take_out(key)) {
@@ -274,14 +274,14 @@ private:
                 robbed_.note(former);
                 table_.assign(key, spare);
                 spare->came_at.store(now, base::memory_order_relaxed); // or who comes next takes this one again
-                other->name(stream, key, id, ordinal);
+                other->name(stream, key, id, device);
                 return *spare;
             }
         }
         table_.reserve_one();
         Set* const fresh = make();
         fresh->came_at.store(now, base::memory_order_relaxed);
-        fresh->name(stream, key, id, ordinal);
+        fresh->name(stream, key, id, device);
         table_.assign(key, fresh);
         return publish(fresh);
     }
@@ -309,7 +309,7 @@ private:
         return *set;
     }
 
-    int ordinal_;
+    int device_;
     base::mutex mutex_;         // serialises 'create' and 'add_aside'
     lookup_table<Set> table_;
     base::atomic<Set*> first_{nullptr};

@@ -66,9 +66,9 @@ public:
     weir::reuse::detail::free_hint<Tuning> hint; // what is covered, or deferred and closed
     base::atomic<std::uint64_t> came_at{0}; // how many streams had come to the directory when a default stream came here last
 
-    /// Makes this set, which is at rest, the set of `stream`, whose id is `id` and which belongs to device `ordinal`.
-    void name(stream_ref stream, std::uint64_t as, unsigned long long id, int ordinal) noexcept {
-        safe_.start_anew(ordinal);
+    /// Makes this set, which is at rest, the set of `stream`, whose id is `id` and which belongs to device number `device`.
+    void name(stream_ref stream, std::uint64_t as, unsigned long long id, int device) noexcept {
+        safe_.start_anew(device);
         id_ = id;
         wanted.store(false, base::memory_order_relaxed);
         // A thread may end without a word, so nothing of its default stream is left without an event.
@@ -78,7 +78,7 @@ public:
 
     /// Whether this is still the set of `stream`, whose id the caller has just asked for.
     bool is_of(unsigned long long id) const noexcept { return id_ == id; }
-    int ordinal() const noexcept { return safe_.ordinal(); }
+    int device() const noexcept { return safe_.device(); }
 
     /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' could.
     [[gnu::always_inline]] bool give(base::range block, stream_ref stream) noexcept {

@@ -86,12 +86,12 @@ public:
     /// The bytes of a page: addresses and sizes are multiples of it.
     static constexpr std::size_t page_bytes = 2 * MiB;
 
-    /// `ordinal`: the device; `handle_types`: what the memory may be exported as (CUmemAllocationHandleType; 0: nothing).
+    /// `device`: its number; `handle_types`: what the memory may be exported as (CUmemAllocationHandleType; 0: nothing).
     /// Throws std::bad_alloc.
-    memory_map(int ordinal, unsigned handle_types) : ordinal_(ordinal) {
+    memory_map(int device, unsigned handle_types) : device_(device) {
         properties_.handle_types = static_cast<int>(handle_types);
-        properties_.location.id = ordinal;
-        readers_.push_back(access_of(ordinal));
+        properties_.location.id = device;
+        readers_.push_back(access_of(device));
         std::size_t least = 0;
         supported_ = calls_ && runtime::detail::ask_driver(calls_.granularity, &least, &properties_, 0) == 0 && least != 0 &&
                      page_bytes % least == 0;
@@ -99,16 +99,16 @@ public:
 
     /// Whether the device can map memory.
     bool supported() const noexcept { return supported_; }
-    int ordinal() const noexcept { return ordinal_; }
+    int device_number() const noexcept { return device_; }
 
     /// Whether another device was allowed.
     bool has_peers() const noexcept { return readers_.size() > 1; }
 
-    /// Memory that is mapped or moved from now on can be used by kernels of device `ordinal` as well; its own always may.
+    /// Memory that is mapped or moved from now on can be used by kernels of device number `device` as well; its own always may.
     /// Throws std::bad_alloc.
-    void enable_access_from(int ordinal) {
-        if (ordinal != ordinal_)
-            readers_.push_back(access_of(ordinal));
+    void enable_access_from(int device) {
+        if (device != device_)
+            readers_.push_back(access_of(device));
     }
 
     /// Addresses without memory, of `bytes` bytes; an empty range where there are no more. Throws cuda_error.
@@ -170,9 +170,9 @@ private:
         return runtime::detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(), readers_.size());
     }
 
-    static memory_access access_of(int ordinal) noexcept {
+    static memory_access access_of(int device) noexcept {
         memory_access access;
-        access.location.id = ordinal;
+        access.location.id = device;
         return access;
     }
     static unsigned long long address_of(base::range addresses) noexcept { return addresses.offset; }
@@ -185,7 +185,7 @@ private:
     memory_calls calls_;
     memory_properties properties_;
     base::growing_array<memory_access> readers_;
-    int ordinal_;
+    int device_;
     bool supported_ = false;
 };
 

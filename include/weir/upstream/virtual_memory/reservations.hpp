@@ -67,7 +67,7 @@ public:
     bool more(std::size_t bytes) {
         all_.reserve(all_.size() + 1);
         gaps_.reserve(1);
-        std::size_t const device_bytes = runtime::device_total_bytes(map_.ordinal());
+        std::size_t const device_bytes = runtime::device_total_bytes(map_.device_number());
         std::size_t const enough = device_bytes < base::most_addresses / 128 ? 8 * base::align_up(device_bytes, memory_map::page_bytes) : 0;
         bool done = bytes <= enough && are_left(16 * enough) && add(enough);
         if (!done)
