@@ -24,17 +24,26 @@
 namespace weir {
 inline namespace v0 {
 
+namespace detail {
+// Asked once of each class: an alias would be asked again wherever a text meets one.
+template <class T, class = void>
+struct is_string : std::false_type {};
+template <class T>
+struct is_string<T, std::enable_if_t<std::is_convertible_v<decltype(std::declval<T const&>().data()), char const*> &&
+                                     std::is_convertible_v<decltype(std::declval<T const&>().size()), std::size_t>>>
+    : std::true_type {};
+} // namespace detail
+
 /// Characters that do not change. What makes one throws std::bad_alloc; copies, moves and comparisons never throw.
 class text {
     template <class String>
-    using if_string =
-        std::enable_if_t<std::is_convertible_v<decltype(std::declval<String const&>().data()), char const*> &&
-                         std::is_convertible_v<decltype(std::declval<String const&>().size()), std::size_t>>;
+    using if_string = std::enable_if_t<detail::is_string<String>::value>;
 
     // Characters that another holds: what is compared or joined need not be copied first.
     struct piece {
         piece(char const* zero_ended) noexcept : first(zero_ended), size(zero_ended ? std::strlen(zero_ended) : 0) {}
-        template <class String, class = if_string<String>>
+        piece(text const& other) noexcept : first(other.data()), size(other.size()) {}
+        template <class String, class = char String::*, class = if_string<String>>
         piece(String const& string) noexcept : first(string.data()), size(static_cast<std::size_t>(string.size())) {}
         char const* first; // may be null where there are none
         std::size_t size;
@@ -45,8 +54,9 @@ public:
     text() noexcept = default;
     /// A copy of the characters before the zero; none for null.
     text(char const* zero_ended) : text(zero_ended, piece("")) {}
-    /// A copy of a string of any class that has 'data' and 'size', zeros among the characters included.
-    template <class String, class = if_string<String>>
+    /// A copy of a string of any class that has 'data' and 'size', zeros among the characters included. (That it is a class is
+    /// asked first: what follows would take long to compile for each literal that a text meets.)
+    template <class String, class = char String::*, class = if_string<String>>
     text(String const& string) : text(string, piece("")) {}
 
     /// A string of any class that has 'data' and 'size' and is made from an address and a size. One that does not copy
