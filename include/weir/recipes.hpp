@@ -108,8 +108,9 @@ using pinned_pool =
 using managed_pool = recipe::guarded<pool<upstream::managed, recipe::general_placement, reuse::stream_ordered<>>>;
 
 /// Ordinary host memory, for one thread; no CUDA call.
-using host_pool = recipe::guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
-                                       reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+using host_pool =
+    recipe::guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
+                         reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
 
 /// Device memory that ends frame by frame: allocation is an addition, weir::scope ends the frame. One thread.
 using frame_pool = recipe::guarded<

@@ -83,7 +83,7 @@ struct memory_report {
                                               ///< either; SIZE_MAX: not known
     std::size_t live_blocks = 0;              ///< blocks handed out and not yet freed
     std::size_t chunks = 0;                   ///< pieces held from the upstream
-    std::size_t lost_bytes = 0;               ///< freed, but not handed out again: graphs may use them, or the host had no memory
+    std::size_t lost_bytes = 0; ///< freed, but not handed out again: graphs may use them, or the host had no memory
     std::size_t unsettled_bytes = 0;          ///< freed, and nobody's before a 'settle', but of the stream that freed them
     // What takes longer to find out, and only 'full_state' of a pool does:
     std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known

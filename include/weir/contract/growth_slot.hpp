@@ -28,9 +28,10 @@ using grows = when<std::is_same_v<decltype(G::next(std::size_t{}, std::size_t{})
 /// The growth slot.
 template <class G>
 constexpr bool require_growth() {
-    static_assert(holds<grows, G>,
-                  "weir: the growth slot needs 'static std::size_t next(std::size_t needed_bytes, std::size_t "
-                  "reserved_bytes)'; weir's own policies are in <weir/growth/...>, the default one in <weir/growth/geometric.hpp>");
+    static_assert(
+        holds<grows, G>,
+        "weir: the growth slot needs 'static std::size_t next(std::size_t needed_bytes, std::size_t "
+        "reserved_bytes)'; weir's own policies are in <weir/growth/...>, the default one in <weir/growth/geometric.hpp>");
     static_assert(!holds<has_piece, G> || holds<cuts_pieces, G>,
                   "weir: the growth slot's policy has 'piece', which must be 'static std::size_t piece(std::size_t "
                   "reserved_bytes, weir::base::holes)', beside 'static constexpr unsigned moved_percent' of at least 1 (see "

@@ -30,7 +30,8 @@ using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_
 template <class P>
 using counts_free = size_type_of<decltype(std::declval<P const&>().free_bytes())>;
 template <class P>
-using splinters = decltype(P::is_small(0, 0), std::declval<P&>().take_at_hand(0, 0).bytes + std::declval<P const&>().splinter_bytes());
+using splinters =
+    decltype(P::is_small(0, 0), std::declval<P&>().take_at_hand(0, 0).bytes + std::declval<P const&>().splinter_bytes());
 template <class P>
 using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
 template <class P>
@@ -38,9 +39,10 @@ using fences_chunks = decltype(std::declval<P&>().fence(base::range{}));
 template <class P>
 using removes = when<std::is_same_v<decltype(std::declval<P&>().remove(base::range{})), bool>>;
 template <class P>
-using knows_free = decltype(std::declval<P const&>().free_before(std::size_t{}), std::declval<P const&>().free_after(std::size_t{}),
-                            std::declval<P&>().remove(base::range{}, std::size_t{}),
-                            std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(base::range)>()));
+using knows_free =
+    decltype(std::declval<P const&>().free_before(std::size_t{}), std::declval<P const&>().free_after(std::size_t{}),
+             std::declval<P&>().remove(base::range{}, std::size_t{}),
+             std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(base::range)>()));
 template <class P>
 using makes_sibling = when<std::is_same_v<decltype(std::declval<P const&>().sibling()), P>>;
 template <class P>
@@ -48,7 +50,8 @@ using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
 template <class P>
 using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), base::range>>;
 template <class P>
-using marks = when<std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(base::usage{}), base::usage{})), base::usage>>;
+using marks = when<
+    std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(base::usage{}), base::usage{})), base::usage>>;
 template <class P>
 using clears = decltype(std::declval<P&>().clear());
 template <class P>

@@ -87,9 +87,10 @@ constexpr bool require_reuse() {
     static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
     static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int device)'");
     static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
-    static_assert(holds<marks_users, R, base::range, Stream> == holds<notes_last_uses, R, base::range, Stream>,
-                  "weir: the reuse slot's 'over' needs both or none of 'void used_on(range, stream_ref)', which marks a stream for "
-                  "whose work until the free 'give' waits, and 'void last_used_on(range, stream_ref)', for its work so far");
+    static_assert(
+        holds<marks_users, R, base::range, Stream> == holds<notes_last_uses, R, base::range, Stream>,
+        "weir: the reuse slot's 'over' needs both or none of 'void used_on(range, stream_ref)', which marks a stream for "
+        "whose work until the free 'give' waits, and 'void last_used_on(range, stream_ref)', for its work so far");
     if constexpr (holds<gathers, R, Stream>)
         static_assert(holds<reclaims, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");
     if constexpr (holds<gathers, R, Stream> && holds<borrows, R, Stream>) {

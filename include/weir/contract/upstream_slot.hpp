@@ -63,11 +63,13 @@ using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(n
 /// The upstream slot.
 template <class U>
 constexpr bool require_upstream() {
-    static_assert(holds<acquires, U>, "weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more");
+    static_assert(holds<acquires, U>,
+                  "weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more");
     static_assert(holds<releases, U>,
                   "weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where "
                   "the chunk could not be given back; or void, where it always can");
-    static_assert(holds<says_alignment, U>, "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
+    static_assert(holds<says_alignment, U>,
+                  "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
     static_assert(holds<says_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
     static_assert(!holds<extends, U> || holds<grows_at_an_end, U>,
                   "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, std::size_t "
@@ -75,12 +77,14 @@ constexpr bool require_upstream() {
     static_assert(!holds<extends, U> || holds<moves, U>,
                   "weir: the upstream slot's upstream has 'extends', so it needs 'bool move(void* chunk, std::size_t bytes, "
                   "void* end) noexcept', false where the chunk is where it was");
-    static_assert(!holds<extends, U> || holds<waits_first, U>,
-                  "weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', after "
-                  "which memory is taken away only once no work is under way");
-    static_assert(!holds<has_most_bytes, U> || holds<says_most_bytes, U>,
-                  "weir: the upstream slot's upstream has 'most_bytes', which must be 'std::size_t most_bytes() const noexcept', "
-                  "what it can ever have out at most; SIZE_MAX where that is not known");
+    static_assert(
+        !holds<extends, U> || holds<waits_first, U>,
+        "weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', after "
+        "which memory is taken away only once no work is under way");
+    static_assert(
+        !holds<has_most_bytes, U> || holds<says_most_bytes, U>,
+        "weir: the upstream slot's upstream has 'most_bytes', which must be 'std::size_t most_bytes() const noexcept', "
+        "what it can ever have out at most; SIZE_MAX where that is not known");
     static_assert(!holds<has_addresses_behind, U> || holds<bounds_addresses, U>,
                   "weir: the upstream slot's upstream has 'addresses_behind', so it needs 'std::size_t addresses_behind(void "
                   "const* end) const noexcept' and 'bool out_of_addresses() const noexcept'");

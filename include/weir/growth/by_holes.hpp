@@ -23,7 +23,7 @@ namespace growth {
 /// so at the cost of few chunks; `Holed` where it lies in holes (base/hole_watch.hpp), since small chunks can be moved out
 /// of holes; and `Filled` where there were holes that are filled now: what is moved often is moved in few large chunks. All
 /// three are growth::paged. Each time that more than `MovedPercent` per cent of what is held were moved, the pool may hold
-/// more above the most that was in use (pool/pool/slack.hpp): a program that repeats itself soon moves nothing at 25, and
+/// more above the most that was in use (slack.hpp): a program that repeats itself soon moves nothing at 25, and
 /// holds little at 200. The defaults were chosen on allocation traces of training, serving and data frames, and on the
 /// same with other sizes.
 template <class Whole, class Filled, class Holed, unsigned MovedPercent>

@@ -143,8 +143,9 @@ public:
         if (before != this->pool_.state().live_blocks)
             end_after(to.serial);
         else if (youngest_serial() > to.serial) // nothing ended that should have
-            handler_("weir: layer::guard: 'rewind' ended none of the blocks since the mark: an older mark was rewound to before, or "
-                     "they ended by 'inner()'");
+            handler_(
+                "weir: layer::guard: 'rewind' ended none of the blocks since the mark: an older mark was rewound to before, or "
+                "they ended by 'inner()'");
     }
     /// As the wrapped pool's.
     template <class P = typename wrapper::pool_type, class = decltype(std::declval<P&>().clear())>

@@ -95,7 +95,8 @@ public:
         if (bytes > limit_bytes_)
             return allowed + "; ask for less or raise the layer's limit";
         if (bytes > limit_bytes_ - live)
-            return allowed + ", of which " + base::exact_bytes_text(live) + " are live; free something or raise the layer's limit";
+            return allowed + ", of which " + base::exact_bytes_text(live) +
+                   " are live; free something or raise the layer's limit";
         return this->pool_.refusal(bytes, alignment);
     }
 

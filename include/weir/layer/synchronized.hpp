@@ -56,7 +56,9 @@ public:
 
 private:
     friend wrapper;
-    base::lock_guard<base::mutex> lock_forwarded() const { return base::lock_guard<base::mutex>(mutex_); } // for what 'wrapper' forwards
+    base::lock_guard<base::mutex> lock_forwarded() const {
+        return base::lock_guard<base::mutex>(mutex_);
+    } // for what 'wrapper' forwards
 
     mutable base::mutex mutex_;
 };

@@ -109,7 +109,9 @@ public:
 private:
     static constexpr unsigned longest_pause = 16; // looks between two trims, after several in vain
 
-    static constexpr std::size_t counted(std::size_t bytes) noexcept { return base::align_up(bytes, wrapper::default_alignment); }
+    static constexpr std::size_t counted(std::size_t bytes) noexcept {
+        return base::align_up(bytes, wrapper::default_alignment);
+    }
 
     static constexpr std::size_t with_slack(std::size_t mark) noexcept {
         std::size_t const part = mark / 100 * Tuning::slack_percent;

@@ -28,7 +28,8 @@ struct placed_stream {
     stream_ref stream;
     int device;
 
-    placed_stream(stream_ref name, int of = any_device) noexcept : stream(name), device(runtime::is_default_stream(name) ? of : any_device) {}
+    placed_stream(stream_ref name, int of = any_device) noexcept
+        : stream(name), device(runtime::is_default_stream(name) ? of : any_device) {}
 
     /// What the name means now. Throws cuda_error.
     static order::placed_stream now(stream_ref name) {
@@ -69,8 +70,9 @@ inline void require_same_graph(order::placed_stream const& later, unsigned long 
 /// its way; and cuda_error. Nothing is ordered then.
 inline void order_after(order::placed_stream const& later, order::placed_stream const& earlier) {
     if (later.stream.is_host() || earlier.stream.is_host())
-        throw usage_error("weir: the host is no stream that waits or is waited for; use 'weir::synchronize(stream)' to wait on the "
-                          "host, and nothing for work that the host has done already");
+        throw usage_error(
+            "weir: the host is no stream that waits or is waited for; use 'weir::synchronize(stream)' to wait on the "
+            "host, and nothing for work that the host has done already");
     if (later == earlier)
         return;
     runtime::event passed;
@@ -78,8 +80,9 @@ inline void order_after(order::placed_stream const& later, order::placed_stream 
         runtime::device_guard const there(earlier.device);
         bool const in_graph = runtime::is_capturing(earlier.stream);
         if (in_graph && runtime::is_legacy(earlier.stream))
-            throw usage_error("weir: nothing can be put after the legacy default stream while a stream is captured that waits for "
-                              "it; use another stream, or do it before the capture begins");
+            throw usage_error(
+                "weir: nothing can be put after the legacy default stream while a stream is captured that waits for "
+                "it; use another stream, or do it before the capture begins");
         order::detail::require_same_graph(later, in_graph ? runtime::capture_of(earlier.stream).id : 0);
         // A captured stream may not be asked for its device; a capture that changes devices is its author's to order.
         passed = runtime::event(in_graph ? any_device : runtime::device_of(earlier.stream));

@@ -174,7 +174,8 @@ private:
             spare_.push_back(static_cast<std::uint32_t>(blocks_.size() - 1));
         }
         block_uses& found = blocks_[is_new ? at = spare_.back() : at];
-        std::size_t const more = more_events + found.marks.size() + more_marks; // also for 'take', which has no memory to ask for
+        std::size_t const more =
+            more_events + found.marks.size() + more_marks; // also for 'take', which has no memory to ask for
         if (more_events != 0 && found.events.size() >= few && found.events.capacity() - found.events.size() < more)
             drop_reached(found.events); // so that a block which is used for long has few
         found.events.reserve_more(more);

@@ -3,7 +3,7 @@
 
 // best_fit: ranges of any size, with little waste and in constant time.
 //
-// The closest fitting free range is split; a freed one joins its free neighbours (placement/best_fit/free_ranges.hpp). Only free
+// The closest fitting free range is split; a freed one joins its free neighbours (free_ranges.hpp). Only free
 // ranges are recorded: a live block costs nothing, and one that was taken from a sibling is given here like any other.
 //
 // invariant: no two free ranges touch, but at a fence; take fails only where no free range fits.
@@ -179,7 +179,9 @@ private:
     static constexpr unsigned few = 16;       // classes searched for a range that happens to be aligned
     static constexpr unsigned all = UINT32_MAX;
 
-    static unsigned class_of(std::size_t bytes) noexcept { return weir::placement::detail::free_ranges<granularity>::class_of(bytes); }
+    static unsigned class_of(std::size_t bytes) noexcept {
+        return weir::placement::detail::free_ranges<granularity>::class_of(bytes);
+    }
 
     explicit best_fit(base::shared<placement::detail::fence_set> fences) : free_(std::move(fences)) {}
 
@@ -211,7 +213,8 @@ private:
 
     index_type search_aligned(unsigned floor, std::size_t size, std::size_t align) const noexcept {
         // From class 'sure' on a range has room wherever it starts; below, one has to look.
-        unsigned const sure = base::add_overflows(size, align) ? placement::detail::size_lists::classes : class_of(size + align) + 1;
+        unsigned const sure =
+            base::add_overflows(size, align) ? placement::detail::size_lists::classes : class_of(size + align) + 1;
         if (index_type const found = scan(floor, sure, size, align, few, candidates))
             return found;
         unsigned const in = free_.lists().occupied_from(sure);

@@ -83,9 +83,10 @@ public:
         "weir: by_size's Small part must serve blocks of exactly ThresholdBytes; lower the threshold or "
         "raise the part's largest block");
 
-    static_assert(!detail::is_fed_by_slabs<Small>::value || Small::refill(1, 1) % Large::granularity == 0,
-                  "weir: by_size's Large part keeps the slabs of the Small part, so its granularity divides the smallest of them; "
-                  "lower it, or raise the Small part's smallest block");
+    static_assert(
+        !detail::is_fed_by_slabs<Small>::value || Small::refill(1, 1) % Large::granularity == 0,
+        "weir: by_size's Large part keeps the slabs of the Small part, so its granularity divides the smallest of them; "
+        "lower it, or raise the Small part's smallest block");
 
     /// Every block starts at a multiple of this.
     static constexpr std::size_t granularity =

@@ -15,7 +15,7 @@
 // one. A block that is out when the capture begins is not the graph's: freed in the capture, it is kept until the pool
 // ends.
 //
-// invariant: nothing leaks, and nothing is freed too early: what CUDA refuses to take back is kept (pool/driver_pool/driver_blocks.hpp).
+// invariant: nothing leaks, and nothing is freed too early: what CUDA refuses to take back is kept (driver_blocks.hpp).
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free. The host
 //            may touch pinned and managed blocks once the stream has reached the allocation.
 // cost:      600 to 800 ns a pair on one thread, more as threads join (bench/results).
@@ -166,7 +166,8 @@ public:
         if (options_.handle_types == 0)
             require_handle_type(cudaMemHandleTypePosixFileDescriptor, "cudaMemHandleTypePosixFileDescriptor");
         void* const begin = blocks_.begin_of(p);
-        return runtime::cuda_pool::export_block(begin, static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
+        return runtime::cuda_pool::export_block(begin,
+                                                static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
     }
 
     /// The most that it may hold, driver_pool_options::maximum_bytes, which CUDA rounds up; SIZE_MAX: no limit.
@@ -196,9 +197,10 @@ public:
     text report() const {
         runtime::cuda_pool_statistics const now = statistics();
         std::size_t const lost = blocks_.lost_bytes();
-        return "pool '" + options_.name + "' (" + base::name_of(Space) + ", the driver's pool): " + base::bytes_text(now.in_use_bytes) +
-               " in use in " + base::count_text(blocks_.count(), " block") + ", " +
-               base::bytes_text(now.reserved_bytes) + " reserved, at most " + base::bytes_text(now.peak_in_use_bytes) + " and " +
+        return "pool '" + options_.name + "' (" + base::name_of(Space) +
+               ", the driver's pool): " + base::bytes_text(now.in_use_bytes) + " in use in " +
+               base::count_text(blocks_.count(), " block") + ", " + base::bytes_text(now.reserved_bytes) +
+               " reserved, at most " + base::bytes_text(now.peak_in_use_bytes) + " and " +
                base::bytes_text(now.peak_reserved_bytes) + ", limit " +
                (options_.maximum_bytes == 0 ? text("none") : base::bytes_text(options_.maximum_bytes)) +
                (lost == 0 ? text() : ", " + base::bytes_text(lost) + " not handed out again");

@@ -46,12 +46,13 @@
 namespace weir {
 inline namespace v0 {
 
-/// Any thread may call any member; but the first call for a capture names its graph to CUDA (pool/graph_memory/graph_life.hpp), and no
+/// Any thread may call any member; but the first call for a capture names its graph to CUDA (graph_life.hpp), and no
 /// other thread may use that graph meanwhile, also not through another graph_memory. `Placement`: which bytes of a chunk.
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
-    static_assert(contract::holds<contract::says_device, Pool>, "weir: the pool slot of graph_memory needs 'int device() const'");
+    static_assert(contract::holds<contract::says_device, Pool>,
+                  "weir: the pool slot of graph_memory needs 'int device() const'");
     static_assert(contract::require_placement<Placement>());
 
 public:
@@ -65,8 +66,7 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// As 'release' on the host; blocks still handed out are reported on stderr, and where a device does not answer the pool
-    /// keeps what it gave from others forever.
+    /// As 'release' on the host; reports live blocks on stderr. What a device that fails may still use, nobody gets again.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
         try {
@@ -105,8 +105,8 @@ public:
 
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
     /// as well, by the capture that uses it last: it goes back to the pool at the release. Outside a capture the stream is
-    /// noted, and the release waits for what it did so far; in another capture, or where CUDA fails, only 'release' gives back
-    /// from then on. Never blocks on a device.
+    /// noted, and the release waits for what it did so far. After a free in another capture, or where CUDA fails, only
+    /// 'release' gives back, and no longer 'try_release'. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -145,7 +145,7 @@ public:
     }
 
     /// The same if nothing that could use the memory is left of the graph: neither it nor a copy nor an executable, and no
-    /// launch under way (pool/graph_memory/graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
+    /// launch under way (graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
     /// it may say so for some time after the last launch. Waits for all devices in use where the capture freed blocks of the
     /// pool, else only if CUDA failed. Throws as release.
     bool try_release(stream_ref stream) {
@@ -162,8 +162,7 @@ public:
     std::size_t reserved_bytes() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         return held_bytes();
-    }
-    /// Bytes handed out and not yet freed, rounding included.
+    }    /// Bytes handed out and not yet freed, rounding included.
     std::size_t in_use_bytes() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         return used_.bytes;
@@ -178,7 +177,8 @@ public:
     /// What is known of it now, a line of that, and whether and why not it can hand out a block. Any thread.
     memory_report state() const {
         base::lock_guard<base::mutex> const lock(mutex_);
-        return memory_report{"graph memory", used_.bytes, held_bytes(), SIZE_MAX, largest_bytes(), used_.blocks, chunks_.size(), 0};
+        return memory_report{"graph memory",  used_.bytes,  held_bytes(),   SIZE_MAX,
+                             largest_bytes(), used_.blocks, chunks_.size(), 0};
     }
     template <class P = Pool const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
@@ -216,7 +216,8 @@ private:
     }
     static void require_no_capture(stream_ref stream) {
         if (runtime::is_capturing(stream))
-            throw usage_error("weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
+            throw usage_error(
+                "weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
     }
     void require_no_block() const {
         if (used_.blocks != 0)
@@ -280,8 +281,7 @@ private:
         frees_.push_back(stream_free{stream.get(), new Placement()});
         return *frees_.back().free;
     }
-    // A block for the capture of `stream`, also of `fresh`, which is held from then on, or goes back to the pool. With the
-    // lock.
+    // A block for the capture of `stream`, perhaps of `fresh`, which is held from then on or goes back. With the lock.
     base::range take(stream_ref stream, std::size_t bytes, std::size_t alignment, chunk& fresh) {
         try {
             runtime::capture const now = runtime::capture_of(stream); // under the lock: soon after, its graph is named

@@ -38,8 +38,8 @@ public:
     /// From a fabric handle. Throws cuda_error.
     explicit imported_pool(cudaMemFabricHandle_t handle) : pool_(import(&handle, cudaMemHandleTypeFabric)) {}
 
-    /// Lets kernels and copies of device number `device` use the memory; its own device may at once. Throws usage_error where there
-    /// is no such device, cuda_error, also where it cannot use the memory.
+    /// Lets kernels and copies of device number `device` use the memory; its own device may at once. Throws usage_error where
+    /// there is no such device, cuda_error, also where it cannot use the memory.
     void enable_access_from(int device) { pool_.enable_access_from(runtime::existing_device(device)); }
 
     /// Where the bytes of the exporter's block are in this process. Does not wait. Throws cuda_error, also for a block of
@@ -79,9 +79,10 @@ private:
         char const* const call = "cudaMemPoolImportFromShareableHandle";
         cudaError_t const error = cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0);
         if (error == cudaErrorInvalidValue || error == cudaErrorUnknown) // the latter of a descriptor that is no pool's
-            runtime::detail::fail_with("the handle names no pool of a living process; pass the descriptor that was received from the "
-                              "exporter, not the number that it has there, or what export_fabric returned there",
-                              error, call);
+            runtime::detail::fail_with(
+                "the handle names no pool of a living process; pass the descriptor that was received from the "
+                "exporter, not the number that it has there, or what export_fabric returned there",
+                error, call);
         check(error, call);
         return pool;
     }

@@ -11,7 +11,7 @@
 // invariant: reserved_bytes() <= limit_bytes(); every block lies in memory that is held; a failed call changes no block.
 // order:     a block is for work enqueued on its stream after the allocation; its free is ordered after work
 //            enqueued on its stream before the free.
-// cost:      a try that succeeds is the reuse rule's 'take'; growth is driver calls (pool/pool/supply.hpp), and wholly free
+// cost:      a try that succeeds is the reuse rule's 'take'; growth is driver calls (supply.hpp), and wholly free
 //            chunks may move or go back for it.
 // not for:   watching or steering: layers do that.
 
@@ -79,7 +79,8 @@ public:
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(U(), std::move(options)) {}
     explicit pool(Upstream memory, pool_options options = {})
-        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(contract::device_number_of(held().upstream())) {}
+        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()),
+          rule_(contract::device_number_of(held().upstream())) {}
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
@@ -187,9 +188,11 @@ public:
     std::size_t suspend(pool_ref<memory_space::host> keep, Blocks const& wanted) {
         return begin_suspension(&keep, [&](auto const& save) {
             for (live_block const& each : wanted)
-                if (base::range const block{reinterpret_cast<std::uintptr_t>(each.address), each.bytes}; !held().chunks().covers(block))
-                    throw usage_error("weir: " + base::count_text(each.bytes, " byte") + " at " + base::address_text(each.address) +
-                                      " cannot be saved: they are not all in pool '" + name() + "'; name blocks of this pool");
+                if (base::range const block{reinterpret_cast<std::uintptr_t>(each.address), each.bytes};
+                    !held().chunks().covers(block))
+                    throw usage_error("weir: " + base::count_text(each.bytes, " byte") + " at " +
+                                      base::address_text(each.address) + " cannot be saved: they are not all in pool '" +
+                                      name() + "'; name blocks of this pool");
             for (live_block const& each : wanted)
                 save(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
         });
@@ -279,7 +282,8 @@ public:
         return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), base::name_of(space),
                             ends_many && contract::has_mark<Placement>,
                             upstream_lack{held().most_bytes(), held().out_of_addresses()}) +
-               (needed == 0 || alignment <= default_alignment ? "" : " (a block aligned to " + base::number_text(alignment) + ")");
+               (needed == 0 || alignment <= default_alignment ? ""
+                                                              : " (a block aligned to " + base::number_text(alignment) + ")");
     }
 
 private:

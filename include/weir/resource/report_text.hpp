@@ -22,8 +22,8 @@ inline text report_text(memory_report const& state, char const* kind) {
     return "pool '" + state.name + "' (" + kind + "): " + base::bytes_text(state.in_use_bytes) + " in use in " +
            base::count_text(state.live_blocks, " block") + ", " + base::bytes_text(state.reserved_bytes) + " reserved in " +
            base::count_text(state.chunks, " chunk") +
-           (state.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + base::bytes_text(state.largest_free_bytes)) + ", limit " +
-           (state.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(state.limit_bytes)) +
+           (state.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + base::bytes_text(state.largest_free_bytes)) +
+           ", limit " + (state.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(state.limit_bytes)) +
            (state.lost_bytes == 0 ? "" : ", " + base::bytes_text(state.lost_bytes) + " not handed out again");
 }
 
@@ -62,8 +62,9 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
                "; end pools that are not needed, unmap memory elsewhere, or raise the limit that the system sets ('ulimit -v')";
     if (held_bytes <= limit_bytes - chunk_bytes)
         return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
-               (ends_together ? "; end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool"
-                              : "; free something, here or in another pool");
+               (ends_together
+                    ? "; end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool"
+                    : "; free something, here or in another pool");
     return "no free range is large enough and the pool's limit leaves no room for " + chunk +
            (refused_bytes == 0
                 ? ""
@@ -74,8 +75,9 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
 
 /// Why a part that gets its chunks from a pool has no room: `below` is that pool's state, `reason` its refusal.
 inline text refusal_below_text(memory_report const& below, text const& reason) {
-    return "its pool '" + below.name + "' (" + base::bytes_text(below.in_use_bytes) + " in use, " + base::bytes_text(below.reserved_bytes) +
-           " reserved, limit " + (below.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(below.limit_bytes)) + ") refuses: " + reason;
+    return "its pool '" + below.name + "' (" + base::bytes_text(below.in_use_bytes) + " in use, " +
+           base::bytes_text(below.reserved_bytes) + " reserved, limit " +
+           (below.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(below.limit_bytes)) + ") refuses: " + reason;
 }
 
 } // namespace v0

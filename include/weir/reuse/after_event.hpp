@@ -11,7 +11,7 @@
 // invariant: what the placement holds is in nobody's use; a pending block has at least one event.
 // order:     an allocation on any stream, or on the host, comes after every use of its bytes.
 // cost:      an event a free, and a lock three times; a miss asks about one free of each stream, or a few more
-//            (reuse/after_event/pending_frees.hpp).
+//            (pending_frees.hpp).
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
@@ -109,7 +109,8 @@ struct after_event {
             used_.gave(block);
             used_.not_below_zero();
             try {
-                if (uses.in_graph || (captured && !runtime::is_legacy(stream))) { // which is never captured itself, only in the way
+                if (uses.in_graph ||
+                    (captured && !runtime::is_legacy(stream))) { // which is never captured itself, only in the way
                     used_.lost_bytes += block.bytes;
                 } else if (!known || uses.untold) {
                     stranded_.add(block, any_device); // only 'settle' can tell when it is free

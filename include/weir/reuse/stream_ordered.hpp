@@ -3,7 +3,7 @@
 
 // When may freed bytes be handed out again, if work on streams goes on after the call that freed them?
 //
-// Bytes freed on a stream wait in that stream's set (reuse/stream_ordered/stream_set.hpp). An allocation climbs a ladder:
+// Bytes freed on a stream wait in that stream's set (stream_set.hpp). An allocation climbs a ladder:
 //   1. bytes freed on this stream: at once, with no event and no wait;
 //   2. bytes freed on another stream whose event has been reached: a query, never a wait;
 //   3. fresh bytes: the pool grows, within its limit;                     } the order of 3 and 4 is the
@@ -16,7 +16,8 @@
 // invariant: bytes are in at most one set; a set's bytes are safe for its stream without a wait.
 // order:     whoever takes bytes from another set is ordered after that set's event: it was reached, or the
 //            taker's stream was made to wait and then recorded its own event, so that the order travels on.
-//            Locks: 'moving_', then the directory's, then a set's, what is aside's, the host's, then those of fences and second uses.
+//            Locks: 'moving_', then the directory's, then a set's, what is aside's, the host's, then those of fences and second
+//            uses.
 // cost:      a hit on rung 1: one table look-up, one spin lock, and what Identity asks; from rung 2 on, every set.
 // not for:   memory that no stream uses: see 'immediate'.
 
@@ -177,7 +178,8 @@ struct stream_ordered {
         }
 
         // Where the stream has no such block at hand. Not inlined, so that the usual path stays short.
-        [[gnu::noinline]] base::range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
+        [[gnu::noinline]] base::range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream,
+                                                  bool wait = false) {
             if (Placement::rounded(bytes, alignment) == 0)
                 return base::range{}; // more than a block can have
             if constexpr (!Identity::asks) { // what follows may make the stream wait, or call the driver
@@ -199,7 +201,8 @@ struct stream_ordered {
                     return block;
                 }
             }
-            base::range const block = exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
+            base::range const block =
+                exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
             if (block)
                 reclaim_quietly(); // else the pool asks, once it knows that it can hold such a block
             return block;

@@ -57,7 +57,8 @@ inline int existing_device(int device) {
     auto const count = static_cast<std::size_t>(device_count());
     auto const at = static_cast<std::size_t>(device);
     if (at >= count)
-        throw usage_error("weir: there is no device " + base::number_text(at) + "; CUDA sees " + base::count_text(count, " device"));
+        throw usage_error("weir: there is no device " + base::number_text(at) + "; CUDA sees " +
+                          base::count_text(count, " device"));
     return device;
 }
 
@@ -69,8 +70,8 @@ inline int existing_peer(int device, int owner) {
     if (peer != owner)
         check(cudaDeviceCanAccessPeer(&able, peer, owner), "cudaDeviceCanAccessPeer");
     if (able == 0)
-        throw usage_error("weir: device " + base::number_text(static_cast<std::size_t>(peer)) + " cannot use memory of device " +
-                          base::number_text(static_cast<std::size_t>(owner)) +
+        throw usage_error("weir: device " + base::number_text(static_cast<std::size_t>(peer)) +
+                          " cannot use memory of device " + base::number_text(static_cast<std::size_t>(owner)) +
                           " (cudaDeviceCanAccessPeer); give it a pool of its own, and copy with cudaMemcpyPeerAsync");
     return peer;
 }

@@ -93,7 +93,8 @@ int ask_driver(Function* function, Arguments... arguments) noexcept {
 template <class Runtime, class Function, class... Arguments>
 cudaError_t call_driver(Runtime const& runtime, Function* function, Arguments... arguments) noexcept {
     if (function)
-        if (int const result = detail::ask_driver(function, arguments...); result == cudaSuccess || !detail::wants_context(result))
+        if (int const result = detail::ask_driver(function, arguments...);
+            result == cudaSuccess || !detail::wants_context(result))
             return static_cast<cudaError_t>(result);
     cudaError_t const error = runtime();
     if (error != cudaSuccess && error != cudaErrorNotReady) // which is an answer, and not recorded
@@ -168,7 +169,8 @@ inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
 inline bool is_ready(int device) noexcept {
     unsigned flags = 0;
     int active = 1;
-    if (detail::driver().primary_state && detail::ask_driver(detail::driver().primary_state, device, &flags, &active) != cudaSuccess)
+    if (detail::driver().primary_state &&
+        detail::ask_driver(detail::driver().primary_state, device, &flags, &active) != cudaSuccess)
         return true;
     return active != 0;
 }

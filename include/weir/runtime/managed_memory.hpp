@@ -56,7 +56,8 @@ private:
 };
 
 namespace detail {
-inline constexpr char const* if_invalid = "the memory must be managed, and a place must be a device, the host or a NUMA node of it";
+inline constexpr char const* if_invalid =
+    "the memory must be managed, and a place must be a device, the host or a NUMA node of it";
 
 inline void require_migration(stream_ref stream) {
     if (stream.is_host())

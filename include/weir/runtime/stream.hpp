@@ -47,8 +47,8 @@ struct has_value<T, std::enable_if_t<std::is_same_v<decltype(std::declval<T cons
     : std::true_type {};
 
 template <class T>
-inline constexpr bool names_a_stream =
-    std::is_convertible_v<T const&, cudaStream_t> || runtime::detail::has_get<T>::value || runtime::detail::has_stream<T>::value || runtime::detail::has_value<T>::value;
+inline constexpr bool names_a_stream = std::is_convertible_v<T const&, cudaStream_t> || runtime::detail::has_get<T>::value ||
+                                       runtime::detail::has_stream<T>::value || runtime::detail::has_value<T>::value;
 } // namespace runtime::detail
 
 /// A non-owning name of a CUDA stream, or of the host. Trivially copyable.

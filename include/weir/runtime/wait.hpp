@@ -62,9 +62,9 @@ void visit_ready(int first, int last, Visit const& visit) {
 }
 } // namespace detail
 
-/// Calls visit() while device number `device` is current; any_device: each on which there may be work, since CUDA is ready there,
-/// also behind one that fails. Makes no device ready but the current one. Throws cuda_error, and what the first visit that
-/// fails throws.
+/// Calls visit() while device number `device` is current; any_device: each on which there may be work, since CUDA is ready
+/// there, also behind one that fails. Makes no device ready but the current one. Throws cuda_error, and what the first visit
+/// that fails throws.
 template <class Visit>
 void visit_devices(int device, Visit const& visit) {
     if (device == any_device)

@@ -30,7 +30,8 @@ public:
 
     /// A chunk of `bytes` bytes, or null when there is no room.
     void* acquire(std::size_t bytes) noexcept {
-        return bytes > PTRDIFF_MAX ? nullptr : ::operator new(bytes, alignment_of(bytes), std::nothrow); // no size that wraps around
+        return bytes > PTRDIFF_MAX ? nullptr
+                                   : ::operator new(bytes, alignment_of(bytes), std::nothrow); // no size that wraps around
     }
 
     /// Gives a chunk back.
@@ -39,7 +40,8 @@ public:
 private:
     // What is cut from a chunk is aligned to its size, so a chunk is too as far as that helps.
     static constexpr std::align_val_t alignment_of(std::size_t bytes) noexcept {
-        std::size_t const most = bytes < usual_alignment ? std::size_t{1} << base::floor_log2(bytes | alignment) : usual_alignment;
+        std::size_t const most =
+            bytes < usual_alignment ? std::size_t{1} << base::floor_log2(bytes | alignment) : usual_alignment;
         return std::align_val_t{most};
     }
 };

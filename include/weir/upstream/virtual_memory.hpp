@@ -5,7 +5,7 @@
 //
 // Addresses are reserved ahead, and memory is mapped behind them chunk by chunk. A pool asks for more right behind what it
 // has, so that free ranges join across growth, and moves any chunk, with its memory, to where that is needed, or gives it
-// back, without waiting for the device unless the pool asks for that. How many addresses are reserved, upstream/virtual_memory/reservations.hpp
+// back, without waiting for the device unless the pool asks for that. How many addresses are reserved, reservations.hpp
 // says.
 //
 // A device that cannot map memory (or a driver that is too old) has chunks from cudaMalloc here, which never grow in

@@ -43,7 +43,8 @@ public:
         runtime::device_guard const there(user.device);
         if (in_graph)
             order::detail::require_same_graph(own, runtime::capture_of(user.stream).id);
-        order::stream_mark const fresh = in_graph ? order::stream_mark::of_captured(user.stream) : order::stream_mark(user.stream);
+        order::stream_mark const fresh =
+            in_graph ? order::stream_mark::of_captured(user.stream) : order::stream_mark(user.stream);
         if (!marks_)
             marks_ = base::shared<base::growing_array<order::stream_mark>>::make();
         marks_->reserve_more(1);

@@ -52,9 +52,8 @@ class owned_bytes {
     static constexpr bool by_host = base::host_accessible(Space);
 
 public:
-    /// `bytes` bytes, not initialised, of `pool`, aligned to `alignment` and to what the pool gives; zero
-    /// bytes hold no block. Throws what the pool's 'allocate' throws, and usage_error where `stream` is the
-    /// host.
+    /// `bytes` bytes, not initialised, of `pool`, aligned to `alignment` and to what the pool gives; zero bytes hold no block.
+    /// Throws what the pool's 'allocate' throws, and usage_error where `stream` is the host.
     owned_bytes(pool_ref<Space> pool, stream_ref stream, std::size_t bytes, std::size_t alignment)
         : owned_bytes(pool, placed(pool, stream), bytes, alignment) {}
     /// Takes the block; `other` is empty then, and stays on its pool and stream.
@@ -122,8 +121,7 @@ public:
         if (bytes > capacity_)
             reallocate(bytes);
     }
-    /// Makes the size `bytes`; what is new is not initialised. Grows to exactly that, and never shrinks the
-    /// block.
+    /// Makes the size `bytes`; what is new is not initialised. Grows to exactly that, and never shrinks the block.
     void resize(std::size_t bytes) {
         reserve(bytes);
         size_ = bytes;
@@ -304,7 +302,8 @@ private:
 
     // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there`
     // with which `by` works.
-    void splice(std::size_t kept, void const* source, std::size_t bytes, order::placed_stream const& by, int there = any_device) {
+    void splice(std::size_t kept, void const* source, std::size_t bytes, order::placed_stream const& by,
+                int there = any_device) {
         require_not_null(source, bytes);
         if (base::add_overflows(kept, bytes))
             throw usage_error(

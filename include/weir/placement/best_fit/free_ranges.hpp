@@ -3,8 +3,8 @@
 
 // free_ranges: which bytes are free, and what do they join with?
 //
-// A set of free ranges, each with a record, a place in the list of its size (placement/best_fit/size_lists.hpp) and a tag at either
-// end (placement/best_fit/boundary_map.hpp), so that one that is put in joins its neighbours, and one that is cut shrinks, in a few
+// A set of free ranges, each with a record, a place in the list of its size (size_lists.hpp) and a tag at either
+// end (boundary_map.hpp), so that one that is put in joins its neighbours, and one that is cut shrinks, in a few
 // cache lines. Which range to cut is best_fit's business.
 //
 // invariant: no two free ranges touch, but at a fence; each has one node, one list and two tags; bytes() is their sum.

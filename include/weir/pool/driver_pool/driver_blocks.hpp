@@ -47,8 +47,8 @@ namespace detail {
 /// Any thread may call any member.
 class driver_blocks {
 public:
-    /// Of `pool`, made under device number `device`, of memory of `space`: other than device memory every device's work may use.
-    /// `name`, which must outlive this: what the pool is called where a wrong free is told.
+    /// Of `pool`, made under device number `device`, of memory of `space`: other than device memory every device's work may
+    /// use. `name`, which must outlive this: what the pool is called where a wrong free is told.
     driver_blocks(cudaMemPool_t pool, memory_space space, text const& name, int device) noexcept
         : pool_(pool), name_(name), made_on_(device), device_(space == memory_space::device ? device : any_device) {}
     driver_blocks(driver_blocks const&) = delete;
@@ -70,7 +70,8 @@ public:
     /// See driver_pool_of::try_allocate.
     [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) {
         cudaStream_t const on = stream.get();
-        bool const usual = bytes != 0 && alignment <= block_origins::unit_bytes && base::is_power_of_two(alignment) && is_usual(on);
+        bool const usual =
+            bytes != 0 && alignment <= block_origins::unit_bytes && base::is_power_of_two(alignment) && is_usual(on);
         if (!usual || runtime::is_capturing(on))
             return allocate_with_care(stream, bytes, alignment);
         runtime::capture_mode_guard const relaxed;
@@ -144,7 +145,9 @@ private:
         runtime::capture_mode_guard const relaxed;
         void* block = nullptr;
         cudaError_t answer{};
-        auto const hand_out = [&] { return answer = runtime::detail::allocate_async(&block, bytes + padding, pool_, on), block; };
+        auto const hand_out = [&] {
+            return answer = runtime::detail::allocate_async(&block, bytes + padding, pool_, on), block;
+        };
         refused_.forget_new(hand_out); // what a wrong free left there would free this one
         if (in_graph && answer == cudaErrorNotSupported && !runtime::succeeded(answer))
             throw usage_error("weir: CUDA takes no memory of pool '" + name_ +
@@ -233,10 +236,11 @@ private:
             return uses.in_graph ? (forget_one(), lost_.keep(std::move(kept))) : not_taken(answer, p, std::move(kept), on);
         }
         if ((captured || uses.in_graph) && !uses.empty())
-            std::fprintf(stderr,
-                         "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait for "
-                         "that; capture its free once that work is done\n",
-                         name_.c_str(), p);
+            std::fprintf(
+                stderr,
+                "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait for "
+                "that; capture its free once that work is done\n",
+                name_.c_str(), p);
         uses_.put_back(at, std::move(uses)); // for the free to come
     }
 

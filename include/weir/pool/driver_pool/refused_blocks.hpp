@@ -54,7 +54,8 @@ inline cudaError_t free_or_unknown(void* begin, cudaStream_t stream) noexcept {
     if (answer != cudaErrorInvalidValue)
         return answer;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    bool const captured = runtime::detail::query_capture(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+    bool const captured =
+        runtime::detail::query_capture(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
     return captured ? cudaErrorStreamCaptureUnsupported : runtime::detail::free_async(begin, stream);
 }
 

@@ -29,7 +29,7 @@ struct chunk_sizes {
     bool grows_in_place = false;
     base::holes seen = base::holes::never;
 
-    /// What part of the chunks may move until slack doubles (pool/pool/slack.hpp), in per cent.
+    /// What part of the chunks may move until slack doubles (slack.hpp), in per cent.
     static constexpr unsigned moved_percent() noexcept {
         if constexpr (cuts)
             return Growth::moved_percent;

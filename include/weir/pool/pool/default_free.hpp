@@ -20,7 +20,8 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// Gives `block` to a reuse rule of a pool of device number `device`. Where CUDA does not answer, only 'settle' frees it. Any thread.
+/// Gives `block` to a reuse rule of a pool of device number `device`. Where CUDA does not answer, only 'settle' frees it. Any
+/// thread.
 template <class Rule>
 [[gnu::noinline]] void give_by_default(Rule& rule, base::range block, stream_ref stream, int device) noexcept {
     try {

@@ -26,7 +26,14 @@ struct growth_place {
     std::size_t end = 0;       ///< the end of a chunk; 0: none
     std::size_t bytes = 0;     ///< needed there
     std::size_t gap_bytes = 0; ///< addresses that no chunk has, there
-    base::range counted;             ///< what is free before and behind and counts, with the gap between
+    base::range counted;       ///< what is free before and behind and counts, with the gap between
+
+    /// So many bytes more are where the place starts.
+    void advance(std::size_t more) noexcept {
+        end += more;
+        gap_bytes -= more;
+        bytes = bytes > more ? bytes - more : 0;
+    }
 };
 
 /// Up to the end of all addresses.
@@ -39,7 +46,7 @@ struct any_reach {
 /// have memory, asked where something else than a chunk follows.
 template <class Placement, class Reach = any_reach>
 growth_place cheapest_growth_place(chunk_list const& chunks, Placement const& free, std::size_t bytes, std::size_t alignment,
-                             std::size_t page, Reach const& reach = {}) noexcept {
+                                   std::size_t page, Reach const& reach = {}) noexcept {
     growth_place best;
     for (base::range const* each = chunks.begin(); each != chunks.end(); ++each) {
         base::range const* const next = each + 1;

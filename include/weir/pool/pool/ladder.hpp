@@ -9,7 +9,7 @@
 // invariant: a climb that fails leaves the pool's blocks as they were; for what can never be held nobody waits, and nothing is
 //            given back.
 // order:     one thread at a time searches and grows; the others find what it got.
-// cost:      see the reuse rule and pool/pool/supply.hpp; at most 16 waits.
+// cost:      see the reuse rule and supply.hpp; at most 16 waits.
 // not for:   the first try, which most allocations need nothing above.
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 // From an upstream that hands out chunks, a chunk of its own: wholly free chunks, which did not help, go back first.
 // From one that grows in place, just what is missing: the free bytes at the end of a chunk are extended by as much as
 // the block lacks. Chunks that lie wholly free elsewhere move there, memory and all, so that the pool holds little more than
-// was ever in use at once (pool/pool/growth_place.hpp says where, pool/pool/slack.hpp when); only the rest is got, and it is first.
+// was ever in use at once (growth_place.hpp says where, slack.hpp when); only the rest is got, and it is first.
 //
 // invariant: a chunk goes back or moves only when no work uses any byte of it; a failed call keeps no chunk that it got.
 // order:     one thread at a time.
@@ -161,7 +161,8 @@ private:
     }
     // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
     static constexpr std::size_t usual_alignment() noexcept {
-        std::size_t const least = base::natural_alignment(page) > Upstream::alignment ? base::natural_alignment(page) : Upstream::alignment;
+        std::size_t const least =
+            base::natural_alignment(page) > Upstream::alignment ? base::natural_alignment(page) : Upstream::alignment;
         if constexpr (contract::holds<contract::says_usual_alignment, Upstream>)
             return Upstream::usual_alignment > least ? Upstream::usual_alignment : least;
         return least;
@@ -176,7 +177,7 @@ private:
         growth_place place;
         rule.visit_usable(stream, [&](Placement& free) {
             place = cheapest_growth_place(held_.chunks(), free, whole, aligned, page,
-                                       [this](std::size_t end) { return held_.addresses_behind(end); });
+                                          [this](std::size_t end) { return held_.addresses_behind(end); });
         });
         if (place.end == 0)
             return false;
@@ -204,15 +205,8 @@ private:
         std::size_t got = sizes().next(needed);
         if (got <= needed || got > place.gap_bytes || !extend(rule, place.end, got, stream))
             got = extend(rule, place.end, needed, stream) ? needed : 0;
-        advance(place, got);
+        place.advance(got);
         return got != 0;
-    }
-
-    // So many bytes more are where the place starts.
-    static void advance(growth_place& place, std::size_t bytes) noexcept {
-        place.end += bytes;
-        place.gap_bytes -= bytes;
-        place.bytes = place.bytes > bytes ? place.bytes - bytes : 0;
     }
 
     // Moves wholly free chunks of about `bytes` bytes into the place. What does not fit goes back, so that as much can be got.
@@ -232,7 +226,7 @@ private:
             }
             moved += next.chunk.bytes;
             keep(rule, base::range{place.end, next.chunk.bytes}, stream, true);
-            advance(place, next.chunk.bytes);
+            place.advance(next.chunk.bytes);
         }
         std::size_t const left = bytes > moved ? bytes - moved : 0;
         give_back(rule, before > left ? before - left : 0, place.counted);

@@ -8,7 +8,7 @@
 //
 // invariant: a call that fails leaves the blocks as they were: with their memory, or suspended.
 // order:     'begin' waits for all work on every device. No work may use the memory until the end.
-// cost:      two driver calls a chunk each way, and the copies (pool/pool/saved_contents.hpp).
+// cost:      two driver calls a chunk each way, and the copies (saved_contents.hpp).
 // not for:   allocations meanwhile: the pool refuses them.
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// One thread at a time. `Supply`: of pool/pool/supply.hpp, one that can suspend where any member is called.
+/// One thread at a time. `Supply`: of supply.hpp, one that can suspend where any member is called.
 template <class Supply, class Rule>
 class suspension {
 public:

@@ -7,7 +7,7 @@
 // `Set`: a stream_set; the caller holds the locks of the sets that are named.
 //
 // invariant: bytes move with the event that stands for them. Where the host's memory runs out in the midst, both sets share it.
-// not for:   deciding when: reuse/stream_ordered/stream_exchange.hpp, and the close of a stream_set.
+// not for:   deciding when: stream_exchange.hpp, and the close of a stream_set.
 
 #include <cstddef>
 #include <cstdint>

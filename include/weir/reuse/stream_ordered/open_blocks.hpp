@@ -3,13 +3,13 @@
 
 // Which freed blocks does a stream keep before it records an event for them?
 //
-// The newest are found by size (reuse/stream_ordered/recent_blocks.hpp), up to a number and a sum of bytes that the tuning names; a stream
+// The newest are found by size (recent_blocks.hpp), up to a number and a sum of bytes that the tuning names; a stream
 // that is young keeps none of them, so that one which lives shortly leaves nothing behind. What could not go where it belongs
 // for lack of host memory is held here too.
 //
 // invariant: every block is in one of the two stores.
 // cost:      put and take of a recent block: a few instructions.
-// not for:   knowing who may have them: see reuse/stream_ordered/stream_set.hpp.
+// not for:   knowing who may have them: see stream_set.hpp.
 
 #include <cstddef>
 #include <weir/base/growing_array.hpp>

@@ -8,7 +8,7 @@
 //
 // order:     as event's.
 // cost:      an event each; asks CUDA until it was reached, then no more.
-// not for:   which bytes those are: reuse/stream_ordered/stream_set.hpp.
+// not for:   which bytes those are: stream_set.hpp.
 
 #include <weir/base/shared.hpp>
 #include <weir/runtime/devices.hpp>

@@ -13,7 +13,7 @@
 //            on its way. Then each set's own.
 // cost:      an event's wait a set that is not at rest; a wait for the device (runtime/wait.hpp) where no event tells of some
 // bytes.
-// not for:   deciding when to wait: that is pool/pool/ladder.hpp.
+// not for:   deciding when to wait: that is ladder.hpp.
 
 #include <cstdint>
 #include <weir/base/growing_array.hpp>
@@ -30,8 +30,8 @@ namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
 
-/// Blocks until every event that is known of now has been reached; whether any had not been. `sets`: a stream_directory. Any thread.
-/// Throws cuda_error, std::bad_alloc.
+/// Blocks until every event that is known of now has been reached; whether any had not been. `sets`: a stream_directory. Any
+/// thread. Throws cuda_error, std::bad_alloc.
 template <class Sets, class Lock>
 bool wait_for_events(Sets& sets, Lock& moving) {
     using locked = typename Sets::locked;

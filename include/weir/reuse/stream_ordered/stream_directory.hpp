@@ -293,7 +293,8 @@ private:
             std::uint64_t const key = each->key.load(base::memory_order_relaxed);
             std::uint64_t const came_at = each->came_at.load(base::memory_order_relaxed);
             bool const is_first = !best || key == 0 || came_at < best->came_at.load(base::memory_order_relaxed);
-            if (each != host_ && !each->is_aside && (key == 0 || (key & 1) != 0) && is_first && (!asks || locked(*each)->is_at_rest()))
+            if (each != host_ && !each->is_aside && (key == 0 || (key & 1) != 0) && is_first &&
+                (!asks || locked(*each)->is_at_rest()))
                 best = each;
         }
         return best;

@@ -3,7 +3,7 @@
 
 // How do bytes get from one stream's set to another's?
 //
-// A search walks past every other set (reuse/stream_ordered/stream_directory.hpp). From one whose event was reached it takes a block, a few of
+// A search walks past every other set (stream_directory.hpp). From one whose event was reached it takes a block, a few of
 // a slab, or a stock of bytes for more of them; 'gather' takes all, so that they join. Where the event was not reached, the
 // stream is made to wait for it, if the caller wants that; else the set is told that it is wanted.
 //
@@ -17,7 +17,7 @@
 //            made to wait and then recorded its own, so that the order travels on.
 // order:     any thread may call any member. Locks: 'moving_', the directory's, then sets' in the order of their list.
 // cost:      a search: each set's lock and, where it offers enough, a query of its event.
-// not for:   deciding when to wait or to grow: that is pool/pool/ladder.hpp.
+// not for:   deciding when to wait or to grow: that is ladder.hpp.
 
 #include <cstddef>
 #include <cstdint>

@@ -247,8 +247,8 @@ public:
         taken_open_ = false;
     }
 
-    /// The covered bytes, up to which event they are, and the deferred blocks. Call `update_hint` after a change, and `arrived` where
-    /// bytes in use came.
+    /// The covered bytes, up to which event they are, and the deferred blocks. Call `update_hint` after a change, and `arrived`
+    /// where bytes in use came.
     Placement& covered() noexcept { return covered_; }
     safe_event& safe() noexcept { return safe_; }
     deferred_blocks& deferred() noexcept { return deferred_; }

@@ -130,7 +130,8 @@ public:
     bool map(base::range addresses, bool& stuck) const {
         unsigned long long memory = 0;
         stuck = false;
-        if (lacks_memory(runtime::detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull), "cuMemCreate"))
+        if (lacks_memory(runtime::detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull),
+                         "cuMemCreate"))
             return false;
         int const mapped = put(memory, addresses);
         if (lacks_memory(mapped, "cuMemMap"))
@@ -145,7 +146,8 @@ public:
     bool move(base::range from, base::range to, bool& stuck) const noexcept {
         unsigned long long memory = 0;
         stuck = false;
-        if (runtime::detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) != 0 || put(memory, to) != 0)
+        if (runtime::detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) != 0 ||
+            put(memory, to) != 0)
             return false;
         if (open(to) == 0 && unmap(from))
             return true;
@@ -161,13 +163,15 @@ public:
 private:
     // The mapping keeps the memory from now on; without one, it goes. Nobody could let go of it later: once more.
     int put(unsigned long long memory, base::range addresses) const noexcept {
-        int const mapped = runtime::detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
+        int const mapped =
+            runtime::detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
         if (runtime::detail::ask_driver(calls_.release, memory) != 0)
             static_cast<void>(runtime::detail::ask_driver(calls_.release, memory));
         return mapped;
     }
     int open(base::range addresses) const noexcept {
-        return runtime::detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(), readers_.size());
+        return runtime::detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(),
+                                           readers_.size());
     }
 
     static memory_access access_of(int device) noexcept {

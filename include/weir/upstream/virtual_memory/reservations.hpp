@@ -48,7 +48,9 @@ public:
     base::range take(std::size_t bytes) noexcept { return gaps_.take(bytes); }
 
     /// Takes just these, right behind an address of the same reservation, where a gap starts; whether they are free.
-    bool take_at(base::range wanted) noexcept { return of(base::range{wanted.offset - 1, wanted.bytes}) && gaps_.take_at(wanted); }
+    bool take_at(base::range wanted) noexcept {
+        return of(base::range{wanted.offset - 1, wanted.bytes}) && gaps_.take_at(wanted);
+    }
 
     /// Takes back what was taken; after 'make_room'.
     void give(base::range freed) noexcept {
@@ -68,7 +70,8 @@ public:
         all_.reserve(all_.size() + 1);
         gaps_.reserve(1);
         std::size_t const device_bytes = runtime::device_total_bytes(map_.device_number());
-        std::size_t const enough = device_bytes < base::most_addresses / 128 ? 8 * base::align_up(device_bytes, memory_map::page_bytes) : 0;
+        std::size_t const enough =
+            device_bytes < base::most_addresses / 128 ? 8 * base::align_up(device_bytes, memory_map::page_bytes) : 0;
         bool done = bytes <= enough && are_left(16 * enough) && add(enough);
         if (!done)
             done = few(bytes);
