@@ -3,7 +3,8 @@
 
 // Which combinations are good, and what are they called?
 //
-// Ready-made names for pools that most programs want. Each is an alias of parts; write your own beside them. Where
+// Ready-made pools that most programs want. Each is a class over its parts, with their constructors and members and nothing of
+// its own, so that it can be declared ahead (fwd.hpp) and is short in compilers' messages; write your own beside them. Where
 // WEIR_GUARD is 1 all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in debug
 // builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1.
 //
@@ -83,41 +84,80 @@ using general_placement = placement::by_size<64 * KiB, placement::bins<>, placem
 /// last.
 template <class Reuse, class Growth = growth::by_holes<>>
 using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>>;
+
+// What the recipes are made of.
+using general = general_device_pool<reuse::stream_ordered<identity::checked>>;
+using promised = general_device_pool<reuse::stream_ordered<identity::promised>>;
+using compact_growth = growth::by_holes<growth::paged<128, 2 * MiB, 64 * MiB>, growth::paged<256, 2 * MiB, 64 * MiB>,
+                                        growth::paged<512, 2 * MiB, 64 * MiB>, 200>;
+using compact = general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>, compact_growth>;
+using staging =
+    guarded<pool<upstream::pinned<>, general_placement, reuse::after_event, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+using managed = guarded<pool<upstream::managed, general_placement, reuse::stream_ordered<>>>;
+using host = guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
+                          reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+using frames =
+    guarded<pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>>;
+using nodes = guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>>;
 } // namespace recipe
 
 /// Device memory for any program: any sizes, any number of streams and threads, streams that come and go.
-using device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked>>;
+class device_pool : public recipe::general {
+public:
+    using parts = recipe::general;
+    using parts::parts;
+};
 
 /// The same where the program promises that its streams outlive the pool's use of them (identity::promised): the
 /// fastest.
-using promised_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::promised>>;
+class promised_device_pool : public recipe::promised {
+public:
+    using parts = recipe::promised;
+    using parts::parts;
+};
 
-/// The same with the smallest footprint: it maps nearly page by page, which a cold pool takes longer for, and a stream waits
-/// for another's memory before the pool grows.
-using compact_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>,
-                                                        growth::by_holes<growth::paged<128, 2 * MiB, 64 * MiB>,
-                                                                         growth::paged<256, 2 * MiB, 64 * MiB>,
-                                                                         growth::paged<512, 2 * MiB, 64 * MiB>, 200>>;
+/// As device_pool, with the smallest footprint: it maps nearly page by page, which a cold pool takes longer for, and a stream
+/// waits for another's memory before the pool grows.
+class compact_device_pool : public recipe::compact {
+public:
+    using parts = recipe::compact;
+    using parts::parts;
+};
 
 /// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
-using pinned_pool =
-    recipe::guarded<pool<upstream::pinned<>, recipe::general_placement, reuse::after_event,
-                         growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+class pinned_pool : public recipe::staging {
+public:
+    using parts = recipe::staging;
+    using parts::parts;
+};
 
 /// Managed memory, ordered by streams.
-using managed_pool = recipe::guarded<pool<upstream::managed, recipe::general_placement, reuse::stream_ordered<>>>;
+class managed_pool : public recipe::managed {
+public:
+    using parts = recipe::managed;
+    using parts::parts;
+};
 
 /// Ordinary host memory, for one thread; no CUDA call.
-using host_pool =
-    recipe::guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
-                         reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+class host_pool : public recipe::host {
+public:
+    using parts = recipe::host;
+    using parts::parts;
+};
 
 /// Device memory that ends frame by frame: allocation is an addition, weir::scope ends the frame. One thread.
-using frame_pool = recipe::guarded<
-    pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>>;
+class frame_pool : public recipe::frames {
+public:
+    using parts = recipe::frames;
+    using parts::parts;
+};
 
 /// Pinned nodes of 64 bytes in O(1). One thread.
-using node_pool = recipe::guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>>;
+class node_pool : public recipe::nodes {
+public:
+    using parts = recipe::nodes;
+    using parts::parts;
+};
 
 } // namespace v0
 } // namespace weir

@@ -82,7 +82,7 @@ struct whole_pool : pool {
 struct rich_upstream : upstream {
     static constexpr std::size_t granularity = 4096;
     bool release(void*, std::size_t) noexcept;
-    int device() const;
+    int device_number() const;
 };
 struct rich_placement : placement {
     std::size_t largest() const;

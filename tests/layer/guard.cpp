@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <doctest/doctest.h>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <sys/wait.h>
 #include <support/counting_pool.hpp>
 #include <support/failing_new.hpp>
 #include <support/one_block.hpp>
@@ -19,6 +21,7 @@
 #include <support/standard_error.hpp>
 #include <thread>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 #include <weir/growth/fixed.hpp>
@@ -27,6 +30,7 @@
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/reuse/immediate.hpp>
+#include <weir/upstream/host.hpp>
 
 using support::counting_pool;
 using weir::on_host;
@@ -604,3 +608,24 @@ TEST_CASE("guard: an address that is handed out again before the free has return
     pool.deallocate(weir::on_host, next, 50);
     CHECK(told == 0);
 }
+
+#ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork
+TEST_CASE("guard: a pool whose options say so aborts at a wrong free, and says why before") {
+    int status = 0;
+    std::string const said = support::standard_error_of([&] {
+        pid_t const child = fork();
+        if (child == 0) {
+            std::signal(SIGABRT, SIG_DFL);
+            weir::layer::guard<weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate,
+                                          weir::growth::fixed<64 * weir::KiB>>> pool(weir::pool_options{}.on_violation(weir::violation_action::abort));
+            int elsewhere = 0;
+            pool.deallocate_sync(&elsewhere, sizeof elsewhere);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+    });
+    REQUIRE(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGABRT);
+    CHECK(said.find("was not handed out by this pool") != std::string::npos);
+}
+#endif

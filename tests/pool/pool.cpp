@@ -1477,6 +1477,57 @@ TEST_CASE("pool: a free on a stream that was destroyed is kept for settle, and t
 }
 #endif
 
+#ifdef WEIR_SIMULATED_CUDA
+
+TEST_CASE("pool: what is reserved is there before it is needed, whoever needs it") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(256 * MiB), support::report_all);
+    support::scoped_stream const a, b;
+    device_pool ahead(pool_options{}.reserve(32 * MiB));
+    CHECK(ahead.reserved_bytes() == 32 * MiB);
+    ahead.reserve(20 * MiB); // which it holds
+    CHECK(ahead.reserved_bytes() == 32 * MiB);
+    ahead.reserve(33 * MiB); // whole pages
+    CHECK(ahead.reserved_bytes() == 34 * MiB);
+    std::uint64_t const before = simulated_cuda::calls("cudaMalloc");
+    void* const p = ahead.allocate(a, 16 * MiB);
+    void* const q = ahead.allocate(b, 16 * MiB);
+    CHECK(simulated_cuda::calls("cudaMalloc") == before);
+    ahead.deallocate(a, p, 16 * MiB);
+    ahead.deallocate(b, q, 16 * MiB);
+    ahead.settle();
+    CHECK(ahead.trim() == 34 * MiB);
+}
+
+TEST_CASE("pool: where there is no room to reserve, it says so and holds what it held") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB), support::report_all);
+    device_pool limited(pool_options{}.limit(8 * MiB).name("small"));
+    limited.reserve(8 * MiB);
+    CHECK(refusal_of([&] { limited.reserve(8 * MiB + 1); }).find("raise pool_options::limit") != std::string::npos);
+    CHECK(refusal_of([&] { limited.reserve(SIZE_MAX); }) != "");
+    CHECK(limited.reserved_bytes() == 8 * MiB);
+    device_pool all;
+    CHECK(refusal_of([&] { all.reserve(65 * MiB); }) != "");
+    CHECK(all.reserved_bytes() == 0);
+    CHECK(refusal_of([] { device_pool none(pool_options{}.reserve(65 * MiB)); }) != "");
+}
+
+TEST_CASE("pool: the options name the device, and an upstream of another one is refused") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+    device_pool second(pool_options{}.device(1).reserve(2 * MiB));
+    CHECK(second.device() == 1);
+    CHECK(second.full_state().device_free_bytes == weir::runtime::device_free_bytes(1));
+    device_pool both(upstream::device(1), pool_options{}.device(1));
+    CHECK(both.device() == 1);
+    for (std::string const& said : {misuse_of([] { device_pool wrong(upstream::device(0), pool_options{}.device(1)); }),
+                                    misuse_of([] { weir::pool<upstream::host, mixed, reuse::immediate> wrong(pool_options{}.device(1)); })})
+        CHECK(said == "weir: pool_options::device names a device that is not the upstream's; leave it out, or make the upstream "
+                      "of that device");
+    CHECK(misuse_of([] { device_pool none(pool_options{}.device(2)); }).find("there is no device 2") != std::string::npos);
+    CHECK(weir::runtime::current_device() == 0);
+}
+
+#endif
+
 TEST_CASE("pool: a request that fails was never in use, and a paged pool moves free pages as before") {
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
                                    weir::reuse::immediate, growth::paged<512, 2 * MiB, 64 * MiB>>;

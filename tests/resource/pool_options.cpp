@@ -24,14 +24,26 @@ TEST_CASE("pool_options: by default no limit, no name to speak of, and a report 
 }
 
 TEST_CASE("pool_options: are set in a chain, each without touching the others") {
-    pool_options const options = pool_options{}.limit(1 << 20).name("frames").on_leak(leak_action::abort);
+    pool_options const options = pool_options{}
+                                     .limit(1 << 20)
+                                     .name("frames")
+                                     .on_leak(leak_action::abort)
+                                     .device(3)
+                                     .reserve(4096)
+                                     .on_violation(weir::violation_action::abort);
     CHECK(options.limit_bytes() == 1 << 20);
     CHECK(options.name() == "frames");
     CHECK(options.on_leak() == leak_action::abort);
+    CHECK(options.device() == 3);
+    CHECK(options.reserve_bytes() == 4096);
+    CHECK(options.on_violation() == weir::violation_action::abort);
 
     pool_options named;
     named.name("a");
     CHECK(named.limit_bytes() == SIZE_MAX);
+    CHECK(named.device() == weir::any_device);
+    CHECK(named.reserve_bytes() == 0);
+    CHECK(named.on_violation() == weir::violation_action::report);
     CHECK(named.on_leak() == leak_action::report);
     named.on_leak(leak_action::ignore).limit(0);
     CHECK(named.name() == "a");

@@ -37,6 +37,8 @@ using tells = when<std::is_same_v<decltype(std::declval<P const&>().state()), me
 template <class P>
 using says_device = when<std::is_same_v<decltype(std::declval<P const&>().device()), int>>;
 template <class P>
+using says_on_violation = decltype(std::declval<P const&>().on_violation());
+template <class P>
 using marks_pool = decltype(std::declval<P&>().rewind(std::declval<P&>().mark()));
 template <class P>
 using knows_owner = when<std::is_same_v<decltype(std::declval<P const&>().owns(nullptr)), bool>>;

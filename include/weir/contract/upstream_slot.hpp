@@ -100,6 +100,15 @@ int device_number_of(Upstream const& upstream) noexcept {
         return any_device;
 }
 
+/// An upstream on the device of that number, where it can be told; else as it makes itself.
+template <class Upstream>
+Upstream upstream_on([[maybe_unused]] int device) {
+    if constexpr (std::is_constructible_v<Upstream, int>)
+        return Upstream(device);
+    else
+        return Upstream();
+}
+
 } // namespace contract
 } // namespace v0
 } // namespace weir

@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <type_traits>
 #include <utility>
 #include <weir/base/address_map.hpp>
@@ -34,6 +35,7 @@
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/layered.hpp>
+#include <weir/resource/pool_options.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -47,6 +49,12 @@ using violation_handler = void (*)(char const* sentence);
 /// The default: the sentence on stderr.
 inline void print_violation(char const* sentence) {
     std::fprintf(stderr, "%s\n", sentence);
+}
+
+/// The sentence, and then std::abort.
+inline void abort_on_violation(char const* sentence) {
+    print_violation(sentence);
+    std::abort();
 }
 
 /// Any thread may call any member if the wrapped pool allows it.
@@ -163,6 +171,14 @@ public:
     }
 
 private:
+    // What the pool's options ask for.
+    static violation_handler usual_handler([[maybe_unused]] Pool const& pool) noexcept {
+        if constexpr (contract::holds<contract::says_on_violation, typename wrapper::pool_type>)
+            if (pool.on_violation() == violation_action::abort)
+                return &abort_on_violation;
+        return &print_violation;
+    }
+
     enum class fate : unsigned char { freed, ended, live };
     struct block {
         std::uintptr_t address = 0;
@@ -279,7 +295,7 @@ private:
     std::uint32_t youngest_ = base::address_map::none; // of the live blocks
     std::uint64_t serial_ = 0;                    // of the last allocation
     std::size_t expected_ = 0; // allocations under way
-    violation_handler handler_ = &print_violation;
+    violation_handler handler_ = usual_handler(this->pool_);
 };
 
 } // namespace layer

@@ -6,11 +6,12 @@
 // A caller says once that a stream uses a block, before or after the launches. The free asks then where that stream ends. Until
 // then its handle may have come to name another stream, so the id is kept with it. A thread's own default stream has a name in
 // that thread alone; another thread asks the legacy stream in its place, which waits for it.
+// 'used_on(p, cudaStreamPerThread)' marks the calling thread's stream; where another thread frees the block, the free waits for
+// all blocking streams of the device. If a marked stream is captured at the free, that is a free on a captured stream.
 //
 // invariant: a mark names one stream that ever existed, whatever its handle names by now.
 // order:     the marked stream, and the thread whose default stream it is, must live until 'look' is called last: CUDA crashes
-// on
-//            the handle of a stream that is gone, unless another one bears it.
+//            on the handle of a stream that is gone, unless another one bears it.
 // cost:      three questions to CUDA for a mark, two for a look (runtime/capture.hpp).
 // not for:   a use that is over: an event tells of that, and outlives the stream (order/second_uses.hpp).
 

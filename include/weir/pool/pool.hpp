@@ -73,14 +73,22 @@ public:
     /// The alignment of a block that asks for none, in bytes; less than usual where the placement's blocks have less.
     static constexpr std::size_t default_alignment = base::default_alignment_of<Placement>(space);
 
-    /// A pool that holds nothing yet, over a given upstream or one of its own. Throws cuda_error where that does,
-    /// std::bad_alloc.
-    template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>> pool() : pool(U()) {}
+    /// A pool over a given upstream, or over one of its own on the device that the options name. It holds nothing yet, but for
+    /// pool_options::reserve. Throws usage_error where the upstream is not on the options' device; out_of_memory where there is
+    /// no room for what is to be reserved; cuda_error, std::bad_alloc.
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
-    explicit pool(pool_options options) : pool(U(), std::move(options)) {}
+    pool() : pool(U()) {}
+    template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
+    explicit pool(pool_options options) : pool(contract::upstream_on<U>(options.device()), pool_options(options)) {}
     explicit pool(Upstream memory, pool_options options = {})
         : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()),
-          rule_(contract::device_number_of(held().upstream())) {}
+          rule_(contract::device_number_of(held().upstream())) {
+        if (options_.device() != any_device && options_.device() != device())
+            throw usage_error("weir: pool_options::device names a device that is not the upstream's; leave it out, or make the "
+                              "upstream of that device");
+        if (options_.reserve_bytes() != 0)
+            reserve(options_.reserve_bytes());
+    }
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
@@ -132,10 +140,8 @@ public:
 
     /// Notes that work on `stream` uses the block that was allocated at `p` (an address inside it is not looked up): its free
     /// waits for all that is enqueued there until then, whenever this is called; once is enough (PyTorch's record_stream). The
-    /// stream lives until the free, as the block's own does. cudaStreamPerThread is the calling thread's, which lives on, too;
-    /// where another thread frees the block, it waits for all blocking streams of the device. If the stream is captured at the
-    /// free, that is a free on a captured stream. Never blocks. Throws usage_error while it is captured, cuda_error,
-    /// std::bad_alloc.
+    /// stream lives until the free, as the block's own does; order/stream_mark.hpp tells of default and of captured streams.
+    /// Never blocks. Throws usage_error while the stream is captured, cuda_error, std::bad_alloc.
     template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, base::range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
@@ -148,12 +154,18 @@ public:
             rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
 
-    /// Gives wholly free chunks, whose sizes are the growth policy's, back to the upstream until at most `keep_bytes` are held
-    /// or none is left; returns those bytes. Bytes that enqueued work uses stay, and so do a stream's last frees of which no
-    /// event tells (stream_ordered keeps some), also on an idle device: call 'settle' first. Where more is left and no block is
-    /// handed out this settles and gives back once more, which blocks, and else, as 'settle' does; so do cudaFree and unmapping
-    /// under reuse::immediate. A chunk that CUDA refuses to take is kept for the next call. Of a suspended pool 'resume' will
-    /// leave out every wholly free page of 2 MiB while it brings more than `keep_bytes`. Throws cuda_error, std::bad_alloc.
+    /// Gets memory from the upstream until the pool holds `bytes` bytes at least, ahead of need; 'trim' gives it back like any
+    /// other. Blocks. Throws out_of_memory where there is no room, and has then got nothing; else as 'allocate'.
+    void reserve(std::size_t bytes) {
+        if (!ladder_of(rule_, supply_, growth_lock_).reserve(bytes))
+            throw out_of_memory(bytes, state(), refusal(bytes, 1));
+    }
+
+    /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns the bytes that
+    /// went. What enqueued work uses stays, and so do a stream's last frees, of which no event tells: call 'settle' first. If
+    /// more than `keep_bytes` remains and no block is handed out, trim settles once and tries again; that blocks. cudaFree and
+    /// unmapping block too under reuse::immediate. A chunk that CUDA refuses to take stays for the next call. While the pool is
+    /// suspended, trim only tells 'resume' to leave out free pages beyond `keep_bytes`. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         std::size_t given = 0;
         if (trim_at_rest(keep_bytes, given) > keep_bytes && stream_ordered && rule_.used().blocks == 0) {
@@ -174,9 +186,8 @@ public:
     }
 
     /// The same, but what blocks hold is copied to blocks of `keep`, which the host reaches and which outlives this pool or
-    /// the next 'resume': pinned_pool copies at the link's speed once it has its memory, host_pool needs no pinned memory. The
-    /// slabs that small blocks are of are copied whole. `keep` must call no pool that is being suspended, as a failure_handler
-    /// around it might. Throws also what `keep.allocate` throws.
+    /// the next 'resume' (pinned_pool copies at the link's speed). Slabs of small blocks are copied whole. `keep` must call no
+    /// pool that is being suspended, as a failure_handler around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {
         return begin_suspension(&keep, [&](auto const& save) { supply_.visit_in_use(rule_, least_unsaved_bytes, save); });
@@ -188,11 +199,7 @@ public:
     std::size_t suspend(pool_ref<memory_space::host> keep, Blocks const& wanted) {
         return begin_suspension(&keep, [&](auto const& save) {
             for (live_block const& each : wanted)
-                if (base::range const block{reinterpret_cast<std::uintptr_t>(each.address), each.bytes};
-                    !held().chunks().covers(block))
-                    throw usage_error("weir: " + base::count_text(each.bytes, " byte") + " at " +
-                                      base::address_text(each.address) + " cannot be saved: they are not all in pool '" +
-                                      name() + "'; name blocks of this pool");
+                suspension_.require_held(each, name());
             for (live_block const& each : wanted)
                 save(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
         });
@@ -231,9 +238,7 @@ public:
 
     /// Blocks allocated after 'mark' end with 'rewind' (order: see weir::scope). One thread. 'mark' throws std::bad_alloc.
     template <class P = Placement, class = std::enable_if_t<contract::has_mark<P> && ends_many>>
-    auto mark() {
-        return rule_.placement().mark(rule_.counts());
-    }
+    auto mark() { return rule_.placement().mark(rule_.counts()); }
     template <class Mark, class P = Placement, class = std::enable_if_t<contract::has_mark<P> && ends_many>>
     void rewind(Mark const& point) {
         rule_.counts() = rule_.placement().rewind(point, rule_.counts());
@@ -245,6 +250,8 @@ public:
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
     /// The most bytes that the pool may hold; SIZE_MAX: no limit.
     std::size_t limit_bytes() const noexcept { return held().limit_bytes(); }
+    /// What layer::guard does with a wrong free.
+    violation_action on_violation() const noexcept { return options_.on_violation(); }
     /// What the options call it.
     text const& name() const noexcept { return options_.name(); }
     /// The number of the pool's device, or any_device.
@@ -257,8 +264,8 @@ public:
     memory_report state() const {
         base::usage const used = rule_.used();
         std::size_t const free = contract::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
-        return memory_report{options_.name(),     used.bytes,  held().bytes(),  limit_bytes(),
-                             suspended() ? 0 : free, used.blocks, held().count(), used.lost_bytes, used.unsettled_bytes};
+        return memory_report{name(), used.bytes, held().bytes(), limit_bytes(), suspended() ? 0 : free, used.blocks,
+                             held().count(), used.lost_bytes, used.unsettled_bytes};
     }
     /// Adds the bytes free on the pool's device, as CUDA says. See 'full_state'.
     template <class U = Upstream, class = std::enable_if_t<U::space == memory_space::device>>
@@ -271,9 +278,7 @@ public:
 
     /// Whether such a block could be handed out if no other were: not beyond the limit or what the upstream can ever have, nor
     /// while the pool is suspended. May call CUDA, once in the pool's life. Any thread.
-    bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
-        return supply_.can_hold(bytes, alignment);
-    }
+    bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept { return supply_.can_hold(bytes, alignment); }
     /// Why an allocation of `bytes` bytes finds no room now. Throws std::bad_alloc.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (suspended())

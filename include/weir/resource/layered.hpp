@@ -107,6 +107,11 @@ public:
         return pool_.trim(keep_bytes);
     }
     template <class P = pool_type>
+    auto reserve(std::size_t bytes) -> decltype(std::declval<P&>().reserve(bytes)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.reserve(bytes);
+    }
+    template <class P = pool_type>
     auto settle() -> decltype(std::declval<P&>().settle()) {
         [[maybe_unused]] auto const held = hold_lock();
         return pool_.settle();

@@ -3,16 +3,17 @@
 
 // What may a user set on a pool at run time?
 //
-// A name, a limit, and what happens when the pool ends while blocks are still out. Everything else about a pool
-// is its type. Options are set in a chain: pool_options{}.limit(8 * GiB).name("frames").
+// A name, a device, a limit, what it holds from the start, and what happens when something is amiss. Everything else about a
+// pool is its type. Options are set in a chain: pool_options{}.limit(8 * GiB).name("frames").
 //
-// cost:      a text and two words, copied once.
+// cost:      a text and a few words, copied once.
 // not for:   the choice of policies: those are template arguments.
 
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
+#include <weir/base/stand_ins.hpp>
 #include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 
@@ -26,11 +27,27 @@ enum class leak_action : unsigned char {
     ignore  ///< nothing; the memory goes back to the upstream
 };
 
+/// What a recipe's layer::guard does with a wrong free. Without the guard nobody looks.
+enum class violation_action : unsigned char {
+    report, ///< a sentence on stderr; the free goes no further
+    abort   ///< the sentence, then std::abort
+};
+
 class pool_options {
 public:
+    /// The number of the device whose memory it is; any_device, the default: the one that is current when the pool is made.
+    pool_options& device(int number) noexcept {
+        device_ = number;
+        return *this;
+    }
     /// The most bytes that the pool may hold from its upstream; SIZE_MAX, the default: no limit.
     pool_options& limit(std::size_t bytes) noexcept {
         limit_bytes_ = bytes;
+        return *this;
+    }
+    /// Bytes that the pool gets from its upstream as it begins; see 'reserve' of pools. 0 by default.
+    pool_options& reserve(std::size_t bytes) noexcept {
+        reserve_bytes_ = bytes;
         return *this;
     }
     /// The pool's name in reports and errors.
@@ -43,15 +60,26 @@ public:
         on_leak_ = action;
         return *this;
     }
+    /// What happens where a block is freed wrongly and layer::guard sees it; `report` by default.
+    pool_options& on_violation(violation_action action) noexcept {
+        on_violation_ = action;
+        return *this;
+    }
 
+    int device() const noexcept { return device_; }
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
+    std::size_t reserve_bytes() const noexcept { return reserve_bytes_; }
     text const& name() const noexcept { return name_; }
     leak_action on_leak() const noexcept { return on_leak_; }
+    violation_action on_violation() const noexcept { return on_violation_; }
 
 private:
+    int device_ = any_device;
     std::size_t limit_bytes_ = static_cast<std::size_t>(-1);
+    std::size_t reserve_bytes_ = 0;
     text name_ = "unnamed";
     leak_action on_leak_ = leak_action::report;
+    violation_action on_violation_ = violation_action::report;
 };
 
 /// Of a pool that ends: says on stderr that blocks are live, if any are, and does what `action` asks for. `bytes`: theirs;

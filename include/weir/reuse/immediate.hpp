@@ -9,8 +9,7 @@
 // invariant: what the placement holds is free.
 // order:     none; the stream argument is ignored.
 // cost:      the placement's; for each chunk that is unmapped (trim, a move, the end) a wait for all work, on every device in
-// use
-//            (runtime/wait.hpp).
+//            use (runtime/wait.hpp).
 // not for:   memory that work on another stream than the next user's may still use: see 'stream_ordered'; several
 //            threads: see layer::synchronized.
 

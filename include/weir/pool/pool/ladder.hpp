@@ -51,6 +51,17 @@ public:
         return base::range{};
     }
 
+    /// Gets memory until the pool holds so many bytes, for no stream in particular; false: there is no room. Throws as climb.
+    bool reserve(std::size_t bytes) {
+        base::lock_guard<Lock> const lock(growth_lock_);
+        std::size_t const held = supply_.held().bytes();
+        if (bytes <= held)
+            return true;
+        std::size_t const lacking = base::align_up(bytes - held, Supply::page_bytes()); // 0 where it overflows
+        return lacking != 0 && lacking <= supply_.held().limit_bytes() - held && !supply_.suspended() &&
+               supply_.acquire(rule_, lacking, on_host);
+    }
+
 private:
     static constexpr int most_waits = 16; // for one allocation
     static constexpr bool gathers = contract::holds<contract::gathers, Rule, stream_ref>;

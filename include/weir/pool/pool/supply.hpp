@@ -93,6 +93,15 @@ public:
         return acquire_at_most(rule, step, needed, stream) || (make_room(rule) && acquire(rule, needed, stream));
     }
 
+    /// Gets so many bytes in one row, whole pages; false: no room, or too much for the limit. Throws as 'grow'.
+    bool acquire(Rule& rule, std::size_t bytes, stream_ref stream) {
+        if constexpr (grows_in_place)
+            return keep(rule, held_.acquire(bytes, sizes().piece_of(bytes)), stream, false);
+        return keep(rule, held_.acquire(bytes), stream, false);
+    }
+    /// Bytes of a page.
+    static constexpr std::size_t page_bytes() noexcept { return page; }
+
     /// Offers again what was refused, and forgets how much was ever in use.
     void start_anew() noexcept {
         held_.offer_again();
@@ -255,12 +264,6 @@ private:
 
     bool extend(Rule& rule, std::size_t end, std::size_t bytes, stream_ref stream) {
         return keep(rule, held_.extend(end, bytes, sizes().piece_of(bytes)), stream, true);
-    }
-
-    bool acquire(Rule& rule, std::size_t bytes, stream_ref stream) {
-        if constexpr (grows_in_place)
-            return keep(rule, held_.acquire(bytes, sizes().piece_of(bytes)), stream, false);
-        return keep(rule, held_.acquire(bytes), stream, false);
     }
 
     // Room for half as many such blocks where there is too little for the step, and so on: a chunk for each would hold less.

@@ -12,8 +12,10 @@
 // not for:   allocations meanwhile: the pool refuses them.
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <weir/base/error.hpp>
+#include <weir/base/memory_report.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
@@ -63,6 +65,13 @@ public:
             throw;
         }
         return before - supply_.held().bytes();
+    }
+
+    /// Throws usage_error where not all of the block is held by the pool `name`.
+    void require_held(live_block const& block, text const& name) const {
+        if (!supply_.held().chunks().covers(base::range{reinterpret_cast<std::uintptr_t>(block.address), block.bytes}))
+            throw usage_error("weir: " + base::count_text(block.bytes, " byte") + " at " + base::address_text(block.address) +
+                              " cannot be saved: they are not all in pool '" + name + "'; name blocks of this pool");
     }
 
     /// Ends it; false: the device has no room. Throws cuda_error.

@@ -9,8 +9,7 @@
 //
 // invariant: what is settled came before the wait began.
 // order:     `moving`: the lock under which bytes go from one set to another; held while the sets are asked, so that none
-// passes
-//            on its way. Then each set's own.
+//            passes on its way. Then each set's own.
 // cost:      an event's wait a set that is not at rest; a wait for the device (runtime/wait.hpp) where no event tells of some
 // bytes.
 // not for:   deciding when to wait: that is ladder.hpp.
