@@ -161,8 +161,8 @@ public:
             throw out_of_memory(bytes, state(), refusal(bytes, 1));
     }
 
-    /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns the bytes that
-    /// went. What enqueued work uses stays, and so do a stream's last frees, of which no event tells: call 'settle' first. If
+    /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns their bytes.
+    /// What enqueued work uses stays, and so do a stream's last frees, of which no event tells: call 'settle' first. If
     /// more than `keep_bytes` remains and no block is handed out, trim settles once and tries again; that blocks. cudaFree and
     /// unmapping block too under reuse::immediate. A chunk that CUDA refuses to take stays for the next call. While the pool is
     /// suspended, trim only tells 'resume' to leave out free pages beyond `keep_bytes`. Throws cuda_error, std::bad_alloc.
