@@ -87,9 +87,9 @@ std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes) {
 
 std::unique_ptr<session> open_driver_pool(std::size_t limit_bytes) {
     weir::driver_pool_options options;
-    options.name = "driver_pool";
+    options.name("driver_pool");
     if (limit_bytes != no_limit)
-        options.maximum_bytes = limit_bytes;
+        options.limit(limit_bytes);
     return std::make_unique<driver_pool>(options);
 }
 

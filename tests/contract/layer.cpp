@@ -49,7 +49,7 @@ struct any_bounds {
 
 inline weir::driver_pool_options driver_limit(std::size_t bytes) {
     weir::driver_pool_options options;
-    options.maximum_bytes = bytes;
+    options.limit(bytes);
     return options;
 }
 

@@ -219,7 +219,7 @@ TEST_CASE("inputs: a device that there is not") {
     CHECK_SAYS(
         sentence_of<weir::cuda_error>([] {
             weir::driver_pool_options options;
-            options.device = 7;
+            options.device(7);
             weir::driver_pool const pool(options);
         }),
         "cudaMemPoolCreate failed with cudaErrorInvalidDevice (101): there is no device of that number");

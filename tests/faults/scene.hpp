@@ -73,9 +73,9 @@ template <weir::memory_space Space>
 struct arguments<weir::driver_pool_of<Space>> {
     static auto of(std::size_t limit) {
         weir::driver_pool_options options;
-        options.on_leak = weir::leak_action::ignore;
+        options.on_leak(weir::leak_action::ignore);
         if (Space != weir::memory_space::managed) // for which CUDA has no maximum
-            options.maximum_bytes = limit == no_limit ? 0 : 4 * limit; // its own pool reuses less than weir's
+            options.limit(limit == no_limit ? SIZE_MAX : 4 * limit); // its own pool reuses less than weir's
         return std::tuple(options);
     }
 };

@@ -591,7 +591,7 @@ template <>
 struct with_limit<weir::driver_pool> {
     static weir::driver_pool_options options(std::size_t bytes) {
         weir::driver_pool_options all;
-        all.maximum_bytes = bytes;
+        all.limit(bytes);
         return all;
     }
 };

@@ -67,11 +67,11 @@ TEST_CASE("driver_pool: sets what its options say") {
         CHECK(attribute<int>(usual, cudaMemPoolReuseAllowInternalDependencies) == 1);
         for (int off = 0; off < 3; ++off) {
             driver_pool_options options;
-            options.name = "mine";
-            options.release_threshold_bytes = 7 * MiB;
-            options.follow_event_dependencies = off != 0;
-            options.allow_opportunistic = off != 1;
-            options.allow_internal_dependencies = off != 2;
+            options.name("mine");
+            options.release_threshold(7 * MiB);
+            options.follow_event_dependencies(off != 0);
+            options.allow_opportunistic(off != 1);
+            options.allow_internal_dependencies(off != 2);
             driver_pool const pool(options);
             CHECK(pool.name() == "mine");
             CHECK(attribute<std::uint64_t>(pool, cudaMemPoolAttrReleaseThreshold) == 7 * MiB);
@@ -281,10 +281,10 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
         CHECK_SAYS(told(1000, 2 * large), never);
         CHECK_SAYS(told(1000, 4 * large), never);
         driver_pool_options options;
-        options.maximum_bytes = 64 * MiB;
+        options.limit(64 * MiB);
         driver_pool const bounded(options);
-        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its maximum and the "
-                                               "device's memory; free something or raise maximum_bytes");
+        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its limit and the "
+                                               "device's memory; free something or raise the limit");
         weir::pinned_driver_pool const pinned;
         CHECK(pinned.refusal(1, 1) == "CUDA's memory pool found no 1 byte in the machine's memory; free something");
         CHECK(pinned.refusal(100, 512) == "CUDA's memory pool found no 612 bytes, 512 of them for the alignment, in the "
@@ -292,11 +292,11 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
     });
 }
 
-TEST_CASE("driver_pool: keeps to its maximum") {
+TEST_CASE("driver_pool: keeps to its limit") {
     support::every_schedule([] {
         support::scoped_stream const s;
         driver_pool_options options;
-        options.maximum_bytes = 64 * MiB;
+        options.limit(64 * MiB);
         driver_pool pool(options);
         CHECK(pool.limit_bytes() == 64 * MiB);
         CHECK(pool.can_hold(64 * MiB, 256));
@@ -305,7 +305,7 @@ TEST_CASE("driver_pool: keeps to its maximum") {
         CHECK_FALSE(pool.can_hold(64 * MiB, 4096)); // CUDA aligns to 256 bytes; the rest is padding
         CHECK_FALSE(pool.can_hold(SIZE_MAX, 4096));
         driver_pool_options least;
-        least.maximum_bytes = 1 * MiB; // of which CUDA makes a page of 2 MiB
+        least.limit(1 * MiB); // of which CUDA makes a page of 2 MiB
         driver_pool small(least);
         CHECK(small.can_hold(2 * MiB, 256));
         CHECK(small.can_hold(1 * MiB, 4096));
@@ -324,7 +324,7 @@ TEST_CASE("driver_pool: keeps to its maximum") {
             CHECK(error.limit_bytes() == 64 * MiB);
             CHECK(error.reserved_bytes() == 64 * MiB);
             CHECK(error.in_use_bytes() == 64 * MiB);
-            CHECK_SAYS(error.reason(), "free something or raise maximum_bytes");
+            CHECK_SAYS(error.reason(), "free something or raise the limit");
         }
         for (void* each : blocks)
             pool.deallocate(s, each, 16 * MiB);
@@ -354,7 +354,7 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options options;
-    options.device = devices - 1;
+    options.device(devices - 1);
     driver_pool pool(options);
     CHECK(pool.device() == devices - 1);
     CHECK(weir::runtime::current_device() == 0);
@@ -365,7 +365,7 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     pool.deallocate_sync(p, 1 * MiB);
     pool.settle();
     CHECK(weir::runtime::current_device() == 0);
-    options.device = 12345;
+    options.device(12345);
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { driver_pool nowhere(options); }), "weir: cudaMemPoolCreate failed with");
 }
 
@@ -378,9 +378,9 @@ TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options on_node;
-    on_node.location = weir::memory_location::host_node(0);
+    on_node.location(weir::memory_location::host_node(0));
     for (driver_pool_options options : {driver_pool_options{}, on_node}) {
-        options.name = "staging";
+        options.name("staging");
         weir::pinned_driver_pool pool(options);
         static_assert(weir::pinned_driver_pool::space == weir::memory_space::pinned);
         CHECK(pool.device() == 0);
@@ -428,11 +428,11 @@ TEST_CASE("driver_pool: a copy out of pinned memory that is freed behind it") {
     });
 }
 
-TEST_CASE("driver_pool: pinned memory keeps to its maximum") {
+TEST_CASE("driver_pool: pinned memory keeps to its limit") {
     support::every_schedule([] {
         support::scoped_stream const s;
         driver_pool_options options;
-        options.maximum_bytes = 32 * MiB;
+        options.limit(32 * MiB);
         weir::pinned_driver_pool pool(options);
         void* const p = pool.allocate(s, 32 * MiB);
         CHECK(pool.try_allocate(s, 32 * MiB) == nullptr);
@@ -444,9 +444,9 @@ TEST_CASE("driver_pool: pinned memory keeps to its maximum") {
 TEST_CASE("driver_pool: options that a kind of memory does not have are refused with a sentence, and nothing is made") {
     support::every_schedule([] {
         driver_pool_options options;
-        options.location = weir::memory_location::device(0);
+        options.location(weir::memory_location::device(0));
         CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::pinned_driver_pool pool(options); }), "is on the host");
-        options.location = weir::memory_location::host();
+        options.location(weir::memory_location::host());
         CHECK_SAYS(sentence_of<weir::usage_error>([&] { driver_pool pool(options); }), "on the device 'device'");
     });
 }
@@ -459,7 +459,7 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options on_device;
-    on_device.location = weir::memory_location::device(0);
+    on_device.location(weir::memory_location::device(0));
     for (driver_pool_options const& options : {driver_pool_options{}, on_device}) {
         weir::managed_driver_pool pool(options);
         static_assert(weir::managed_driver_pool::space == weir::memory_space::managed);
@@ -486,7 +486,7 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
         CHECK(pool.in_use_bytes() == 0);
     }
     driver_pool_options bounded;
-    bounded.maximum_bytes = 1 * MiB;
+    bounded.limit(1 * MiB);
     CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::managed_driver_pool pool(bounded); }), "put layer::limit around");
 }
 
@@ -657,7 +657,7 @@ TEST_CASE("driver_pool: what is freed of pinned memory while a device uses it wa
 TEST_CASE("driver_pool: exports itself and its blocks where it was made for that, and else says what to set") {
     support::every_schedule([] {
         driver_pool_options options;
-        options.handle_types = cudaMemHandleTypePosixFileDescriptor;
+        options.handle_types(cudaMemHandleTypePosixFileDescriptor);
         driver_pool pool(options);
         int const descriptor = pool.export_descriptor();
         CHECK(descriptor >= 0);
@@ -997,7 +997,7 @@ TEST_CASE("driver_pool: what can be exported is not taken into a graph, and a se
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;
     driver_pool_options options;
-    options.handle_types = cudaMemHandleTypePosixFileDescriptor;
+    options.handle_types(cudaMemHandleTypePosixFileDescriptor);
     driver_pool pool(options);
     support::capture graph(s);
     CHECK_SAYS(sentence_of<weir::usage_error>([&] { static_cast<void>(pool.allocate(s, 1000)); }),
@@ -1132,8 +1132,8 @@ namespace {
 
 driver_pool_options quiet(char const* name) {
     driver_pool_options options;
-    options.name = name;
-    options.on_leak = weir::leak_action::ignore;
+    options.name(name);
+    options.on_leak(weir::leak_action::ignore);
     return options;
 }
 
@@ -1327,8 +1327,8 @@ TEST_CASE("driver_pool: one that ends with live blocks says so, or not, or abort
             std::vector<void*> out;
             std::string const text = support::standard_error_of([&] {
                 driver_pool_options options;
-                options.name = "leaky";
-                options.on_leak = action;
+                options.name("leaky");
+                options.on_leak(action);
                 driver_pool pool(options);
                 for (int i = 0; i < blocks; ++i)
                     out.push_back(pool.allocate_sync(256));
@@ -1352,7 +1352,7 @@ TEST_CASE("driver_pool: one that ends with live blocks says so, or not, or abort
             std::signal(SIGABRT, SIG_DFL);
             {
                 driver_pool_options options;
-                options.on_leak = leak_action::abort;
+                options.on_leak(leak_action::abort);
                 driver_pool pool(options);
                 static_cast<void>(pool.allocate_sync(256));
             }
@@ -1601,7 +1601,7 @@ void on_default_streams(Body&& body) {
             simulated_cuda::world const world(simulated_cuda::config(each).with_devices(2), support::report_all);
             support::scoped_stream const taker;
             driver_pool_options options;
-            options.maximum_bytes = 32 * MiB; // one block
+            options.limit(32 * MiB); // one block
             driver_pool pool(options);
             cudaMemAccessDesc both{};
             both.location = {cudaMemLocationTypeDevice, 1};
@@ -1681,7 +1681,7 @@ TEST_CASE("driver_pool: the free of another pool's block does not take its count
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;
     driver_pool_options options;
-    options.on_leak = weir::leak_action::ignore;
+    options.on_leak(weir::leak_action::ignore);
     driver_pool owner(options), stranger;
     void* const p = owner.allocate(s, 1000);
     stranger.deallocate(s, p, 1000);

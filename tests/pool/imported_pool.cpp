@@ -39,7 +39,7 @@ namespace {
 
 driver_pool_options shared(unsigned handle_types = cudaMemHandleTypePosixFileDescriptor) {
     driver_pool_options options;
-    options.handle_types = handle_types;
+    options.handle_types(handle_types);
     return options;
 }
 

@@ -150,9 +150,9 @@ std::unique_ptr<pool_face> make(std::size_t limit) {
 
 inline std::unique_ptr<pool_face> make_driver_pool(std::size_t limit) {
     weir::driver_pool_options options;
-    options.name = "simulated";
-    options.on_leak = weir::leak_action::ignore;
-    options.maximum_bytes = limit == static_cast<std::size_t>(-1) ? 0 : limit;
+    options.name("simulated");
+    options.on_leak(weir::leak_action::ignore);
+    options.limit(limit == static_cast<std::size_t>(-1) ? 0 : limit);
     return std::make_unique<driver_pool_face>(options);
 }
 

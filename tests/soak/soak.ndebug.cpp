@@ -72,7 +72,7 @@ template <class Pool>
 Pool make_pool() {
     if constexpr (std::is_constructible_v<Pool, weir::driver_pool_options>) {
         weir::driver_pool_options options;
-        options.maximum_bytes = limit_bytes;
+        options.limit(limit_bytes);
         return Pool(options);
     } else {
         return Pool(weir::pool_options{}.name("soak").limit(limit_bytes));

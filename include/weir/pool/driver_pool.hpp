@@ -66,11 +66,11 @@ public:
     /// where the machine has no such pools.
     explicit driver_pool_of(driver_pool_options options)
         : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)),
-          blocks_(pool_.get(), Space, options_.name, options_.device) {
-        pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes);
-        pool_.template set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies);
-        pool_.template set<int>(cudaMemPoolReuseAllowOpportunistic, options_.allow_opportunistic);
-        pool_.template set<int>(cudaMemPoolReuseAllowInternalDependencies, options_.allow_internal_dependencies);
+          blocks_(pool_.get(), Space, options_.name(), options_.device()) {
+        pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes());
+        pool_.template set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies());
+        pool_.template set<int>(cudaMemPoolReuseAllowOpportunistic, options_.allow_opportunistic());
+        pool_.template set<int>(cudaMemPoolReuseAllowInternalDependencies, options_.allow_internal_dependencies());
         if (Space == memory_space::pinned)
             pool_.allow_all(); // at first only the host reaches it
     }
@@ -80,7 +80,7 @@ public:
 
     /// Blocks that are still out are reported on stderr (driver_pool_options::on_leak); do not use or free them any more.
     /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
-    ~driver_pool_of() { tell_leaks(options_.name.c_str(), options_.on_leak, blocks_.count(), 0); }
+    ~driver_pool_of() { tell_leaks(options_.name().c_str(), options_.on_leak(), blocks_.count(), 0); }
 
     /// A block for work enqueued on `stream` from now on; null for zero bytes and when there is no room. On the host,
     /// blocks until the memory is there. In a captured stream it becomes a node of the graph, whose block it is (see the
@@ -163,21 +163,19 @@ public:
     /// Throws usage_error where 'handle_types' has none, cuda_error, also where the pool itself was not exported before.
     template <memory_space Here = Space, class = std::enable_if_t<Here != memory_space::managed>>
     runtime::exported_block export_block(void* p) const {
-        if (options_.handle_types == 0)
+        if (options_.handle_types() == 0)
             require_handle_type(cudaMemHandleTypePosixFileDescriptor, "cudaMemHandleTypePosixFileDescriptor");
         void* const begin = blocks_.begin_of(p);
         return runtime::cuda_pool::export_block(begin,
                                                 static_cast<std::size_t>(static_cast<char*>(p) - static_cast<char*>(begin)));
     }
 
-    /// The most that it may hold, driver_pool_options::maximum_bytes, which CUDA rounds up; SIZE_MAX: no limit.
-    std::size_t limit_bytes() const noexcept {
-        return options_.maximum_bytes == 0 ? SIZE_MAX : options_.maximum_bytes;
-    }
+    /// The most that it may hold, driver_pool_options::limit, which CUDA rounds up; SIZE_MAX: no limit.
+    std::size_t limit_bytes() const noexcept { return options_.limit_bytes(); }
     /// What the options call it.
-    text const& name() const noexcept { return options_.name; }
+    text const& name() const noexcept { return options_.name(); }
     /// The device; of pinned and managed memory the one under which it was made.
-    int device() const noexcept { return options_.device; }
+    int device() const noexcept { return options_.device(); }
     /// CUDA's handle, for calls that weir does not wrap.
     cudaMemPool_t get() const noexcept { return pool_.get(); }
 
@@ -185,7 +183,7 @@ public:
     /// lost_bytes: what captured streams freed and CUDA refused; unsettled_bytes: what CUDA refused elsewhere, as in host
     /// functions, which 'settle' offers again. CUDA counts both as in use.
     memory_report state() const {
-        return {options_.name, in_use_bytes(), reserved_bytes(), limit_bytes(), SIZE_MAX, blocks_.count(), 0,
+        return {options_.name(), in_use_bytes(), reserved_bytes(), limit_bytes(), SIZE_MAX, blocks_.count(), 0,
                 blocks_.lost_bytes(), blocks_.refused_bytes()};
     }
     /// Adds the bytes free on the device, as CUDA says. See 'full_state'.
@@ -197,15 +195,15 @@ public:
     text report() const {
         runtime::cuda_pool_statistics const now = statistics();
         std::size_t const lost = blocks_.lost_bytes();
-        return "pool '" + options_.name + "' (" + base::name_of(Space) +
+        return "pool '" + options_.name() + "' (" + base::name_of(Space) +
                ", the driver's pool): " + base::bytes_text(now.in_use_bytes) + " in use in " +
                base::count_text(blocks_.count(), " block") + ", " + base::bytes_text(now.reserved_bytes) +
                " reserved, at most " + base::bytes_text(now.peak_in_use_bytes) + " and " +
                base::bytes_text(now.peak_reserved_bytes) + ", limit " +
-               (options_.maximum_bytes == 0 ? text("none") : base::bytes_text(options_.maximum_bytes)) +
+               (limit_bytes() == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes())) +
                (lost == 0 ? text() : ", " + base::bytes_text(lost) + " not handed out again");
     }
-    /// Whether such a block could be handed out if no other were. CUDA rounds a maximum up to pages of 2 MiB, and is asked how
+    /// Whether such a block could be handed out if no other were. CUDA rounds a limit up to pages of 2 MiB, and is asked how
     /// much memory there is in all. Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
         return detail::block_origins::can_be(bytes, alignment) &&
@@ -217,24 +215,24 @@ public:
         if (!detail::block_origins::can_be(bytes, alignment))
             return refusal_text(0, 0, SIZE_MAX, 0, base::name_of(Space));
         std::size_t const padding = detail::block_origins::padding_for(alignment);
-        return detail::driver_refusal_text(Space, options_.maximum_bytes != 0, bytes + padding, padding);
+        return detail::driver_refusal_text(Space, limit_bytes() != SIZE_MAX, bytes + padding, padding);
     }
 
 private:
     // As far as is known. Managed memory may be more than a device has.
     std::size_t most_bytes() const noexcept {
-        return Space == memory_space::device   ? runtime::device_total_bytes(options_.device)
+        return Space == memory_space::device   ? runtime::device_total_bytes(options_.device())
                : Space == memory_space::pinned ? runtime::host_total_bytes()
                                                : base::most_addresses;
     }
     static driver_pool_options here(driver_pool_options options) {
-        if (options.device == any_device)
-            options.device = runtime::current_device();
+        if (options.device() == any_device)
+            options.device(runtime::current_device());
         return options;
     }
 
     void require_handle_type(cudaMemAllocationHandleType type, char const* name) const {
-        if ((options_.handle_types & static_cast<unsigned>(type)) == 0)
+        if ((options_.handle_types() & static_cast<unsigned>(type)) == 0)
             throw usage_error(text("weir: this pool was not made for other processes; set driver_pool_options::handle_types "
                                    "to ") + name);
     }

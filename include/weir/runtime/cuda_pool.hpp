@@ -62,7 +62,7 @@ public:
     explicit cuda_pool(cudaMemPoolProps const& properties) {
         capture_mode_guard const relaxed;
         check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
-              "look at 'maximum_bytes', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools "
+              "look at 'limit', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools "
               "here");
     }
     /// Takes over one that exists.
