@@ -37,6 +37,8 @@ template <class R, class Stream>
 using reuse_gives = when<noexcept(std::declval<R&>().give(base::range{}, std::declval<Stream>()))>;
 template <class R, class Stream>
 using reuse_adds = decltype(std::declval<R&>().add(base::range{}, std::declval<Stream>()));
+template <class R, class Stream>
+using adds_in_place = decltype(std::declval<R&>().add(base::range{}, std::declval<Stream>(), bool{}));
 template <class R>
 using knows_devices = decltype(R(0));
 template <class R>
@@ -100,6 +102,15 @@ constexpr bool require_reuse() {
                       "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'std::size_t "
                       "unsettled_bytes()', which 'settle' would free");
     }
+    return true;
+}
+
+/// The reuse slot of a pool that grows in place.
+template <class R, class Stream>
+constexpr bool require_reuse_in_place() {
+    static_assert(holds<adds_in_place, R, Stream>,
+                  "weir: the reuse slot's 'over' has 'visit_usable', so over an upstream that grows in place it needs 'void "
+                  "add(range, stream_ref, bool joins)'; true where free bytes before the range may join it");
     return true;
 }
 

@@ -100,7 +100,8 @@ inline cudaMemPoolProps properties_of(memory_space space, driver_pool_options co
                           "memory_location::host_node, not the nearest one");
     if (space == memory_space::device) {
         if (!anywhere && options.location() != place::device(options.device()))
-            throw usage_error("weir: a pool of device memory is on the device that 'device' names; set that, and leave 'location' out");
+            throw usage_error("weir: a pool of device memory is on the device that 'device' names; set that, and leave "
+                              "'location' out");
         properties.location = place::device(options.device()).get();
     } else if (space == memory_space::pinned) {
         if (properties.location.type == cudaMemLocationTypeDevice)

@@ -296,6 +296,7 @@ private:
     // Whether the upstream, which may be able to in general, can grow in place on this device.
     bool extends() const noexcept {
         if constexpr (grows_in_place) {
+            static_assert(contract::require_reuse_in_place<Rule, stream_ref>());
             static_assert(Placement::granularity <= page,
                           "weir: over memory that grows in place a placement's granularity is at most a page of 2 MiB");
             return held_.upstream().extends();
