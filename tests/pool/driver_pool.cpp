@@ -447,7 +447,7 @@ TEST_CASE("driver_pool: options that a kind of memory does not have are refused 
         options.location(weir::memory_location::device(0));
         CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::pinned_driver_pool pool(options); }), "is on the host");
         options.location(weir::memory_location::host());
-        CHECK_SAYS(sentence_of<weir::usage_error>([&] { driver_pool pool(options); }), "on the device 'device'");
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { driver_pool pool(options); }), "on the device that 'device' names");
     });
 }
 

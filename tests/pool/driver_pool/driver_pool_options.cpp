@@ -87,7 +87,7 @@ TEST_CASE("driver_pool_options: what CUDA does not have is refused with a senten
     driver_pool_options options = on_device(0);
     for (memory_location const& place : {memory_location::device(1), memory_location::host(), memory_location::host_node(0)}) {
         options.location(place);
-        CHECK_SAYS(refusal_of(memory_space::device, options), "weir: a pool of device memory is on the device 'device'");
+        CHECK_SAYS(refusal_of(memory_space::device, options), "weir: a pool of device memory is on the device that 'device' names");
     }
     options.location(memory_location::device(0));
     CHECK_SAYS(refusal_of(memory_space::pinned, options), "weir: a pool of pinned memory is on the host");
