@@ -3,10 +3,10 @@
 
 // Which names does weir have, and what are their defaults?
 //
-// Every part, layer and container is declared here with all of its default arguments, and nowhere else:
-// a header that defines one includes this page. Include it alone where a name is enough.
+// Every part, layer and container is declared here with all of its default arguments, and nowhere else. A header that defines
+// one of them includes this header. Include it alone where a name is enough.
 //
-// not for: using a part; include its header, or <weir/weir.hpp> for all of the core.
+// not for:   using a part; include its header, or <weir/weir.hpp> for all of the core.
 
 #if __cplusplus < 201703L
 #error "weir: needs C++17 or later; compile with -std=c++17"

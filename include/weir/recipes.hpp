@@ -3,10 +3,10 @@
 
 // Which combinations are good, and what are they called?
 //
-// Ready-made pools that most programs want. Each is a class over its parts, with their constructors and members and nothing of
-// its own, so that it can be declared ahead (fwd.hpp) and is short in compilers' messages; write your own beside them. Where
-// WEIR_GUARD is 1 all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in debug
-// builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1.
+// These are ready-made pools that suit most programs. Each is a class over its parts. It has their constructors and members and
+// nothing of its own, so that it can be declared ahead (fwd.hpp) and is short in compilers' messages; write your own beside
+// them. If WEIR_GUARD is 1, all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in
+// debug builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1.
 //
 // invariant: the files of one program, or of one shared library, agree in WEIR_GUARD, or the linker refuses them: a pool that
 //            they share would be of two types.
@@ -55,9 +55,10 @@ namespace detail {
 template <int Guard>
 struct guard_setting;
 
-// Nobody calls this function. Of those of equal settings the linker keeps one. Those of unequal settings define one name twice,
-// which linkers do not let pass, and they print the name. It is hidden, so that shared libraries may differ. It stands inside
-// of a function because clang's link-time optimization takes equal definitions outside of any for a conflict.
+// Nobody calls this function. It defines a name for the linker. If all files have the same setting, the linker keeps one copy
+// of the function, and one definition. With two settings there are two functions, and the name is defined twice: linkers refuse
+// that and print the name. It is hidden, so that shared libraries may differ. It stands inside of a function because clang's
+// link-time optimization takes equal definitions outside of any function for a conflict.
 [[gnu::used, gnu::noinline, gnu::visibility("hidden")]] inline void agree(guard_setting<WEIR_GUARD>*) noexcept {
     asm volatile(".globl weir_files_differ_in_WEIR_GUARD\n"
                  ".hidden weir_files_differ_in_WEIR_GUARD\n"
@@ -79,9 +80,9 @@ using guarded = Pool;
 /// Small blocks in size classes, large ones by best fit: holds little and is fast for any mix of sizes.
 using general_placement = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
 
-/// Mapped memory that grows in place. Where it must be cudaMalloc's (cudaIpcGetMemHandle, GPUDirect RDMA, access from other
-/// devices by cudaDeviceEnablePeerAccess), put upstream::device and growth::geometric<> in the places of the first and the
-/// last.
+/// Mapped memory that grows in place. If it must be cudaMalloc's memory (cudaIpcGetMemHandle, GPUDirect RDMA, access from other
+/// devices by cudaDeviceEnablePeerAccess), write the pool with upstream::device in place of the upstream and
+/// growth::geometric<> in place of the growth policy.
 template <class Reuse, class Growth = growth::by_holes<>>
 using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>>;
 
@@ -108,23 +109,22 @@ public:
     using parts::parts;
 };
 
-/// The same where the program promises that its streams outlive the pool's use of them (identity::promised): the
-/// fastest.
+/// The same, for a program that promises that its streams outlive the pool's use of them (identity::promised): the fastest.
 class promised_device_pool : public recipe::promised {
 public:
     using parts = recipe::promised;
     using parts::parts;
 };
 
-/// As device_pool, with the smallest footprint: it maps nearly page by page, which a cold pool takes longer for, and a stream
-/// waits for another's memory before the pool grows.
+/// As device_pool, with the smallest footprint. It maps memory nearly page by page, which takes a cold pool longer, and a
+/// stream waits for another stream's memory before the pool grows.
 class compact_device_pool : public recipe::compact {
 public:
     using parts = recipe::compact;
     using parts::parts;
 };
 
-/// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
+/// Page-locked host memory for staging. A block freed on a stream may go to anyone once that stream has reached the free.
 class pinned_pool : public recipe::staging {
 public:
     using parts = recipe::staging;
@@ -145,7 +145,7 @@ public:
     using parts::parts;
 };
 
-/// Device memory that ends frame by frame: allocation is an addition, weir::scope ends the frame. One thread.
+/// Device memory that ends frame by frame: an allocation is an addition, and weir::scope ends the frame. One thread.
 class frame_pool : public recipe::frames {
 public:
     using parts = recipe::frames;

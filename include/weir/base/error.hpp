@@ -3,14 +3,15 @@
 
 // What can go wrong, and what does the exception carry?
 //
-// Three families. 'usage_error': the caller broke a precondition, and a retry cannot help. 'cuda_error': a
-// CUDA call failed for a reason other than memory. 'out_of_memory': there was no room; it derives from
-// std::bad_alloc, so code that already handles exhaustion handles ours. The others derive from std::exception alone:
-// <stdexcept> brings <string>, see base/text.hpp.
+// There are three families. 'usage_error': the caller broke a precondition, and a retry cannot help. 'cuda_error': a CUDA
+// call failed for a reason other than memory. 'out_of_memory': there was no room. It derives from std::bad_alloc, so code
+// that already handles exhaustion handles it too. The other two derive from std::exception alone, because <stdexcept> would
+// bring in <string> (see base/text.hpp).
 //
-// invariant: whoever throws one of these left its pool as it was before the call; copying one never throws.
-// order:     parts compose on null; only the outermost 'allocate' throws out_of_memory.
-// cost:      text is built when an exception is made, never on a path that succeeds.
+// invariant: a call that throws one of these left its pool as it was before; copying one never throws.
+// order:     the parts of a pool signal 'no room' to each other with a null pointer; only the outermost 'allocate' throws
+//            out_of_memory.
+// cost:      the text is built when an exception is made, never on a path that succeeds.
 // not for:   'deallocate' and destructors: they never throw.
 
 #include <cstddef>
@@ -28,7 +29,7 @@ inline namespace v0 {
 class usage_error : public std::exception {
 public:
     explicit usage_error(text said) noexcept : said_(std::move(said)) {}
-    usage_error(usage_error const&) noexcept = default; // and a move is a copy, so that none is ever empty
+    usage_error(usage_error const&) noexcept = default; // a move is a copy, so no text is ever empty
     usage_error& operator=(usage_error const&) noexcept = default;
 
     char const* what() const noexcept override { return said_.c_str(); }
@@ -38,7 +39,7 @@ private:
 };
 
 namespace detail {
-// Out of line: an allocation pays no registers for the sentence.
+// These are not inlined, so that building the sentence takes no registers from an allocation that succeeds.
 [[noreturn, gnu::noinline]] inline void refuse_alignment(std::size_t alignment) {
     throw usage_error("weir: an alignment must be a power of two; got " + base::number_text(alignment));
 }
@@ -48,23 +49,23 @@ namespace detail {
 }
 } // namespace detail
 
-/// Throws usage_error for a null address that `bytes` bytes are to be copied from or to.
+/// Throws usage_error if `p` is null although `bytes` bytes are to be copied from or to it.
 inline void require_not_null(void const* p, std::size_t bytes) {
     if (!p && bytes != 0)
         detail::refuse_null(bytes);
 }
 
-/// Throws usage_error for an alignment that is none.
+/// Throws usage_error if `alignment` is not a power of two.
 inline void require_power_of_two(std::size_t alignment) {
     if (!base::is_power_of_two(alignment))
         detail::refuse_alignment(alignment);
 }
 
-/// A CUDA call failed. The text carries the call and CUDA's name for the error.
+/// A CUDA call failed. The text names the call and has CUDA's name for the error.
 class cuda_error : public std::exception {
 public:
-    /// `call`: the function's name; `name`: CUDA's name of the error; `code`: its number, not negative; `advice`: what
-    /// to do about it, or "". `call` must be a literal.
+    /// `call`: the function's name, which must be a literal. `name`: CUDA's name for the error. `code`: its number, not
+    /// negative. `advice`: what to do about it, or "".
     cuda_error(char const* call, char const* name, int code, char const* advice)
         : said_(text("weir: ") + call + " failed with " + name + " (" + base::number_text(static_cast<std::size_t>(code)) +
                 ")" + (*advice ? ": " : "") + advice),
@@ -75,7 +76,7 @@ public:
     char const* what() const noexcept override { return said_.c_str(); }
     /// The name of the CUDA function that failed.
     char const* call() const noexcept { return call_; }
-    /// The error's number, as cudaError_t counts.
+    /// The error's number, as in cudaError_t.
     int code() const noexcept { return code_; }
 
 private:
@@ -84,7 +85,7 @@ private:
     int code_;
 };
 
-/// There was no room. Carries what was asked for, the pool's state, and which part refused and why.
+/// There was no room. The exception carries what was asked for, the pool's state, and which part refused and why.
 class out_of_memory : public std::bad_alloc {
 public:
     out_of_memory(std::size_t asked_bytes, memory_report state, text reason)
@@ -108,16 +109,17 @@ public:
 
     /// Bytes that were asked for, without the pool's rounding.
     std::size_t asked_bytes() const noexcept { return asked_bytes_; }
-    /// The pool's state as it refused; see memory_report.
+    /// The pool's state when it refused; see memory_report.
     std::size_t limit_bytes() const noexcept { return state_.limit_bytes; }
     std::size_t in_use_bytes() const noexcept { return state_.in_use_bytes; }
     std::size_t reserved_bytes() const noexcept { return state_.reserved_bytes; }
     std::size_t largest_free_bytes() const noexcept { return state_.largest_free_bytes; }
-    /// Bytes that captured streams freed, which their graphs may use: no free brings them back.
+    /// Bytes that captured streams freed. Their graphs may still use them, so the pool does not hand them out again.
     std::size_t lost_bytes() const noexcept { return state_.lost_bytes; }
-    /// Bytes that the pool's device had left afterwards; SIZE_MAX: not known, or the pool is of no device.
+    /// Bytes that were free on the pool's device after the failure; SIZE_MAX: not known, or the pool has no device.
     std::size_t device_free_bytes() const noexcept { return state_.device_free_bytes; }
-    /// The largest blocks that were out; none where no layer lists them (layer::guard, layer::statistics).
+    /// The largest blocks that were handed out at that time. Empty if no layer lists them (layer::guard and layer::statistics
+    /// do).
     largest_blocks const& largest_live() const noexcept { return state_.largest_live; }
     /// The name of the pool that was asked.
     text const& pool_name() const noexcept { return state_.name; }

@@ -3,9 +3,12 @@
 
 // What must a growth policy have to fit its slot, and what may it have besides?
 //
-// optional:  'piece', with 'moved_percent' and 'apart', for upstreams that grow in place.
+// optional:  'piece': the size of the chunks that growth in place is cut into, for upstreams that can grow in place.
+//            'moved_percent' (needed with 'piece'): each time that more than this share of the held bytes was moved, the
+//            pool may hold more beyond what is in use (pool/pool/slack.hpp).
+//            'apart' (needed with 'piece'): the policy to use on a device that cannot grow in place.
 // cost:      compile time only.
-// not for:   upstreams, which say themselves whether they grow in place: see upstream_slot.hpp.
+// not for:   upstreams: they say themselves whether they grow in place, see upstream_slot.hpp.
 
 #include <cstddef>
 #include <type_traits>
@@ -25,7 +28,7 @@ using has_piece = decltype(&G::piece);
 template <class G>
 using grows = when<std::is_same_v<decltype(G::next(std::size_t{}, std::size_t{})), std::size_t>>;
 
-/// The growth slot.
+/// Checks a part for the growth slot.
 template <class G>
 constexpr bool require_growth() {
     static_assert(

@@ -3,7 +3,7 @@
 
 // What must a failure handler have to fit its slot?
 //
-// optional:  'thread_safe'.
+// optional:  'thread_safe': whether several threads may be inside the handler at once.
 // cost:      compile time only.
 // not for:   what handlers do: see layer/failure_handler.hpp.
 
@@ -23,7 +23,8 @@ using walks = when<std::is_same_v<
 template <class H>
 using says_thread_safe = when<is_constant_bool<decltype(H::thread_safe)>>;
 
-/// The slot of a failure handler; a handler that is made of handlers has 'ask' instead.
+/// Checks a part for the slot of a failure handler. A handler that is made of other handlers has 'ask' instead of a call
+/// operator.
 template <class H, class Failed>
 constexpr bool require_handler() {
     static_assert(holds<walks, H, Failed> || holds<answers, H, Failed>,

@@ -3,9 +3,19 @@
 
 // What must a placement have to fit its slot, and what may it have besides?
 //
-// optional:  'take_at_hand' with what belongs to it, for small blocks without a search; 'largest'; 'fence' and 'remove', for
-//            chunks that go back; 'free_before', 'free_after' and 'for_each_free', for growth in place; 'sibling', 'absorb'
-//            and 'lend', for a placement a stream; 'mark' and 'rewind'; 'clear'.
+// A placement keeps ranges of free bytes and decides which of them becomes the next block.
+//
+// optional:  'take_at_hand', with 'is_small' and 'splinter_bytes': serves a small block without cutting anything new.
+//            Splinters are free bytes in pieces that serve blocks of only one size.
+//            'largest': the size of the largest block that can be taken, for reports.
+//            'fence': says where a chunk starts, so that free ranges do not join across it and the chunk can be given back.
+//            'remove': takes a wholly free chunk out of the placement, so that it can be given back.
+//            'free_before', 'free_after', 'for_each_free': what is free next to an address, and the free ranges. Growth in
+//            place uses them to find out how little it has to add, and which chunks could be moved.
+//            'sibling': makes an empty placement whose blocks may mix with this one's, so that each stream can have its own.
+//            'absorb': moves all free bytes of a sibling here. 'lend': takes out a range for a sibling that needs a block.
+//            'mark', 'rewind': name a point in time, and end all blocks that were taken after it.
+//            'clear': ends all blocks.
 // cost:      compile time only.
 
 #include <cstddef>
@@ -74,7 +84,7 @@ inline constexpr bool has_mark = holds<marks, Placement>;
 template <class Placement>
 inline constexpr bool has_clear = holds<clears, Placement>;
 
-/// The placement slot.
+/// Checks a part for the placement slot.
 template <class P>
 constexpr bool require_placement() {
     static_assert(holds<takes, P>, "weir: the placement slot needs 'range take(std::size_t bytes, std::size_t alignment)'");

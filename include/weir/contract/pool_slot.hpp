@@ -3,9 +3,13 @@
 
 // What must a pool have so that layers, containers and adaptors can stand on it, and what may it have besides?
 //
-// The host stands for a stream where no stream is known.
+// If a caller knows no stream, it passes the host in its place ('on_host').
 //
-// optional:  'device'; 'mark' and 'rewind'; 'owns'; 'trim'; 'used_on' and 'last_used_on'.
+// optional:  'device': the number of the device that the memory is on.
+//            'mark', 'rewind': name a point in time, and end all blocks that were handed out after it.
+//            'owns': whether an address belongs to the pool.
+//            'trim': gives unused memory back to the upstream.
+//            'used_on', 'last_used_on': say that another stream uses a block, so that the block's free waits for it.
 // cost:      compile time only.
 
 #include <cstddef>
@@ -52,7 +56,7 @@ inline constexpr bool has_owns = holds<knows_owner, Pool>;
 template <class Pool, class Stream>
 inline constexpr bool has_used_on = holds<marks_users, Pool, void*, Stream> && holds<notes_last_uses, Pool, void*, Stream>;
 
-/// The pool slot of layers, containers and adaptors.
+/// Checks a pool for what layers, containers and adaptors need.
 template <class P, class Stream>
 constexpr bool require_pool() {
     static_assert(holds<tries, P, Stream>, "weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t "
@@ -63,7 +67,7 @@ constexpr bool require_pool() {
     return true;
 }
 
-/// The pool slot of layers, which say of themselves what their pool says of itself.
+/// Checks a pool for what layers need besides: a layer reports properties that it reads from its pool.
 template <class P, class Stream>
 constexpr bool require_layered() {
     static_assert(require_pool<P, Stream>());

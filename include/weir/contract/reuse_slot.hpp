@@ -3,11 +3,18 @@
 
 // What must a reuse rule have to fit its slot, and what may it have besides?
 //
-// A rule has a nested 'over<Placement>', which is made for a device and asked for blocks; most clauses are of that.
+// A reuse rule decides when a freed block may be handed out again, and to which stream. A rule is a class with a nested
+// template 'over<Placement>', which does the work; it is made for a device. Most clauses here are about 'over'.
 //
-// optional:  'borrow', from streams that are still at work; 'gather', with 'reclaim', and with 'borrow' 'wait' and
-//            'unsettled_bytes'; 'strand'; 'visit_usable' and 'visit_unused'; 'used_on' and 'last_used_on'; 'placement' and
-//            'counts', where blocks end all at once.
+// optional:  'borrow': takes memory that was freed on streams which are still at work.
+//            'gather': brings all free memory that a stream may have to that stream, where it joins. It needs 'reclaim',
+//            which settles when much memory can be had in no other way. With 'borrow' it also needs 'wait', which blocks until
+//            freed memory may be reused, and 'unsettled_bytes', the bytes that only 'settle' would free.
+//            'strand': takes a block back whose last use nobody knows; only 'settle' frees it.
+//            'visit_usable', 'visit_unused': show a pool that grows in place the placements whose free memory a stream may
+//            have, and those whose free memory no work uses.
+//            'used_on', 'last_used_on': say that another stream uses a block, so that its free waits for that stream.
+//            'placement', 'counts': for rules whose blocks can all end at once.
 // cost:      compile time only.
 
 #include <cstddef>
@@ -29,7 +36,7 @@ using says_what_it_promises = when<is_constant_bool<decltype(R::thread_safe)> &&
                                    is_constant_bool<decltype(R::orders_streams)> &&
                                    is_constant_bool<decltype(R::waits_before_growing)>>;
 
-// Reuse, as bound to a placement.
+// Clauses about the rule's 'over<Placement>'.
 template <class R, class Stream>
 using reuse_takes =
     when<std::is_same_v<decltype(std::declval<R&>().take(std::size_t{}, std::size_t{}, std::declval<Stream>())), base::range>>;
@@ -63,7 +70,7 @@ using counts_uses = when<std::is_same_v<decltype(std::declval<R&>().used()), bas
 template <class R>
 using ends_many = decltype(std::declval<R&>().placement(), std::declval<R&>().counts());
 
-/// The reuse slot, before it is bound to a placement.
+/// Checks a rule for the reuse slot, before it is bound to a placement.
 template <class R, class Placement>
 constexpr bool require_rule() {
     static_assert(holds<binds, R, Placement>, "weir: the reuse slot needs a nested 'template <class Placement> class over'");
@@ -78,7 +85,7 @@ constexpr bool require_rule() {
     return true;
 }
 
-/// The reuse slot; `R` is the rule's 'over<Placement>'.
+/// Checks `R`, a rule's 'over<Placement>', for the reuse slot.
 template <class R, class Stream>
 constexpr bool require_reuse() {
     static_assert(holds<reuse_takes, R, Stream>, "weir: the reuse slot's 'over' needs 'range take(std::size_t bytes, "
@@ -105,7 +112,7 @@ constexpr bool require_reuse() {
     return true;
 }
 
-/// The reuse slot of a pool that grows in place.
+/// Checks a rule's 'over<Placement>' for a pool that grows in place.
 template <class R, class Stream>
 constexpr bool require_reuse_in_place() {
     static_assert(holds<adds_in_place, R, Stream>,

@@ -3,9 +3,17 @@
 
 // What must an upstream have to fit its slot, and what may it have besides?
 //
-// optional:  'granularity' and 'usual_alignment' of chunks; 'device', the device; 'extends', for growth in place, with what
-//            belongs to that; 'most_bytes', more than which is refused without a try; 'addresses_behind' and
-//            'out_of_addresses', where addresses run out before memory does; 'withdraw', 'restore' and 'abandon'.
+// An upstream is where a pool gets its memory from, in chunks.
+//
+// optional:  'granularity': chunks are multiples of this many bytes. 'usual_alignment': chunks of at least this many bytes
+//            start at a multiple of it as a rule.
+//            'device_number': the device of the memory.
+//            'extends', which needs 'acquire' and 'extend' in pieces, 'move' and 'wait_before_unmapping': whether the
+//            upstream can add memory right behind a chunk, and put the memory of a free chunk elsewhere.
+//            'most_bytes': a request for more than this is refused without a try.
+//            'addresses_behind', 'out_of_addresses': for upstreams whose addresses may run out before their memory does.
+//            'withdraw', 'restore', 'abandon': take the memory of a chunk away but keep its addresses, put memory there
+//            again, or give the addresses up. Suspending a pool uses them.
 // cost:      compile time only.
 
 #include <cstddef>
@@ -60,7 +68,7 @@ using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(n
                        std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
                        noexcept(std::declval<U&>().abandon(static_cast<void*>(nullptr), std::size_t{}))>;
 
-/// The upstream slot.
+/// Checks a part for the upstream slot.
 template <class U>
 constexpr bool require_upstream() {
     static_assert(holds<acquires, U>,
@@ -91,7 +99,7 @@ constexpr bool require_upstream() {
     return true;
 }
 
-/// The device of an upstream that says one with `device_number()`; any_device for others.
+/// The device of an upstream that has `device_number()`; any_device for other upstreams.
 template <class Upstream>
 int device_number_of(Upstream const& upstream) noexcept {
     if constexpr (holds<says_device_number, Upstream>)
@@ -100,7 +108,7 @@ int device_number_of(Upstream const& upstream) noexcept {
         return any_device;
 }
 
-/// An upstream on the device of that number, where it can be told; else as it makes itself.
+/// An upstream on the device of that number if its constructor takes one; else a default-constructed upstream.
 template <class Upstream>
 Upstream upstream_on([[maybe_unused]] int device) {
     if constexpr (std::is_constructible_v<Upstream, int>)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Growth in place, in chunks that suit the holes: how large are the pieces of what a pool gets?
+// Growth in place whose chunk size depends on holes: how large are the chunks that a pool gets?
 //
-// A pool without holes grows in large chunks, which cost little. One whose free memory lies in holes grows in small ones,
-// since those can be moved out of holes.
+// A hole is a piece of free memory that is too small for the block that is needed. A pool without holes grows in large
+// chunks, which cost few driver calls. A pool whose free memory lies in holes grows in small chunks, because a small chunk is
+// sooner wholly free, and then its memory can be moved out of a hole to where it is needed.
 //
 // invariant: the answer is at least what is needed.
 // cost:      arithmetic.
@@ -19,13 +20,15 @@ namespace weir {
 inline namespace v0 {
 namespace growth {
 
-/// For upstreams that grow in place: `Whole` while free memory lies together, so that a program that fills the pool does
-/// so at the cost of few chunks; `Holed` where it lies in holes (base/hole_watch.hpp), since small chunks can be moved out
-/// of holes; and `Filled` where there were holes that are filled now: what is moved often is moved in few large chunks. All
-/// three are growth::paged. Each time that more than `MovedPercent` per cent of what is held were moved, the pool may hold
-/// more above the most that was in use (slack.hpp): a program that repeats itself soon moves nothing at 25, and
-/// holds little at 200. The defaults were chosen on allocation traces of training, serving and data frames, and on the
-/// same with other sizes.
+/// For upstreams that grow in place. It picks one of three policies, each a growth::paged (base/hole_watch.hpp says how holes
+/// are noticed). `Whole` is for a pool that never had holes: a program that fills the pool does so with few chunks. `Holed`
+/// is for a pool that has holes, with small chunks that can be moved out of them. `Filled` is for a pool that had holes which
+/// are filled at the moment: what it gets will be moved often, so its chunks should be large and few.
+///
+/// `MovedPercent`: each time that more than this share of the held bytes was moved, the pool may hold more beyond the most
+/// that was ever in use (pool/pool/slack.hpp). With 25, a program that repeats itself soon moves nothing; with 200, the pool
+/// holds little. The defaults were chosen on allocation traces of training, serving and data frames, and on the same traces
+/// with other sizes.
 template <class Whole, class Filled, class Holed, unsigned MovedPercent>
 struct by_holes {
     static_assert(contract::holds<contract::has_piece, Whole> && contract::holds<contract::has_piece, Filled> &&
@@ -40,7 +43,7 @@ struct by_holes {
         return Whole::next(needed_bytes, reserved_bytes);
     }
 
-    /// Bytes of a chunk when `reserved_bytes` are held, with what is got.
+    /// The bytes of a chunk. `reserved_bytes`: held from the upstream, what the pool is about to get included.
     static constexpr std::size_t piece(std::size_t reserved_bytes, base::holes seen) noexcept {
         return seen == base::holes::now       ? Holed::piece(reserved_bytes)
                : seen == base::holes::earlier ? Filled::piece(reserved_bytes)

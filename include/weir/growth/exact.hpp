@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Growth by just what is needed: how much does a pool ask its upstream for?
+// Growth by exactly what is needed: how much does a pool ask its upstream for?
 //
-// A driver call for each block that finds no room. For a few large and lasting blocks.
+// The pool makes a driver call for each block that finds no room. That suits a few large blocks that live long.
 //
 // invariant: the answer is at least what is needed.
 // cost:      arithmetic.
@@ -16,7 +16,8 @@ namespace weir {
 inline namespace v0 {
 namespace growth {
 
-/// Just what is needed, a driver call for each: the smallest footprint, for a few large and lasting blocks.
+/// Exactly what is needed, with a driver call each time. It has the smallest footprint, and suits a few large blocks that
+/// live long.
 struct exact {
     static constexpr std::size_t next(std::size_t needed_bytes, std::size_t) noexcept { return needed_bytes; }
 };

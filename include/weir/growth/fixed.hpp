@@ -3,7 +3,8 @@
 
 // Growth in chunks of one size: how much does a pool ask its upstream for?
 //
-// A larger need gets its own size. For pools whose chunks should be alike, and whose size is known.
+// If more than one such chunk is needed, the pool asks for exactly that. This suits pools whose final size is known, or whose
+// chunks should all be alike.
 //
 // invariant: the answer is at least what is needed.
 // cost:      arithmetic.
@@ -16,12 +17,12 @@ namespace weir {
 inline namespace v0 {
 namespace growth {
 
-/// Chunks of `ChunkBytes` bytes; a larger need gets its own size.
+/// Chunks of `ChunkBytes` bytes. A larger need gets a chunk of its own size.
 template <std::size_t ChunkBytes>
 struct fixed {
     static_assert(ChunkBytes > 0, "weir: growth::fixed needs a chunk size of at least one byte");
 
-    /// Bytes to ask for when `needed_bytes` are needed and `reserved_bytes` held.
+    /// Bytes to ask for when `needed_bytes` are needed and `reserved_bytes` are held.
     static constexpr std::size_t next(std::size_t needed_bytes, std::size_t) noexcept {
         return needed_bytes > ChunkBytes ? needed_bytes : ChunkBytes;
     }

@@ -3,8 +3,8 @@
 
 // Growth by a share of what is held: how much does a pool ask its upstream for?
 //
-// Large chunks cost fewer driver calls; small ones leave less unused at the peak. So a chunk is a share of what the pool
-// holds: it makes few calls however large it becomes.
+// Large chunks cost fewer driver calls; small chunks leave less memory unused at the peak. So a chunk is a fixed share of
+// what the pool holds already. The pool then makes few driver calls, however large it becomes.
 //
 // invariant: the answer is at least what is needed.
 // cost:      arithmetic.
@@ -17,9 +17,9 @@ namespace weir {
 inline namespace v0 {
 namespace growth {
 
-/// `Percent` of what is held already, `FirstBytes` at least, so that the number of driver calls grows as the
-/// logarithm of the footprint; a need of `ExactBytes` or more gets its own size, so that large blocks leave nothing
-/// unused beside them. The defaults were chosen on allocation traces of training, serving and data frames.
+/// A chunk has `Percent` of what is held already, and at least `FirstBytes`, so the number of driver calls grows as the
+/// logarithm of the pool's size. A need of `ExactBytes` or more gets a chunk of its own size, so that no memory stays unused
+/// beside large blocks. The defaults were chosen on allocation traces of training, serving and data frames.
 template <std::size_t FirstBytes, unsigned Percent, std::size_t ExactBytes>
 struct geometric {
     static_assert(FirstBytes > 0, "weir: growth::geometric needs a first chunk of at least one byte");

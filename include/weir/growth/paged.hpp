@@ -3,7 +3,8 @@
 
 // Growth in place, in small chunks: how much does a pool ask its upstream for, and in which pieces?
 //
-// Where memory is put behind addresses, what a pool gets can be just what it lacks, and it can go back piece by piece.
+// Some upstreams can map memory behind addresses that a pool already has. Then the pool can get just the bytes that it lacks,
+// and it can give them back piece by piece.
 //
 // invariant: the answer is at least what is needed.
 // cost:      arithmetic.
@@ -18,24 +19,26 @@ namespace weir {
 inline namespace v0 {
 namespace growth {
 
-/// For upstreams that grow in place: what is needed, a chunk at least, in chunks that go back one by one. A chunk has
-/// 1 / `Share` of the bytes that are held with it, but `LeastBytes` at least and `MostBytes` at most. Small chunks leave less
-/// unused, since each is held until all of it is free; large ones cost less, since each costs about 40 us whatever its
-/// size. Both are multiples of 2 MiB. `Apart`: the policy where a device cannot grow in place.
+/// For upstreams that grow in place. The pool gets what is needed, and at least one chunk; chunks go back one by one. A chunk
+/// has 1 / `Share` of the bytes that are held, itself included, but at least `LeastBytes` and at most `MostBytes`. Small
+/// chunks leave less memory unused, since a chunk is held until all of it is free. Large chunks cost less, since each costs
+/// about 40 us whatever its size. `LeastBytes` and `MostBytes` are multiples of 2 MiB. `Apart`: the policy for a device that
+/// cannot grow in place.
 template <std::size_t Share, std::size_t LeastBytes, std::size_t MostBytes, class Apart>
 struct paged {
     static_assert(Share > 0, "weir: growth::paged grows by 1 / Share of what is held, so Share is at least 1");
     static_assert(LeastBytes > 0 && LeastBytes % (2 * MiB) == 0 && MostBytes % (2 * MiB) == 0 && LeastBytes <= MostBytes,
                   "weir: growth::paged has chunks of LeastBytes to MostBytes, both multiples of 2 MiB");
     using apart = Apart;
-    static constexpr unsigned moved_percent = 200; // see by_holes
+    static constexpr unsigned moved_percent = 200; // explained in by_holes.hpp
 
     static constexpr std::size_t next(std::size_t needed_bytes, std::size_t reserved_bytes) noexcept {
         std::size_t const least = piece(reserved_bytes);
         return needed_bytes > least ? needed_bytes : least;
     }
 
-    /// Bytes of a chunk when `reserved_bytes` are held, with what is got, whatever holes there are.
+    /// The bytes of a chunk, whatever holes there are. `reserved_bytes`: held from the upstream, what the pool is about to
+    /// get included.
     static constexpr std::size_t piece(std::size_t reserved_bytes, base::holes = base::holes::never) noexcept {
         std::size_t const share = reserved_bytes / Share / (2 * MiB) * (2 * MiB);
         return share < LeastBytes ? LeastBytes : share > MostBytes ? MostBytes : share;

@@ -3,22 +3,21 @@
 
 // Who frees memory that is not theirs to free?
 //
-// Keeps a ledger of the blocks that are live and holds every free against it: a block that was never handed out
-// here, one that was freed before or ended with its scope, an address inside a block, a size or an alignment that is not
-// the allocation's.
-// A wrong free is said in a sentence and goes no further, so the pool stays sound; where only the size or the
-// alignment is wrong the block is freed with the right ones. The recipes wear this layer in debug builds. An out_of_memory
-// names the largest live blocks.
+// The layer keeps a list of all blocks that are live (handed out and not yet freed), called the ledger, and checks every free
+// against it. It catches a free of a block that was never handed out here, that was freed before or that ended with its
+// scope; an address inside a block; and a size or an alignment that is not the allocation's. A wrong free is reported in a
+// sentence and does not reach the pool, so the pool stays sound. If only the size or the alignment is wrong, the block is
+// freed with the right ones. The recipes include this layer in debug builds. An out_of_memory from below it names the largest
+// live blocks.
 //
-// invariant: the wrapped pool sees frees of live blocks only, with the size and alignment that they were
-//            allocated with.
-// order:     a block leaves the ledger before the pool sees its free, and enters, in room made before, after the pool
-//            handed it out.
-// cost:      a mutex (twice for an allocation) and a hash look-up a call, 70 to 130 bytes of host memory for each address
-//            ever handed out; 'rewind' and 'clear' O(blocks that end).
-// not for:   writes beyond a block's end; a free on a stream that was destroyed, or does not come behind the block's work,
-//            which is in order where the program made that stream wait; blocks that 'inner()' hands out, frees or ends; a
-//            driver_pool's blocks that are a graph's and freed once a launch: allocate and free those through 'inner()'.
+// invariant: the wrapped pool sees only frees of live blocks, with the size and alignment that they were allocated with.
+// order:     a block leaves the ledger before the pool sees its free. It enters the ledger after the pool handed it out, in
+//            room that was made before.
+// cost:      a mutex (twice for an allocation) and a hash look-up a call; 70 to 130 bytes of host memory for each address
+//            that was ever handed out; 'rewind' and 'clear' O(blocks that end).
+// not for:   writes beyond a block's end. A free on a destroyed stream, or on one that does not come after the block's work
+//            (that free is right if the program made the stream wait). Blocks that 'inner()' hands out, frees or ends. Blocks
+//            of a driver_pool that belong to a graph and are freed once a launch: allocate and free those through 'inner()'.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,15 +42,15 @@ namespace weir {
 inline namespace v0 {
 namespace layer {
 
-/// Gets the sentence on a wrong free. It may abort; it must not throw.
+/// Gets the sentence about a wrong free. It may abort; it must not throw.
 using violation_handler = void (*)(char const* sentence);
 
-/// The default: the sentence on stderr.
+/// The default: prints the sentence to stderr.
 inline void print_violation(char const* sentence) {
     std::fprintf(stderr, "%s\n", sentence);
 }
 
-/// The sentence, and then std::abort.
+/// Prints the sentence and calls std::abort.
 inline void abort_on_violation(char const* sentence) {
     print_violation(sentence);
     std::abort();
@@ -63,14 +62,15 @@ class guard : public layered<guard<Pool>, Pool> {
     using wrapper = layered<guard<Pool>, Pool>;
 
 public:
-    /// `arguments`: the wrapped pool's.
+    /// `arguments`: for the wrapped pool's constructor.
     template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
     explicit guard(Arguments&&... arguments) : wrapper(std::in_place, std::forward<Arguments>(arguments)...) {}
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
     guard() : wrapper(std::in_place) {}
 
-    /// Sets who hears of wrong frees, in the thread that frees; under layer::synchronized with its lock held, so that it may
-    /// not ask the pool there. Not while other threads use the pool.
+    /// Sets who gets the sentence about a wrong free. The handler runs in the thread that frees. Under layer::synchronized it
+    /// runs with that layer's lock held, so it may not call the pool there. Do not call this while other threads use the
+    /// pool.
     void on_violation(violation_handler handler) noexcept { handler_ = handler; }
 
     /// As the wrapped pool's.
@@ -92,7 +92,7 @@ public:
         return p;
     }
 
-    /// As the wrapped pool's, for a block that is live; else a sentence, and nothing is freed.
+    /// As the wrapped pool's if the block is live. Otherwise the handler gets a sentence, and nothing is freed.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (!p)
@@ -137,8 +137,8 @@ public:
         this->pool_.last_used_on(p, stream);
     }
 
-    /// As the wrapped pool's, for a mark that it still knows; else a sentence, and nothing ends. Of a block that ended a free
-    /// is wrong. One thread.
+    /// As the wrapped pool's, if it still knows the mark. Otherwise the handler gets a sentence, and no block ends. To free a
+    /// block that ended this way is a wrong free. One thread at a time.
     template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
     auto mark() {
         return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), last_serial()};
@@ -150,7 +150,7 @@ public:
         this->pool_.rewind(to.point);
         if (before != this->pool_.state().live_blocks)
             end_after(to.serial);
-        else if (youngest_serial() > to.serial) // nothing ended that should have
+        else if (youngest_serial() > to.serial) // blocks should have ended, and none did
             handler_(
                 "weir: layer::guard: 'rewind' ended none of the blocks since the mark: an older mark was rewound to before, or "
                 "they ended by 'inner()'");
@@ -162,7 +162,7 @@ public:
         end_after(0);
     }
 
-    /// Adds the largest live blocks. See 'full_state'.
+    /// Adds the largest live blocks to the report. See 'full_state'.
     void examine(memory_report& now) const noexcept {
         weir::examine(this->pool_, now);
         base::lock_guard<base::mutex> const lock(mutex_);
@@ -171,7 +171,7 @@ public:
     }
 
 private:
-    // What the pool's options ask for.
+    // The handler that the pool's options ask for.
     static violation_handler usual_handler([[maybe_unused]] Pool const& pool) noexcept {
         if constexpr (contract::holds<contract::says_on_violation, typename wrapper::pool_type>)
             if (pool.on_violation() == violation_action::abort)
@@ -186,18 +186,19 @@ private:
         std::size_t alignment = 0;
         std::uint32_t older = base::address_map::none; // neighbours in the list of live blocks
         std::uint32_t younger = base::address_map::none;
-        std::uint64_t serial = 0; // of the allocations
+        std::uint64_t serial = 0; // the number of its allocation
         fate now = fate::freed;
     };
     template <class Point>
     struct marked {
         Point point;
-        std::uint64_t serial; // of the last allocation before
+        std::uint64_t serial; // the number of the last allocation before the mark
     };
 
     bool is_live(std::uint32_t at) const noexcept { return at != base::address_map::none && blocks_[at].now == fate::live; }
 
-    // Makes room in the ledger before the pool is asked: giving a block back may cost the pool its bytes.
+    // Makes room in the ledger before the pool is asked. Otherwise a failure would have to give the block back, and that may
+    // cost the pool those bytes.
     void expect() {
         base::lock_guard<base::mutex> const lock(mutex_);
         std::size_t const needed = blocks_.size() + expected_ + 1;
@@ -207,7 +208,7 @@ private:
         ++expected_;
     }
 
-    // With the lock held, in room that 'expect' made.
+    // Call it with the lock held, after 'expect' made room.
     void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment) noexcept {
         std::uint32_t at = index_.find(address);
         if (at == base::address_map::none) {
@@ -223,7 +224,7 @@ private:
         youngest_ = at;
     }
 
-    // With the lock held: takes a live block off the list.
+    // Takes a live block off the list. Call it with the lock held.
     void leave(std::uint32_t at, fate then) noexcept {
         block& gone = blocks_[at];
         (gone.younger != base::address_map::none ? blocks_[gone.younger].older : youngest_) = gone.older;
@@ -247,7 +248,7 @@ private:
         return youngest_ == base::address_map::none ? 0 : blocks_[youngest_].serial;
     }
 
-    // `at`: where the ledger has the address, which is not live.
+    // `at`: the ledger's entry for the address, which is not live; or 'none'.
     text wrong_address(std::uintptr_t address, std::uint32_t at) const {
         for (std::uint32_t one = youngest_; one != base::address_map::none; one = blocks_[one].older)
             if (block const& each = blocks_[one]; address > each.address && address - each.address < each.bytes)
@@ -271,7 +272,7 @@ private:
                               wrong_address(address, at));
     }
 
-    // Without the lock: the wrapped pool is asked for its name.
+    // Call it without the lock, because the wrapped pool is asked for its name.
     void tell(text const& complaint) noexcept {
         text said;
         try {
@@ -292,9 +293,9 @@ private:
     mutable base::mutex mutex_;
     base::address_map index_; // address -> index into blocks_, of every address that was ever handed out
     base::growing_array<block> blocks_;
-    std::uint32_t youngest_ = base::address_map::none; // of the live blocks
-    std::uint64_t serial_ = 0;                    // of the last allocation
-    std::size_t expected_ = 0; // allocations under way
+    std::uint32_t youngest_ = base::address_map::none; // the newest of the live blocks
+    std::uint64_t serial_ = 0;                    // the number of the last allocation
+    std::size_t expected_ = 0; // how many allocations are under way
     violation_handler handler_ = usual_handler(this->pool_);
 };
 

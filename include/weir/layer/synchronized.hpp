@@ -3,11 +3,12 @@
 
 // How do several threads share a pool that is made for one?
 //
-// One mutex around each call. Right for arenas and slabs that are shared now and then; a pool that is thread-safe
-// by itself does not need it, and is refused.
+// By one mutex around each call. That suits arenas and slabs that are shared only now and then. A pool that is thread-safe by
+// itself does not need this layer, and is refused at compile time.
 //
-// invariant: at most one thread is inside the wrapped pool: what resource/layered.hpp forwards, be it only a name or a limit,
-//            takes the lock here. What the pool answers by reference, as it may its name, does not change.
+// invariant: at most one thread is inside the wrapped pool. Whatever resource/layered.hpp forwards to the pool takes the lock
+//            here, even a question for its name or limit. What the pool returns by reference (its name, for example) must not
+//            change.
 // cost:      an uncontended mutex, 14 ns a call.
 // not for:   hot pools on many streams: see reuse::stream_ordered.
 
@@ -23,7 +24,7 @@ namespace weir {
 inline namespace v0 {
 namespace layer {
 
-/// Any thread may call any member. What 'inner' answers is for one thread at a time.
+/// Any thread may call any member. What 'inner' returns may be used by one thread at a time.
 template <class Pool>
 class synchronized : public layered<synchronized<Pool>, Pool> {
     using wrapper = layered<synchronized<Pool>, Pool>;
@@ -34,7 +35,7 @@ class synchronized : public layered<synchronized<Pool>, Pool> {
 public:
     static constexpr bool thread_safe = true;
 
-    /// `arguments`: the wrapped pool's.
+    /// `arguments`: for the wrapped pool's constructor.
     template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
     explicit synchronized(Arguments&&... arguments) : wrapper(std::in_place, std::forward<Arguments>(arguments)...) {}
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
@@ -58,7 +59,7 @@ private:
     friend wrapper;
     base::lock_guard<base::mutex> lock_forwarded() const {
         return base::lock_guard<base::mutex>(mutex_);
-    } // for what 'wrapper' forwards
+    } // for the calls that 'wrapper' forwards
 
     mutable base::mutex mutex_;
 };

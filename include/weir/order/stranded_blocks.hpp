@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Which freed blocks does no event tell of?
+// For which freed blocks does no event tell when they are free?
 //
-// Mostly a stream's own calls record the event that tells when its last frees are over. A stream that was destroyed makes
-// no more calls, and in a host function CUDA answers none. What was freed there lies here until somebody has waited for
-// all work of the device. It is a list: whoever waits marks its end before, and takes what lay in front of the mark after.
+// Mostly a stream's own calls record the event that tells when the work that used its last frees is over. But a stream that
+// was destroyed makes no more calls, and in a host function CUDA records nothing. What was freed there is stranded: it stays
+// in this list until somebody has waited for all work of the device. Whoever waits marks the end of the list before the wait,
+// and afterwards takes what lies in front of the mark.
 //
 // invariant: 'weight' is never below the sum of the blocks' bytes.
-// order:     one thread at a time, but for 'weight'.
-// cost:      24 bytes of host memory a block.
+// order:     one thread at a time, except for 'weight'.
+// cost:      24 bytes of host memory for each block.
 // not for:   blocks that events tell of: see deferred_blocks.hpp.
 
 #include <cstddef>
@@ -23,21 +24,22 @@ namespace weir {
 inline namespace v0 {
 namespace order {
 
-/// One thread at a time, 'weight' excepted.
+/// One thread at a time; any thread may call 'weight'.
 class stranded_blocks {
 public:
-    /// A block counts as so many bytes at least, so that many small ones are not kept for ever.
+    /// In 'weight' each block counts as so many bytes at least, so that many small blocks do not stay here for ever.
     static constexpr std::size_t least_weight = 16 * KiB;
 
-    /// Adds a block that work on device number `device` may use (any_device: on any). An empty one stands for bytes that
-    /// are handed out again: that work is to be waited for all the same. Throws std::bad_alloc before any change.
+    /// Adds a block that work on device number `device` may use (any_device: work on any device). An empty block stands for
+    /// bytes that are handed out again: the work on the device is to be waited for all the same. Throws std::bad_alloc before
+    /// any change.
     void add(base::range block, int device) {
         entries_.push_back(entry{block, device});
         bytes_ += block.bytes;
         weigh(weight() + weight_of(block));
     }
 
-    /// What was added so far ends here.
+    /// The mark: a number for the present end of the list, for 'take_until'.
     std::uint64_t mark() const noexcept { return taken_ + entries_.size(); }
 
     /// Calls visit(device) for the device of each block.
@@ -47,7 +49,7 @@ public:
             visit(each.device);
     }
 
-    /// Hands every block in front of `mark` to `sink(range)` and forgets it. Where the sink throws, the others stay.
+    /// Hands every block in front of `mark` to `sink(range)` and forgets it. If the sink throws, the others stay.
     template <class Sink>
     void take_until(std::uint64_t mark, Sink const& sink) {
         std::size_t done = 0;
@@ -63,7 +65,7 @@ public:
 
     /// Sum of the blocks' bytes.
     std::size_t bytes() const noexcept { return bytes_; }
-    /// The same, where a block counts as 'least_weight' at least. Any thread; perhaps a moment old.
+    /// The same, but each block counts as 'least_weight' at least. Any thread; the answer may be out of date by a moment.
     std::size_t weight() const noexcept { return weight_.load(base::memory_order_relaxed); }
 
 private:
@@ -75,7 +77,7 @@ private:
     static std::size_t weight_of(base::range block) noexcept { return block.bytes < least_weight ? least_weight : block.bytes; }
     void weigh(std::size_t now) noexcept { weight_.store(now, base::memory_order_relaxed); }
 
-    // The first `count` are gone.
+    // Removes the first `count` entries.
     void drop(std::size_t count) noexcept {
         for (std::size_t i = 0; i != count; ++i) {
             bytes_ -= entries_[i].block.bytes;
@@ -89,7 +91,7 @@ private:
     }
 
     base::growing_array<entry> entries_;
-    std::uint64_t taken_ = 0; // that are gone from the front
+    std::uint64_t taken_ = 0; // how many entries have been removed from the front
     std::size_t bytes_ = 0;
     base::atomic<std::size_t> weight_{0};
 };

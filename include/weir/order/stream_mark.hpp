@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Which stream uses a block, if its end is asked for later?
+// Which stream uses a block, if the end of its work is asked for only later?
 //
-// A caller says once that a stream uses a block, before or after the launches. The free asks then where that stream ends. Until
-// then its handle may have come to name another stream, so the id is kept with it. A thread's own default stream has a name in
-// that thread alone; another thread asks the legacy stream in its place, which waits for it.
-// 'used_on(p, cudaStreamPerThread)' marks the calling thread's stream; where another thread frees the block, the free waits for
-// all blocking streams of the device. If a marked stream is captured at the free, that is a free on a captured stream.
+// A caller says once that a stream uses a block, before or after the launches; this marks the stream. Only the free of the
+// block asks where the stream's work ends. By then the handle may name another stream, so the mark keeps the stream's id as
+// well.
 //
-// invariant: a mark names one stream that ever existed, whatever its handle names by now.
-// order:     the marked stream, and the thread whose default stream it is, must live until 'look' is called last: CUDA crashes
-//            on the handle of a stream that is gone, unless another one bears it.
-// cost:      three questions to CUDA for a mark, two for a look (runtime/capture.hpp).
-// not for:   a use that is over: an event tells of that, and outlives the stream (order/second_uses.hpp).
+// A thread's own default stream has a name in that thread only. If another thread frees the block, it asks the legacy stream
+// instead, which waits for the other one. So after 'used_on(p, cudaStreamPerThread)', which marks the calling thread's
+// stream, a free in another thread waits for all blocking streams of the device.
+//
+// If a marked stream is captured at the free, the free counts as one on a captured stream.
+//
+// invariant: a mark names one stream that ever existed, whatever its handle names later.
+// order:     the marked stream must live until 'look' is called for the last time, and so must the thread whose default
+//            stream it is. CUDA crashes on the handle of a stream that is gone, unless another stream has that handle.
+// cost:      three questions to CUDA to make a mark, two to look (runtime/capture.hpp).
+// not for:   a use that is over: an event tells of that, and it outlives the stream (order/second_uses.hpp).
 
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
@@ -26,7 +30,7 @@ namespace weir {
 inline namespace v0 {
 namespace order {
 
-/// Throws usage_error while `stream` is captured: what such a stream does has no end that a free could wait for.
+/// Throws usage_error while `stream` is captured: the work of such a stream has no end that a free could wait for.
 inline void require_end(stream_ref stream) {
     if (runtime::is_capturing(stream))
         throw usage_error("weir: 'used_on' cannot mark a stream that is being captured into a graph; keep the block until the "
@@ -36,27 +40,27 @@ inline void require_end(stream_ref stream) {
 /// One thread at a time.
 class stream_mark {
 public:
-    /// What a stream is when its end is asked for. Nothing is known of one whose handle another stream bears, nor of the legacy
-    /// stream while a capture is in its way.
+    /// What a look finds: a stream whose end can be asked for, a captured one, or nothing that is known. Nothing is known if
+    /// another stream has the handle, or if it is the legacy stream while a capture stands in its way.
     enum class state { open, captured, unknown };
     struct view {
         state now;
-        stream_ref stream; ///< which names it, or in another thread one that waits for it
+        stream_ref stream; ///< names the stream, or in another thread one that waits for it
         unsigned long long id;
     };
 
-    /// Marks a stream of any device. Throws usage_error while it is captured, cuda_error.
+    /// Marks `stream`, of any device. Throws usage_error while it is captured; cuda_error.
     explicit stream_mark(stream_ref stream) : stream_mark(stream, 0, any_device) {
         require_end(stream);
         id_ = runtime::id_of(stream);
         device_ = runtime::device_of(stream);
     }
-    /// Marks one that is being captured, whose id nobody may ask for, on the current device.
+    /// Marks a stream of the current device that is being captured. Nobody may ask for its id, so the mark has none.
     static stream_mark of_captured(stream_ref stream) { return stream_mark(stream, 0, runtime::current_device()); }
 
     stream_ref stream() const noexcept { return stream_; }
     int device() const noexcept { return device_; }
-    /// The device to make current before the handle is used; any_device where it does not matter.
+    /// The device to make current before the handle is used; any_device if that does not matter.
     int place() const noexcept { return runtime::is_default_stream(stream_) ? device_ : any_device; }
     /// Whether both mark the same stream.
     bool is_as(stream_mark const& other) const noexcept {
@@ -73,7 +77,7 @@ public:
         if (!runtime::is_per_thread(stream_))
             return {state::unknown, stream_, 0};
         stream_ref const all = cudaStreamLegacy;
-        if (runtime::is_capturing(all)) // perhaps of the thread whose stream it is
+        if (runtime::is_capturing(all)) // it may be a capture of the thread whose stream it is
             return {state::captured, all, 0};
         return {state::open, all, runtime::id_of(all)};
     }
@@ -86,7 +90,7 @@ private:
     unsigned long long id_; // 0: not known
 };
 
-/// Adds a mark to those of a block, unless its stream is among them. Throws std::bad_alloc before any change.
+/// Adds a mark to those of a block, unless the same stream is marked already. Throws std::bad_alloc before any change.
 inline void add_mark(base::growing_array<stream_mark>& marks, stream_mark const& fresh) {
     for (stream_mark const& each : marks)
         if (each.is_as(fresh))

@@ -3,11 +3,10 @@
 
 // How does a graph keep the memory that it was captured with?
 //
-// A captured stream bakes addresses into a graph, which uses them at each launch. So what is allocated during a capture is
-// the graph's for as long as it may be launched: it comes out of a pool, in chunks of its own, and goes back there when the
-// owner of the graph says so, or asks and CUDA says that the graph and its executables are gone. Meanwhile this is a pool
-// like others, for containers and Thrust, on the streams of that one capture. Bytes freed on one of them are handed out again
-// on that one: its nodes run in order, at each launch.
+// A captured stream puts addresses into a graph, which uses them at each launch. So a block allocated in a capture is the
+// graph's while that may be launched. Its chunks come out of a pool and go back when the owner says so ('release') or CUDA says
+// that graph and executables are gone ('try_release'). Until then this is a pool like others (for containers, Thrust) on the
+// streams of one capture. Bytes freed on a stream are handed out again on that one only: its nodes run in order.
 //
 //     weir::graph_memory memory(pool);
 //     cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
@@ -18,7 +17,7 @@
 //
 // invariant: no byte of it goes to anyone else before it is released; bytes never change streams.
 // order:     as in the graph. What is freed outside the capture is not handed out again before the release.
-// cost:      two questions to CUDA a call, two calls a capture; chunks as from the pool, which breaks no capture for them.
+// cost:      two questions to CUDA a call, two CUDA calls a capture, the pool's cost a chunk; none of it breaks the capture.
 // not for:   two graphs: make one for each. Executables of one graph that run at the same time share its memory.
 
 #include <cstddef>
@@ -46,8 +45,8 @@
 namespace weir {
 inline namespace v0 {
 
-/// Any thread may call any member; but the first call for a capture names its graph to CUDA (graph_life.hpp), and no
-/// other thread may use that graph meanwhile, also not through another graph_memory. `Placement`: which bytes of a chunk.
+/// Any thread may call any member. But the first call for a capture names its graph to CUDA (graph_life.hpp): meanwhile no
+/// other thread may use that graph, also not through another graph_memory. `Placement`: which bytes of a chunk.
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
@@ -66,7 +65,7 @@ public:
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// As 'release' on the host; reports live blocks on stderr. What a device that fails may still use, nobody gets again.
+    /// As 'release' on the host; reports live blocks on stderr. If the device fails, nobody gets again what it may still use.
     ~graph_memory() {
         tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
         try {
@@ -75,9 +74,9 @@ public:
         }
     }
 
-    /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and when the pool has no
-    /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not being
-    /// captured, or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
+    /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and if the pool has no
+    /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not captured,
+    /// or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         require_power_of_two(alignment);
         if (bytes == 0)
@@ -93,7 +92,7 @@ public:
             if (block || needed == 0)
                 return reinterpret_cast<void*>(block.offset);
             fresh.bytes = chunk_for(needed);
-        } // a handler of the pool may ask for what graph memory holds
+        } // without the lock: a handler of the pool may ask for what graph memory holds
         fresh.p = pool_->try_allocate(on_host, fresh.bytes, default_alignment);
         if (!fresh.p && needed < fresh.bytes)
             fresh.p = pool_->try_allocate(on_host, fresh.bytes = needed, default_alignment);
@@ -103,10 +102,10 @@ public:
         return reinterpret_cast<void*>(take(stream, bytes, alignment, fresh).offset);
     }
 
-    /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool itself may be freed here
-    /// as well, by the capture that uses it last: it goes back to the pool at the release. Outside a capture the stream is
-    /// noted, and the release waits for what it did so far. After a free in another capture, or where CUDA fails, only
-    /// 'release' gives back, and no longer 'try_release'. Never blocks on a device.
+    /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool may be freed here too, by
+    /// the capture that uses it last: it goes back to the pool at the release. After a free outside a capture the release waits
+    /// for what `stream` did so far. After one in another capture, or if CUDA fails, only 'release' gives back, no longer
+    /// 'try_release'. Never blocks on a device.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -120,23 +119,23 @@ public:
         used_.gave(block);
         used_.not_below_zero();
         bool own = false;
-        try { // each thread has a per-thread stream of its own, and all of them one name
+        try { // the per-thread streams of all threads have one name
             if (!runtime::is_capturing(stream))
                 outside_.note(stream);
             else if (own = runtime::capture_of(stream).id == capture_; !own)
                 elsewhere_ = true;
             else if (!runtime::is_per_thread(stream))
                 of(stream).give(block);
-        } catch (...) { // the legacy stream is never captured itself, only in the way
+        } catch (...) { // the legacy stream is never captured itself; captures only make its calls fail
             elsewhere_ = elsewhere_ || (!own && !runtime::is_legacy(stream));
             outside_.note_unknown();
         }
     }
 
-    /// Gives everything back to the pool, ordered behind what `stream` did so far (the last launch, or else what used the
-    /// pool's blocks before the capture) and what other streams did before they freed blocks outside the capture. The graph is
-    /// not launched again; another capture may begin. Waits for all devices in use where `stream` is the host, else only if
-    /// CUDA failed. Throws usage_error while `stream` is captured or a block is handed out, cuda_error; nothing goes back then.
+    /// Gives everything back to the pool, behind what `stream` did so far (the last launch or, without one, earlier uses of the
+    /// pool's blocks) and what other streams did before they freed blocks outside the capture. The graph must not be launched
+    /// again; another capture may begin. Waits on the host for all devices in use if `stream` is the host or CUDA failed.
+    /// Throws usage_error while `stream` is captured or a block is handed out, cuda_error; nothing goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
         base::lock_guard<base::mutex> const lock(mutex_);
@@ -144,17 +143,17 @@ public:
         give_back(stream, stream.is_host());
     }
 
-    /// The same if nothing that could use the memory is left of the graph: neither it nor a copy nor an executable, and no
-    /// launch under way (graph_life.hpp); or where nothing is held. False: something is left, and nothing has changed;
-    /// it may say so for some time after the last launch. Waits for all devices in use where the capture freed blocks of the
-    /// pool, else only if CUDA failed. Throws as release.
+    /// The same if nothing is left of the graph that could use the memory: neither the graph nor a copy nor an executable, and
+    /// no launch under way (graph_life.hpp); also if nothing is held. False: something is left, and nothing has changed; that
+    /// may last for some time after the last launch. Waits on the host, for all devices in use, if the capture freed blocks of
+    /// the pool or CUDA failed. Throws as release.
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
         base::lock_guard<base::mutex> const lock(mutex_);
         if (!chunks_.empty() && (elsewhere_ || watched_ != capture_ || !life_.is_over()))
             return false;
         require_no_block();
-        give_back(stream, held_bytes() != got_bytes_); // no launch had to come behind what used the pool's blocks before
+        give_back(stream, held_bytes() != got_bytes_); // for earlier uses of the pool's blocks, which no launch had to wait for
         return true;
     }
 
@@ -162,7 +161,8 @@ public:
     std::size_t reserved_bytes() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         return held_bytes();
-    }    /// Bytes handed out and not yet freed, rounding included.
+    }
+    /// Bytes handed out and not yet freed, rounding included.
     std::size_t in_use_bytes() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         return used_.bytes;
@@ -174,7 +174,7 @@ public:
         base::lock_guard<base::mutex> const lock(mutex_);
         return owned(reinterpret_cast<std::uintptr_t>(p));
     }
-    /// What is known of it now, a line of that, and whether and why not it can hand out a block. Any thread.
+    /// What is known of it now, the same as a line, and whether it can hand out a block and why not. Any thread.
     memory_report state() const {
         base::lock_guard<base::mutex> const lock(mutex_);
         return memory_report{"graph memory",  used_.bytes,  held_bytes(),   SIZE_MAX,
@@ -231,7 +231,7 @@ private:
         watched_ = now.id;
     }
 
-    // A block of the pool that a captured stream frees: the graph may use it at each launch.
+    // Keeps a block of the pool that a captured stream frees, since the graph may use it at each launch. False: it does not.
     bool adopt(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
         if (runtime::is_legacy(stream))
             return false;
@@ -242,7 +242,7 @@ private:
                 return false;
             known = now.id;
             watch(now);
-        } catch (...) { // only 'release' gives it back, or where the graph is known, and watched from a later call on
+        } catch (...) { // only 'release' gives it back, unless the graph is known and a later call watches it
         }
         try {
             chunks_.push_back(chunk{p, bytes, alignment});
@@ -272,7 +272,7 @@ private:
                 return true;
         return false;
     }
-    // What was freed on a stream. A capture has a handful.
+    // The free bytes of a stream. A capture has a handful of streams.
     Placement& of(stream_ref stream) {
         for (stream_free const& each : frees_)
             if (each.stream == stream.get())
@@ -281,7 +281,7 @@ private:
         frees_.push_back(stream_free{stream.get(), new Placement()});
         return *frees_.back().free;
     }
-    // A block for the capture of `stream`, perhaps of `fresh`, which is held from then on or goes back. With the lock.
+    // A block for the capture of `stream`. A chunk in `fresh` is held from then on, or goes back if this throws. With the lock.
     base::range take(stream_ref stream, std::size_t bytes, std::size_t alignment, chunk& fresh) {
         try {
             runtime::capture const now = runtime::capture_of(stream); // under the lock: soon after, its graph is named
@@ -332,13 +332,13 @@ private:
 
     Pool* pool_;
     mutable base::mutex mutex_; // guards the rest
-    detail::last_uses outside_; // what came before frees outside the capture
-    unsigned long long capture_ = 0; // whose memory it is
-    unsigned long long watched_ = 0; // whose graph life_ is of
+    detail::last_uses outside_; // what streams did before frees outside the capture
+    unsigned long long capture_ = 0; // the capture that the memory belongs to; 0: none
+    unsigned long long watched_ = 0; // the capture whose graph life_ watches
     detail::graph_life life_;
     bool elsewhere_ = false; // another graph may use it
     base::growing_array<chunk> chunks_;
-    std::size_t got_bytes_ = 0; // of chunks that were no blocks of the pool before
+    std::size_t got_bytes_ = 0; // of chunks, but for blocks of the pool that were freed here
     base::growing_array<stream_free> frees_;
     base::usage used_;
 };

@@ -3,16 +3,17 @@
 
 // How does one reach memory that another process allocated?
 //
-// That process makes a pool with handle types, exports the pool once and each block that it shares: see driver_pool. This
-// one imports the pool, and then block by block, which maps the same bytes at an address of its own.
+// The other process (the exporter) makes a driver_pool with handle types, exports the pool once, and then each block that it
+// shares. This process (the importer) imports the pool, and then block by block. That maps the same bytes at an address of this
+// process's own.
 //
 //     exporter: driver_pool pool(options); int fd = pool.export_descriptor();   // to be sent over a Unix socket
 //               exported_block block = pool.export_block(p);                    // plain bytes
 //     importer: imported_pool theirs(fd); void* q = theirs.acquire(block);
 //
 // invariant: what is acquired is mapped until it is released, also when this object has ended.
-// order:     the exporter's allocation must be over before the bytes are used here, and every importer's release before
-//            the exporter frees the block: tell one another, by CUDA's interprocess events or on the host.
+// order:     the exporter's allocation must be over before the bytes are used here, and every importer must release a block
+//            before the exporter frees it. The processes tell one another, by CUDA's interprocess events or on the host.
 // cost:      driver calls that map memory: import once, and keep.
 // not for:   allocating: CUDA refuses that on imported pools.
 
@@ -30,19 +31,19 @@ inline namespace v0 {
 /// A pool of another process. Any thread may call any member.
 class imported_pool {
 public:
-    /// From a file descriptor that driver_pool::export_descriptor gave and another process sent, and that stays the
-    /// caller's: it may be closed now. Throws cuda_error.
+    /// Imports from a file descriptor that driver_pool::export_descriptor made and the other process sent. The descriptor stays
+    /// the caller's, who may close it after this call. Throws cuda_error.
     explicit imported_pool(int descriptor)
         : pool_(import(reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
                        cudaMemHandleTypePosixFileDescriptor)) {}
-    /// From a fabric handle. Throws cuda_error.
+    /// Imports from a fabric handle. Throws cuda_error.
     explicit imported_pool(cudaMemFabricHandle_t handle) : pool_(import(&handle, cudaMemHandleTypeFabric)) {}
 
-    /// Lets kernels and copies of device number `device` use the memory; its own device may at once. Throws usage_error where
-    /// there is no such device, cuda_error, also where it cannot use the memory.
+    /// Lets kernels and copies of device number `device` use the memory; its own device may from the start. Throws usage_error
+    /// if there is no such device, cuda_error also if that device cannot use the memory.
     void enable_access_from(int device) { pool_.enable_access_from(runtime::existing_device(device)); }
 
-    /// Where the bytes of the exporter's block are in this process. Does not wait. Throws cuda_error, also for a block of
+    /// Maps the exporter's block and returns its address in this process. Does not wait. Throws cuda_error, also for a block of
     /// another pool or one that the exporter has freed.
     void* acquire(runtime::exported_block const& block) {
         cudaMemPoolPtrExportData data = block.data; // CUDA does not promise to leave it as it is
@@ -52,9 +53,9 @@ public:
         return static_cast<char*>(begin) + block.offset_bytes;
     }
 
-    /// Gives back what `acquire` gave for `block`, in the order of `stream`; on the host, at once, which waits for the
-    /// device. Null does nothing. False: CUDA refused it, as on a stream that is being captured, and it is still the
-    /// caller's.
+    /// Gives back the address `p` that `acquire` returned for `block`, in the order of `stream`. On the host it gives it back
+    /// at once, which waits for the device. Null does nothing. False: CUDA refused, as it does on a stream that is being
+    /// captured, and `p` is still the caller's.
     bool release(stream_ref stream, void* p, runtime::exported_block const& block) noexcept {
         if (!p)
             return true;

@@ -3,12 +3,12 @@
 
 // How do all blocks of a frame end at once?
 //
-// A scope marks an arena pool when it begins and rewinds it when it ends: whatever was allocated in between is
-// gone, without a free for each. Scopes nest like blocks of code.
+// A scope marks an arena pool when it begins, and rewinds the pool to that mark when it ends. Every block allocated in between
+// ends with it, without a free for each. Scopes nest like blocks of code.
 //
 // invariant: scopes of one pool end in the reverse order of their beginning.
-// order:     when the scope ends, only work on the stream that gets the next blocks may still use these: it comes before
-//            theirs. Where several streams take turns, the caller orders them.
+// order:     when the scope ends, enqueued work may still use its blocks only on the stream that gets the next blocks: the work
+//            on those comes later on the same stream. Where several streams take turns, the caller orders them.
 // cost:      two small copies; under layer::guard, which frame_pool wears in debug builds, O(blocks that end).
 // not for:   pools without marks: it does not compile there.
 

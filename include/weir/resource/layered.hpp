@@ -3,11 +3,11 @@
 
 // What does a layer inherit from the pool that it wraps?
 //
-// A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for
-// 'layer::x<Pool&>', by reference, and forwards the members that a pool may have. A member that the wrapped pool
-// lacks is absent here too, so that whoever asks for it is told the truth through any number of layers. 'clear',
-// 'mark' and 'rewind' are not passed on: they end blocks without a free, which a layer has to hear of (layer::guard does).
-// A layer that locks the pool for forwarded calls as well has a 'lock_forwarded() const', which gives the lock.
+// A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for 'layer::x<Pool&>',
+// by reference, and forwards the members that a pool may have. A member that the wrapped pool lacks is absent here too, so that
+// whoever asks for it is told the truth through any number of layers. 'clear', 'mark' and 'rewind' are not passed on: they end
+// blocks without a free, and a layer has to hear of that (layer::guard does). A layer that wants a lock held during forwarded
+// calls as well has a 'lock_forwarded() const', which returns the lock.
 //
 // invariant: a layer adds no state to the blocks; memory of the wrapped pool is memory of the layer.
 // cost:      calls that inline to the wrapped pool's.
@@ -47,7 +47,7 @@ public:
     pool_type& inner() noexcept { return pool_; }
     pool_type const& inner() const noexcept { return pool_; }
 
-    // Forwarded: each is what the wrapped pool documents.
+    // These members are forwarded: each does what the wrapped pool documents.
     memory_report state() const {
         [[maybe_unused]] auto const held = hold_lock();
         return pool_.state();
@@ -146,7 +146,7 @@ public:
         [[maybe_unused]] auto const held = hold_lock();
         return pool_.suspended();
     }
-    template <class Stream, class P = pool_type> // inlined for what a null stream means: see resource::allocate
+    template <class Stream, class P = pool_type> // inlined because of null streams: see resource::allocate
     [[gnu::always_inline]] auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
         [[maybe_unused]] auto const held = hold_lock();
         return pool_.used_on(p, stream);
@@ -159,8 +159,8 @@ public:
     }
 
 protected:
-    /// Whether `Arguments` are what the layer can be made from: what makes the wrapped pool. The layer itself is
-    /// not, even where its pool takes anything: layers are not copied.
+    /// Whether the layer can be made from `Arguments`: from whatever the wrapped pool can be made from. Never from a layer of
+    /// the same type, even if its pool can be made from anything: layers are not copied.
     template <class... Arguments>
     static constexpr bool makes_pool =
         std::is_constructible_v<Pool, Arguments...> &&
@@ -169,7 +169,7 @@ protected:
     template <class... Arguments>
     explicit layered(std::in_place_t, Arguments&&... arguments) : pool_(std::forward<Arguments>(arguments)...) {}
 
-    // What a forwarded call holds while it runs; layer::synchronized hides it with its lock.
+    // What a forwarded call holds while it runs. layer::synchronized hides it with a member that returns its lock.
     struct no_lock {};
     no_lock lock_forwarded() const noexcept { return {}; }
 

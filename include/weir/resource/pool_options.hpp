@@ -27,7 +27,7 @@ enum class leak_action : unsigned char {
     ignore  ///< nothing; the memory goes back to the upstream
 };
 
-/// What a recipe's layer::guard does with a wrong free. Without the guard nobody looks.
+/// What the layer::guard of a recipe does with a wrong free. Without the guard nobody looks for wrong frees.
 enum class violation_action : unsigned char {
     report, ///< a sentence on stderr; the free goes no further
     abort   ///< the sentence, then std::abort
@@ -35,7 +35,7 @@ enum class violation_action : unsigned char {
 
 class pool_options {
 public:
-    /// The number of the device whose memory it is; any_device, the default: the one that is current when the pool is made.
+    /// The number of the device that the memory lies on; any_device, the default: the device current when the pool is made.
     pool_options& device(int number) noexcept {
         device_ = number;
         return *this;
@@ -55,12 +55,12 @@ public:
         name_ = std::move(name);
         return *this;
     }
-    /// What happens to a pool that ends with live blocks; `report` by default.
+    /// What happens when the pool ends while blocks are handed out; `report` by default.
     pool_options& on_leak(leak_action action) noexcept {
         on_leak_ = action;
         return *this;
     }
-    /// What happens where a block is freed wrongly and layer::guard sees it; `report` by default.
+    /// What happens if a block is freed wrongly and layer::guard sees it; `report` by default.
     pool_options& on_violation(violation_action action) noexcept {
         on_violation_ = action;
         return *this;
@@ -82,15 +82,15 @@ private:
     violation_action on_violation_ = violation_action::report;
 };
 
-/// Of a pool that ends: says on stderr that blocks are live, if any are, and does what `action` asks for. `bytes`: theirs;
-/// 0: not known.
+/// For a pool that ends: if blocks are still handed out, says so on stderr and does what `action` asks for. `bytes`: the sum of
+/// their bytes; 0: not known.
 inline void tell_leaks(char const* name, leak_action action, std::size_t blocks, std::size_t bytes) noexcept {
     if (blocks == 0 || action == leak_action::ignore)
         return;
     char bytes_in[40] = "";
     if (bytes != 0)
         static_cast<void>(std::snprintf(bytes_in, sizeof bytes_in, "%zu byte%s in ", bytes, bytes == 1 ? "" : "s"));
-    // In one piece: pools may end on several threads at a time.
+    // One call, so that the lines of several threads do not mix.
     std::fprintf(stderr, "weir: pool '%s' ends with %s%zu block%s still handed out; free %s before the pool\n",
                  name, bytes_in, blocks, blocks == 1 ? "" : "s",
                  blocks == 1 ? "it, or end its container," : "them, or end their containers,");

@@ -3,17 +3,17 @@
 
 // How does a container name the pool that it came from, whatever type the pool has?
 //
-// 'device_vector<float>' is one type, over every pool. It holds a 'pool_ref': a pointer to the pool and a
-// pointer to a constant table of the functions that a container needs of it. The reference is made,
-// implicitly, from the pool itself, and that is where a pool is refused whose memory the container's user
-// cannot reach.
+// 'device_vector<float>' is one type, over every pool. It holds a 'pool_ref': a pointer to the pool, and a pointer to a
+// constant table of the functions that a container needs from it. The reference is made implicitly from the pool itself. A pool
+// whose memory the container's user cannot reach is refused there, by the compiler.
 //
 //     pool_ref<device>    kernels reach the memory: device, managed and pinned pools
 //     pool_ref<pinned>    kernels and the host reach it: pinned and managed pools
 //     pool_ref<host>      the host reaches it: all but device pools
 //
-// invariant: equal references name one pool; two made in one shared object that name one pool are equal. Shared objects
-//            with hidden visibility have tables of their own, so references from two of them may differ and name one pool.
+// invariant: equal references name one pool. Two references to one pool that are made in one shared object are equal. Shared
+//            objects with hidden visibility have tables of their own, so two references made in different ones may name one
+//            pool and still differ.
 // order:     the pool outlives every reference that is used; a reference owns nothing.
 // cost:      two pointers; an indirect call on top of the pool's own.
 // not for:   owning a pool, or code that knows its pool's type: a template does without the indirect call.
@@ -39,7 +39,7 @@ constexpr bool reaches(memory_space offered, memory_space required) noexcept {
 
 namespace detail {
 
-// What a container needs beyond the pool slot's contract.
+// What a container needs from a pool beyond the contract of the pool slot.
 template <class Pool>
 using allocates =
     contract::when<std::is_same_v<decltype(std::declval<Pool&>().allocate(std::declval<stream_ref>(),
@@ -54,12 +54,12 @@ inline constexpr bool is_pool_ref = false;
 template <memory_space Required>
 inline constexpr bool is_pool_ref<pool_ref<Required>> = true;
 
-// What a container needs of a pool.
+// What a container needs from a pool, as functions and values.
 struct pool_table {
     void* (*allocate)(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment);
     void (*deallocate)(void* pool, stream_ref stream, void* p, std::size_t bytes,
                        std::size_t alignment) noexcept;
-    void (*used_on)(void* pool, void* p, stream_ref stream); // null where the pool has not both
+    void (*used_on)(void* pool, void* p, stream_ref stream); // this and the next are null if the pool lacks either
     void (*last_used_on)(void* pool, void* p, stream_ref stream);
     int (*device)(void const* pool);
     std::size_t default_alignment;
@@ -122,7 +122,7 @@ public:
             "container's reference from the pool itself");
     }
 
-    /// The pool's own 'allocate': order, blocking and errors are its. Without an alignment: the pool's own.
+    /// The pool's own 'allocate', with its order, blocking and errors. Without `alignment`: the pool's default alignment.
     [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) const {
         return calls_->allocate(pool_, stream, bytes, alignment);
     }
@@ -141,7 +141,7 @@ public:
     /// Whether the pool can be told of uses on a second stream.
     bool has_used_on() const noexcept { return calls_->used_on != nullptr; }
 
-    /// The pool's own 'used_on' and 'last_used_on'. Throw usage_error where it has not both.
+    /// The pool's own 'used_on' and 'last_used_on'. Throw usage_error if the pool lacks either.
     void used_on(void* p, stream_ref stream) const {
         require_used_on();
         calls_->used_on(pool_, p, stream);
@@ -157,7 +157,7 @@ public:
     /// The space of the pool's memory; it reaches at least as far as `Required`.
     memory_space space() const noexcept { return calls_->space; }
 
-    /// The number of the pool's device, or any_device where it says none.
+    /// The number of the pool's device; any_device if the pool does not say.
     int device() const { return calls_->device(pool_); }
 
     // A pool and the layer around it may share an address; their tables differ.
@@ -176,7 +176,7 @@ private:
                               "('order_after') before the free");
     }
 
-    // One sentence of what is wrong, and nothing that follows from it.
+    // If a pool does not fit, the compiler prints one sentence that says why, and no errors that follow from it.
     template <class Pool>
     static constexpr detail::pool_table const* calls_of() {
         static_assert(!std::is_const_v<Pool>,

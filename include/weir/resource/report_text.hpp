@@ -3,8 +3,8 @@
 
 // How do reports and refusals read?
 //
-// A report is what is so, in one line; a refusal is what is in the way, a semicolon, and what to do about it. Sizes have
-// their unit ('bytes_text').
+// A report says in one line what is so. A refusal says what is in the way and, behind a semicolon, what to do about it. Sizes
+// are printed with their unit ('bytes_text').
 //
 // cost:      a text; reports only.
 // not for:   what a program reads: those get plain numbers.
@@ -27,7 +27,7 @@ inline text report_text(memory_report const& state, char const* kind) {
            (state.lost_bytes == 0 ? "" : ", " + base::bytes_text(state.lost_bytes) + " not handed out again");
 }
 
-/// The same with what takes longer to find out; `line`: the state in one.
+/// The same, with what takes longer to find out. `line`: the pool's state in one line.
 inline text full_report_text(text line, memory_report const& state) {
     if (state.device_free_bytes != SIZE_MAX)
         line = line + ", " + base::bytes_text(state.device_free_bytes) + " free on the device";
@@ -73,7 +73,7 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
                           : "; raise pool_options::limit or free something");
 }
 
-/// Why a part that gets its chunks from a pool has no room: `below` is that pool's state, `reason` its refusal.
+/// Why a part that gets its chunks from a pool has no room. `below`: that pool's state; `reason`: that pool's refusal.
 inline text refusal_below_text(memory_report const& below, text const& reason) {
     return "its pool '" + below.name + "' (" + base::bytes_text(below.in_use_bytes) + " in use, " +
            base::bytes_text(below.reserved_bytes) + " reserved, limit " +

@@ -3,13 +3,13 @@
 
 // How does a pool that can say 'no' become one that throws, and one that needs no stream?
 //
-// Parts compose on null: a pool or layer writes 'try_allocate' and 'deallocate', and inherits the rest from
-// here. The throwing 'allocate' and the pair without a stream exist once, in this header. The order of
-// arguments, (stream, bytes, alignment), is that of CCCL's cuda::mr::resource.
+// Parts say 'no' by returning null: a pool or layer writes 'try_allocate' and 'deallocate', and inherits the rest from here.
+// The throwing 'allocate' and the pair without a stream exist once, in this header. The order of arguments, (stream, bytes,
+// alignment), is that of CCCL's cuda::mr::resource.
 //
-// invariant: 'allocate' returns null for zero bytes only; otherwise a block, or it throws.
-// order:     'allocate_sync' returns memory that nothing in flight uses; 'deallocate_sync' is the caller's
-//            promise that nothing in flight uses it.
+// invariant: 'allocate' returns null for zero bytes only; otherwise it returns a block or throws.
+// order:     'allocate_sync' returns memory that no enqueued work uses. With 'deallocate_sync' the caller promises that no
+//            enqueued work uses the block.
 // cost:      nothing over 'try_allocate' on the path that succeeds.
 // not for:   choosing a block: that is the pool's.
 
@@ -67,28 +67,28 @@ public:
     template <class Stream>
     [[nodiscard]] [[gnu::always_inline]] void* allocate(Stream const& stream, std::size_t bytes,
                                                         std::size_t alignment = Derived::default_alignment) {
-        // Inlined at any level of optimization: here `stream` becomes a stream_ref, and what a null one means is up to the file
-        // that calls. Of a function that is not inlined the linker keeps one file's copy for all.
+        // Inlined at any level of optimization. Here `stream` becomes a stream_ref, and the calling file decides what a null
+        // stream means. If this were not inlined, the linker would keep one file's copy for all files.
         void* const block = self().try_allocate(stream, bytes, alignment);
         if (!block && bytes != 0)
             refuse(bytes, alignment);
         return block;
     }
 
-    /// A block that any stream, and where the space allows it the host, may use at once. May wait for a device.
-    /// Errors as `allocate`.
+    /// A block that any stream may use at once, and the host too if the space allows it. May wait for a device. Errors as
+    /// `allocate`.
     [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = Derived::default_alignment) {
         return allocate(on_host, bytes, alignment);
     }
 
-    /// Takes back a block of which every use is over. `bytes` and `alignment` are those of the allocation.
+    /// Takes back a block that nothing uses any more. `bytes` and `alignment` are those of the allocation.
     void deallocate_sync(void* p, std::size_t bytes,
                          std::size_t alignment = Derived::default_alignment) noexcept {
         self().deallocate(on_host, p, bytes, alignment);
     }
 
-    /// Ends 'suspend' of a pool that has it, as its 'try_resume' does. Throws out_of_memory where the device has no room; the
-    /// pool is then suspended as before. Errors otherwise as 'try_resume'.
+    /// Ends 'suspend', for a pool that has it, as its 'try_resume' does. Throws out_of_memory if the device has no room; the
+    /// pool then stays suspended. Other errors as 'try_resume'.
     template <class Pool = Derived, class = decltype(std::declval<Pool&>().try_resume())>
     void resume() {
         if (!self().try_resume())
@@ -116,7 +116,7 @@ protected:
     ~resource() = default;
 
 private:
-    // Out of line: what the sentence is made of would cost each allocation registers.
+    // Not inlined: composing the sentence would cost each allocation registers.
     [[noreturn, gnu::noinline]] void refuse(std::size_t bytes, std::size_t alignment) const {
         throw out_of_memory(bytes, full_state(), self().refusal(bytes, alignment));
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// When may freed bytes be handed out again, if they should go to any stream without ever making one wait?
+// When may freed bytes be handed out again, if any stream may take them and no stream is ever made to wait?
 //
-// Each free records an event on its stream; the bytes are anyone's once it has been reached. Streams need no
-// memory of their own and little is kept of a stream but its pending frees, so this is the rule for pinned staging
-// buffers that many short-lived streams share, and for pools where a free is rare. Freed bytes are not reused before
-// the device has caught up, not even on their own stream.
+// Each free records an event on its stream. Once the event has been reached, anyone may have the bytes. Streams need no
+// memory of their own, and little is kept of a stream except its pending frees, those whose event has not been reached yet.
+// So this is the rule for pinned staging buffers that many short-lived streams share, and for pools in which frees are rare.
+// Freed bytes are not reused before the device has caught up, not even on their own stream.
 //
-// invariant: what the placement holds is in nobody's use; a pending block has at least one event.
-// order:     an allocation on any stream, or on the host, comes after every use of its bytes.
-// cost:      an event a free, and a lock three times; a miss asks about one free of each stream, or a few more
-//            (pending_frees.hpp).
+// invariant: no work uses what the placement holds. A pending block has at least one event.
+// order:     an allocation, on any stream or on the host, comes after every use of its bytes.
+// cost:      a free: one event, and a lock taken three times. An allocation that misses asks about one free of each stream,
+//            or a few more (pending_frees.hpp).
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
@@ -57,8 +57,8 @@ struct after_event {
         over(over const&) = delete;
         over& operator=(over const&) = delete;
 
-        /// A block that nobody uses any more, or an empty range. Never blocks on a device. Throws usage_error while `stream`
-        /// is captured, cuda_error.
+        /// A block that no work uses, or an empty range. Never blocks on a device. Throws usage_error while `stream` is
+        /// captured, cuda_error.
         base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             runtime::require_no_capture(stream);
             base::lock_guard<base::mutex> const lock(mutex_);
@@ -73,7 +73,8 @@ struct after_event {
             return block;
         }
 
-        /// As take, after waiting on the host for all that was freed. Throws cuda_error, usage_error, std::bad_alloc.
+        /// As take, but first blocks the host until all that was freed before is in no use. Throws cuda_error, usage_error,
+        /// std::bad_alloc.
         base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             wait();
             if (base::range const block = take(bytes, alignment, stream))
@@ -82,8 +83,8 @@ struct after_event {
             return take(bytes, alignment, stream);
         }
 
-        /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream
-        /// frees is not handed out again, since its graph may use it at each launch.
+        /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream frees is
+        /// not handed out again, since its graph may use it at each launch.
         void give(base::range block, stream_ref stream) noexcept {
             order::block_uses uses = second_.take(block.offset, stream);
             base::shared<reuse::detail::pending_free> last;
@@ -110,7 +111,8 @@ struct after_event {
             used_.not_below_zero();
             try {
                 if (uses.in_graph ||
-                    (captured && !runtime::is_legacy(stream))) { // which is never captured itself, only in the way
+                    // The legacy stream is never captured itself; it only answers so while another is.
+                    (captured && !runtime::is_legacy(stream))) {
                     used_.lost_bytes += block.bytes;
                 } else if (!known || uses.untold) {
                     stranded_.add(block, any_device); // only 'settle' can tell when it is free
@@ -128,7 +130,7 @@ struct after_event {
                 look();
         }
 
-        /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
+        /// Takes back a block of whose last use nothing is known: it is stranded, and only 'settle' frees it.
         void strand(base::range block) noexcept {
             bool const in_graph = second_.take(block.offset, on_host).in_graph;
             base::lock_guard<base::mutex> const lock(mutex_);
@@ -145,7 +147,7 @@ struct after_event {
             placement_.add(chunk);
         }
 
-        /// Calls visit(Placement&) for bytes that may be handed out, and that no work uses: the same here.
+        /// Calls visit(Placement&) for the bytes that may be handed out. Here these are the same as those that no work uses.
         template <class Visit>
         void visit_usable(stream_ref, Visit const& visit) {
             visit_unused(visit);
@@ -157,7 +159,8 @@ struct after_event {
             visit(placement_);
         }
 
-        /// Blocks until no work uses what was freed before; then anyone may have it. Throws cuda_error, std::bad_alloc.
+        /// Blocks until no work uses what was freed before the call; then anyone may have it. Throws cuda_error,
+        /// std::bad_alloc.
         void settle() {
             std::uint64_t until = 0;
             bool any = false;
@@ -172,16 +175,17 @@ struct after_event {
             base::lock_guard<base::mutex> const lock(mutex_);
             stranded_.take_until(until, [this](base::range block) { placement_.give(block); });
         }
-        /// The same where more is stranded than a pool should grow for. Blocks then. Throws as settle.
+        /// Settles if so much is stranded that a pool should not grow before it has that back; blocks then. Throws as settle.
         void reclaim() {
             if (stranded_.weight() > most_stranded_bytes)
                 settle();
         }
 
-        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The
-        /// stream lives until then, too.
+        /// Says that work on `stream` uses the block at `block.offset`. The free of the block then waits for all that is
+        /// enqueued on `stream` up to the free. The stream must live until then, too.
         void used_on(base::range block, stream_ref stream) { second_.mark(block.offset, stream); }
-        /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
+        /// The same, but only the work that is on `stream` at this call uses the block, and no later work. The stream may end
+        /// sooner.
         void last_used_on(base::range block, stream_ref stream) { second_.add(block.offset, stream); }
 
         base::usage used() const {
@@ -194,9 +198,9 @@ struct after_event {
         }
 
     private:
-        // With the lock held: gives the placement what is free by now, but for one block of exactly `bytes` bytes at a multiple
-        // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc; with such a block the next one says what
-        // failed.
+        // Needs the lock. Gives the placement all blocks that are free by now, except for one of exactly `bytes` bytes at a
+        // multiple of `alignment`, if there is one: that is the answer. Throws cuda_error, std::bad_alloc; but if it has
+        // found such a block it returns it, and the next call meets the failure.
         base::range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
             base::range fitting;
             try {
@@ -216,8 +220,9 @@ struct after_event {
             return fitting;
         }
 
-        // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,
-        // so that others go on; 'waiters_' keeps the events where they are meanwhile.
+        // Blocks until the events that are pending at the call were reached, and gives those blocks to the placement. It
+        // holds no lock while it waits, so that other threads go on. Meanwhile 'waiters_' keeps anybody from recording these
+        // events again.
         void wait() {
             base::growing_array<base::shared<reuse::detail::pending_free>> now;
             {
@@ -243,7 +248,7 @@ struct after_event {
             poll();
         }
 
-        // With the lock held.
+        // Needs the lock.
         void keep(base::range block) noexcept {
             try {
                 stranded_.add(block, any_device);
@@ -252,7 +257,8 @@ struct after_event {
             }
         }
 
-        // Some frees: what is free by now must not pile up, nor be asked about at each.
+        // Called after a number of frees: blocks that are free must not pile up, but asking at each free would cost too much.
+        // So the number is twice that of the blocks that are still pending.
         void look() noexcept {
             try {
                 poll();
@@ -270,7 +276,7 @@ struct after_event {
                 }
         }
 
-        // For a free on `stream`, whose id is `id`: with an event to record.
+        // An entry for a free on `stream`, whose id is `id`, with an event that is not recorded yet.
         base::shared<reuse::detail::pending_free> with_event(stream_ref stream, unsigned long long id) {
             base::shared<reuse::detail::pending_free> free;
             int device = any_device;
@@ -293,7 +299,7 @@ struct after_event {
             return free;
         }
 
-        // With the lock held.
+        // Needs the lock.
         void take_spare(int device, base::shared<reuse::detail::pending_free>& free) noexcept {
             for (std::size_t i = spare_.size(); i-- > 0;)
                 if (spare_[i]->device == device) {
@@ -304,17 +310,18 @@ struct after_event {
                 }
         }
 
-        static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
-        static constexpr std::size_t most_stranded_bytes = 64 * MiB; // before a pool that must grow waits for the device
+        static constexpr std::size_t fewest_pending = 64; // pending blocks from which on a free asks about them
+        // Beyond so many stranded bytes, a pool that must grow waits for the device first.
+        static constexpr std::size_t most_stranded_bytes = 64 * MiB;
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
         mutable base::mutex mutex_;
         Placement placement_;
         reuse::detail::pending_frees pending_;
-        std::size_t look_at_ = fewest_pending; // pending blocks; doubles while they are not reached
-        order::stranded_blocks stranded_; // of whose last use nothing is known
+        std::size_t look_at_ = fewest_pending; // at so many pending blocks a free asks about them; see look
+        order::stranded_blocks stranded_; // blocks of whose last use nothing is known
         base::growing_array<base::shared<reuse::detail::pending_free>> spare_;
-        unsigned waiters_ = 0; // threads that wait for events in pending_, or that were there
+        unsigned waiters_ = 0; // threads that wait for events which are, or were, in pending_
         order::second_uses second_;
         base::usage used_;
     };

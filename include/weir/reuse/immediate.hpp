@@ -3,14 +3,14 @@
 
 // When may freed bytes be handed out again, if nothing asynchronous uses them?
 //
-// At once. The caller says that every use is over by freeing; streams are not looked at. This is the rule of
-// host memory, of arenas that are rewound when a frame is done, and of programs that synchronise anyway.
+// At once. By freeing a block the caller says that every use of it is over; streams are not looked at. This is the rule for
+// host memory, for arenas that are rewound when a frame is done, and for programs that synchronise anyway.
 //
 // invariant: what the placement holds is free.
-// order:     none; the stream argument is ignored.
-// cost:      the placement's; for each chunk that is unmapped (trim, a move, the end) a wait for all work, on every device in
-//            use (runtime/wait.hpp).
-// not for:   memory that work on another stream than the next user's may still use: see 'stream_ordered'; several
+// order:     none. The stream argument is ignored.
+// cost:      that of the placement. For each chunk that is unmapped (in a trim, a move, or at the pool's end) a wait for all
+//            work on every device in use (runtime/wait.hpp).
+// not for:   memory that work may still use on another stream than the next user's: see 'stream_ordered'. Nor for several
 //            threads: see layer::synchronized.
 
 #include <cstddef>
@@ -63,8 +63,8 @@ struct immediate {
             placement_.add(chunk);
         }
 
-        /// Calls visit(Placement&) for bytes that may be handed out: all that are free. Work may still use them, so what takes
-        /// memory away from behind them waits first: cudaFree, and an upstream that was told to.
+        /// Calls visit(Placement&) for the bytes that may be handed out: all that are free. Work may still use them. So
+        /// whatever takes their memory away waits first: cudaFree does, and so does an upstream that was told to.
         template <class Visit>
         void visit_usable(stream_ref, Visit const& visit) {
             visit(placement_);
@@ -74,7 +74,7 @@ struct immediate {
             visit(placement_);
         }
 
-        /// Nothing is in flight.
+        /// Does nothing: what was freed is in no use, as the caller said.
         void settle() noexcept {}
 
         base::usage used() const noexcept {

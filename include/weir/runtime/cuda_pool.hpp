@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Who owns one of CUDA's memory pools, and how is it asked and told things?
+// Who owns one of CUDA's memory pools, and how are its attributes read and set?
 //
-// A cudaMemPool_t that ends with its owner, with checked calls: attributes, counts, access, what may go to other
-// processes. Whoever allocates from it and frees into it does so with CUDA's calls and get().
+// 'cuda_pool' owns a cudaMemPool_t and destroys it at its own end. Its members are checked CUDA calls: attributes, counts,
+// access from other devices, and what may go to other processes. To allocate from the pool or free into it, use CUDA's calls
+// with get().
 //
 // invariant: no call breaks a capture that is under way.
-// order:     'trim' gives back what no work uses; no call waits for work.
-// cost:      a driver call each, of some hundred nanoseconds.
+// order:     'trim' gives back only what no work uses. No call waits for work.
+// cost:      a driver call of some hundred nanoseconds each.
 // not for:   allocation: see pool/driver_pool.hpp.
 
 #include <cstddef>
@@ -23,7 +24,7 @@ namespace weir {
 inline namespace v0 {
 namespace runtime {
 
-/// What CUDA counts of a memory pool, in bytes. 'peak': the most since the peaks were reset.
+/// What CUDA counts for a memory pool, in bytes. 'peak': the most since the peaks were reset.
 struct cuda_pool_statistics {
     std::size_t in_use_bytes = 0; ///< handed out and not yet freed
     std::size_t peak_in_use_bytes = 0;
@@ -34,13 +35,14 @@ struct cuda_pool_statistics {
 /// What another process needs to reach one block of an exported pool. Plain bytes: send them however you like.
 struct exported_block {
     cudaMemPoolPtrExportData data{};
-    std::size_t offset_bytes = 0; ///< of the block in what CUDA exports
+    std::size_t offset_bytes = 0; ///< where the block begins in what CUDA exports
 };
 
 namespace detail {
 
-// Makes `call`, which throws nothing, in relaxed capture mode: for ends. Nobody can be told where the mode cannot be set:
-// once more, and then without, since whoever cannot set it has no capture left to break.
+// Makes `call`, which throws nothing, in relaxed capture mode; for destructors. If the mode cannot be set, it tries once
+// more. Then it makes the call without: nobody could be told, and a thread that cannot set the mode has no capture left to
+// break.
 template <class Call>
 void end_relaxed(Call&& call) noexcept {
     for (int tries = 0; tries < 2; ++tries) {
@@ -58,18 +60,18 @@ void end_relaxed(Call&& call) noexcept {
 /// Owns a memory pool. Any thread may call any member; none blocks.
 class cuda_pool {
 public:
-    /// Creates one. Throws cuda_error, also where CUDA has no pools of that kind.
+    /// Creates a pool. Throws cuda_error, also if CUDA has no pools of that kind.
     explicit cuda_pool(cudaMemPoolProps const& properties) {
         capture_mode_guard const relaxed;
         check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
               "look at 'limit', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools "
               "here");
     }
-    /// Takes over one that exists.
+    /// Takes over a pool that exists.
     explicit cuda_pool(cudaMemPool_t owned) noexcept : pool_(owned) {}
     cuda_pool(cuda_pool const&) = delete;
     cuda_pool& operator=(cuda_pool const&) = delete;
-    /// Destroys it. What is handed out stays valid until it is freed.
+    /// Destroys the pool. What is handed out stays valid until it is freed.
     ~cuda_pool() {
         detail::end_relaxed([this] { static_cast<void>(succeeded(cudaMemPoolDestroy(pool_))); });
     }
@@ -83,7 +85,7 @@ public:
         capture_mode_guard const relaxed;
         check(cudaMemPoolSetAttribute(pool_, attribute, &value), "cudaMemPoolSetAttribute");
     }
-    /// An attribute that counts bytes. Throws cuda_error.
+    /// The value of an attribute that counts bytes. Throws cuda_error.
     std::size_t bytes(cudaMemPoolAttr attribute) const {
         capture_mode_guard const relaxed;
         std::uint64_t value = 0;
@@ -91,7 +93,8 @@ public:
         return static_cast<std::size_t>(value);
     }
 
-    /// What CUDA counts, each for itself: other threads may allocate in between. Throws cuda_error.
+    /// What CUDA counts. The figures are read one after another, and other threads may allocate in between. Throws
+    /// cuda_error.
     cuda_pool_statistics statistics() const {
         cuda_pool_statistics now;
         now.in_use_bytes = bytes(cudaMemPoolAttrUsedMemCurrent);
@@ -100,7 +103,7 @@ public:
         now.peak_reserved_bytes = bytes(cudaMemPoolAttrReservedMemHigh);
         return now;
     }
-    /// The peaks become what is so now. Throws cuda_error.
+    /// Sets the peaks to the present figures. Throws cuda_error.
     void reset_peaks() {
         set<std::uint64_t>(cudaMemPoolAttrReservedMemHigh, 0);
         set<std::uint64_t>(cudaMemPoolAttrUsedMemHigh, 0);
@@ -112,8 +115,8 @@ public:
         check(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
     }
 
-    /// Lets kernels and copies of device number `device` use the pool's memory, also what is handed out already. Throws
-    /// cuda_error, also where the device cannot reach it.
+    /// Lets kernels and copies of device number `device` use the pool's memory, including what is handed out already. Throws
+    /// cuda_error, also if the device cannot reach the memory.
     void enable_access_from(int device) {
         cudaMemAccessDesc const access = access_of(device);
         capture_mode_guard const relaxed;
@@ -128,21 +131,22 @@ public:
         check(cudaMemPoolSetAccess(pool_, all.data(), all.size()), "cudaMemPoolSetAccess");
     }
 
-    /// A file descriptor of the pool, which is the caller's to send and to close. Throws cuda_error, also for a pool that
-    /// was not made with that handle type.
+    /// Exports the pool as a file descriptor. The caller owns it, and may send it to another process and closes it. Throws
+    /// cuda_error, also for a pool that was not made with that handle type.
     int export_descriptor() const {
         int descriptor = -1;
         export_to(&descriptor, cudaMemHandleTypePosixFileDescriptor);
         return descriptor;
     }
-    /// The same as a fabric handle: plain bytes, also for processes on other machines of one NVLink fabric.
+    /// Exports the pool as a fabric handle: plain bytes, which are good for processes on other machines of one NVLink fabric,
+    /// too.
     cudaMemFabricHandle_t export_fabric() const {
         cudaMemFabricHandle_t handle{};
         export_to(&handle, cudaMemHandleTypeFabric);
         return handle;
     }
-    /// The block that begins at `begin` and of which `offset_bytes` are skipped. Throws cuda_error, also where it is of a
-    /// pool that cannot be exported.
+    /// Exports the block that begins at `begin`; the importer skips `offset_bytes` of it. Throws cuda_error, also if the
+    /// block's pool cannot be exported.
     static exported_block export_block(void* begin, std::size_t offset_bytes) {
         exported_block block;
         capture_mode_guard const relaxed;

@@ -3,17 +3,17 @@
 
 // Which devices are there, which is current, how does a call run on another one, and how much memory has each?
 //
-// CUDA keeps a current device per host thread. A pool belongs to one device and must work whichever is current, so its slow
-// paths run under a guard that switches and switches back. What is left of a device's memory is asked for reports, once
-// something has failed: who has the memory, this pool or somebody else? How much there is in all says what no wait and no
-// free will ever make room for.
+// CUDA keeps a current device for each host thread. A pool belongs to one device and must work whichever is current, so its
+// slow paths run under a guard that switches to the pool's device and back. After a failure a report asks how much memory a
+// device has left, since that tells who holds it: this pool or somebody else. How much the device has in total tells what no
+// wait and no free will ever make room for.
 //
-// invariant: after the guard's life the thread's current device is what it was.
-// order:     what is left is of a moment that is over. Nothing here breaks a capture.
-// cost:      cudaGetDevice (23 ns); cudaSetDevice twice, only where the device differs. Memory: cudaMemGetInfo, tens of
-//            microseconds and more; of the host a call of the system.
-// not for:   fast paths: allocation from memory already held needs no current device. Nor to find out whether an allocation
-//            will succeed: others allocate, too.
+// invariant: when the guard ends, the thread's current device is what it was before.
+// order:     the memory that is left is that of a past moment. Nothing here breaks a capture.
+// cost:      cudaGetDevice (23 ns), and cudaSetDevice twice if the device differs. Memory left: cudaMemGetInfo, tens of
+//            microseconds or more; for the host, a system call.
+// not for:   fast paths: allocation from memory that is already held needs no current device. Nor for finding out whether an
+//            allocation will succeed, since others allocate, too.
 
 #include <cstddef>
 #include <cstdint>
@@ -42,13 +42,13 @@ inline int device_count() {
     return count;
 }
 
-/// Whether there may be several devices: so, too, where CUDA does not say.
+/// Whether there may be several devices. If CUDA does not say how many there are: yes.
 inline bool may_have_several_devices() noexcept {
     int count = 0;
     return !succeeded(cudaGetDeviceCount(&count)) || count > 1;
 }
 
-/// The device of that number, or the current one for any_device. Throws usage_error where there is none, cuda_error.
+/// The device of that number; the current one for any_device. Throws usage_error if there is none of that number, cuda_error.
 inline int existing_device(int device) {
     if (device == any_device)
         return current_device();
@@ -62,8 +62,8 @@ inline int existing_device(int device) {
     return device;
 }
 
-/// The device of that number, as for existing_device, whose kernels can use memory of device `owner`. Throws usage_error
-/// where there is none or where they cannot, cuda_error.
+/// The device of that number, as for existing_device. Its kernels can use memory of device `owner`. Throws usage_error if
+/// they cannot or if there is no such device, cuda_error.
 inline int existing_peer(int device, int owner) {
     int const peer = existing_device(device);
     int able = 1;
@@ -79,7 +79,7 @@ inline int existing_peer(int device, int owner) {
 /// Makes a device current for this thread until the end of the scope.
 class device_guard {
 public:
-    /// `device`: the device, or any_device to leave things as they are. Throws cuda_error.
+    /// `device`: the device; any_device: nothing is switched. Throws cuda_error.
     explicit device_guard(int device) {
         if (device == any_device)
             return;
@@ -112,25 +112,25 @@ inline detail::device_bytes bytes_of_device(int device) noexcept {
         std::size_t all = 0;
         if (succeeded(cudaMemGetInfo(&free, &all)))
             return {free, all};
-    } catch (...) { // a report says what is known
+    } catch (...) { // a report says only what is known
     }
     return {};
 }
 } // namespace detail
 
-/// The bytes that device number `device` (any_device: the current one) could still hand out; SIZE_MAX where CUDA does not say,
+/// The bytes that device number `device` (any_device: the current one) could still hand out. SIZE_MAX if CUDA does not say,
 /// which is no error. Never blocks. Any thread.
 inline std::size_t device_free_bytes(int device) noexcept {
     return detail::bytes_of_device(device).free;
 }
 
-/// The bytes that the device has in all; otherwise the same.
+/// The bytes that the device has in total. Otherwise as device_free_bytes.
 inline std::size_t device_total_bytes(int device) noexcept {
     return detail::bytes_of_device(device).all;
 }
 
-/// The bytes of memory that the host has in all, which no page-locked memory exceeds; SIZE_MAX where the system does not say.
-/// Never blocks. Any thread.
+/// The bytes of memory that the host has in total; there can be no more page-locked memory than that. SIZE_MAX if the system
+/// does not say. Never blocks. Any thread.
 inline std::size_t host_total_bytes() noexcept {
     struct sysinfo now {};
     return sysinfo(&now) == 0 ? static_cast<std::size_t>(now.totalram) * now.mem_unit : SIZE_MAX;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How are CUDA's calls of the usual path made without the runtime's share of their cost?
+// How does weir make the CUDA calls of its usual path without the time that the CUDA runtime adds?
 //
-// Each takes 10 to 40 ns more through the runtime than through the driver's function behind it, and twice that where
-// the host is slow: 63 in place of 22 for cudaStreamGetId, 172 of 148 for cudaEventRecord, 147 of 112 for
-// cudaStreamWaitEvent. The driver's are looked up once, through the runtime, so there is nothing more to link.
-// A default stream's handle means another stream in each function's variant, and a thread without a context gets
-// one from the runtime only: in both cases, and where the driver has no such function, the runtime is called.
+// A call through the runtime takes 10 to 40 ns more than the driver's function behind it, and twice that if the host is slow:
+// 63 instead of 22 ns for cudaStreamGetId, 172 instead of 148 for cudaEventRecord, 147 instead of 112 for
+// cudaStreamWaitEvent. The driver's functions are looked up once, through the runtime, so there is nothing more to link. In
+// three cases the runtime is called all the same: for a default stream, whose handle means another stream in each variant of
+// a function; in a thread without a context, which only the runtime makes; and if the driver has no such function.
 //
-// invariant: what happens and what is answered is what the runtime's function would do and answer; but an error is not
-//            on CUDA's per-thread record, whichever was called.
-// order:     a captured stream may not be asked for its id: CUDA refuses, and breaks the capture.
-// cost:      the driver's; the first call in a process looks the functions up.
+// invariant: each call does and answers what the runtime's function would. But no error stays on CUDA's per-thread record,
+//            whichever function was called.
+// order:     do not ask for the id of a captured stream: CUDA refuses, and breaks the capture.
+// cost:      that of the driver's function. The first call in a process looks the functions up.
 // not for:   calls off the usual path: they go through the runtime, whose errors say more.
 
 #include <cstddef>
@@ -31,7 +31,7 @@ inline bool is_default_handle(cudaStream_t stream) noexcept {
 
 namespace detail {
 
-// The driver's functions; CUresult is an int to its callers, its numbers are cudaError_t's, and the handles are the same.
+// The driver's functions. CUresult is an int to its callers, with the numbers of cudaError_t. The handles are the same.
 struct driver_functions {
     int (*id)(cudaStream_t, unsigned long long*) = nullptr;
     int (*is_capturing)(cudaStream_t, cudaStreamCaptureStatus*) = nullptr;
@@ -55,7 +55,7 @@ struct driver_functions {
         find("cuDevicePrimaryCtxGetState", primary_state);
     }
 
-    // Leaves `function` as it is, and no error behind, where the driver has none of that name.
+    // Looks up the function of that name. If the driver has none, `function` stays as it is, and no error is left behind.
     template <class Function>
     static void find(char const* name, Function& function) noexcept {
         void* found = nullptr;
@@ -74,13 +74,13 @@ inline detail::driver_functions const& driver() noexcept {
     return found;
 }
 
-// Whether the driver could not answer for want of a context, which the runtime makes: not initialised, shut down, no
-// context, context destroyed.
+// Whether the driver could not answer because there is no context, which the runtime makes. The numbers mean: not
+// initialised, shut down, no context, context destroyed.
 inline bool wants_context(int result) noexcept {
     return result == 3 || result == 4 || result == 201 || result == 709;
 }
 
-// Calls one of them. Clang's function sanitizer compares types to the letter, and CUresult is an enumeration.
+// Calls a driver function. Clang's function sanitizer requires the exact type, and CUresult is an enumeration.
 template <class Function, class... Arguments>
 #if defined(__clang__)
 __attribute__((no_sanitize("function")))
@@ -89,7 +89,7 @@ int ask_driver(Function* function, Arguments... arguments) noexcept {
     return function(arguments...);
 }
 
-// Calls one of them, or `runtime()` where there is none or it wants a context.
+// Calls a driver function, or `runtime()` if there is none or it needs a context.
 template <class Runtime, class Function, class... Arguments>
 cudaError_t call_driver(Runtime const& runtime, Function* function, Arguments... arguments) noexcept {
     if (function)
@@ -97,12 +97,12 @@ cudaError_t call_driver(Runtime const& runtime, Function* function, Arguments...
             result == cudaSuccess || !detail::wants_context(result))
             return static_cast<cudaError_t>(result);
     cudaError_t const error = runtime();
-    if (error != cudaSuccess && error != cudaErrorNotReady) // which is an answer, and not recorded
+    if (error != cudaSuccess && error != cudaErrorNotReady) // NotReady is an answer, which CUDA does not put on the record
         static_cast<void>(cudaGetLastError());
     return error;
 }
 
-// The function, unless it would take `stream` for another.
+// The function; null if it would take `stream` for another stream.
 template <class Function>
 Function* for_stream(cudaStream_t stream, Function* function) noexcept {
     return is_default_handle(stream) ? nullptr : function;
@@ -165,7 +165,8 @@ inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
                        detail::for_stream(stream, detail::driver().free), address, stream);
 }
 
-// Whether CUDA is ready on device number `device`, for which the runtime has no function; also where the driver does not say.
+// Whether CUDA is ready on device number `device`; true also if the driver does not say. The runtime has no function for
+// this.
 inline bool is_ready(int device) noexcept {
     unsigned flags = 0;
     int active = 1;

@@ -3,14 +3,14 @@
 
 // Where do chunks of device memory come from?
 //
-// cudaMalloc. It takes about 50 us and cudaFree waits for the whole device, so a pool asks rarely and for
-// much. The driver maps device memory in pages of 2 MiB; chunks are whole pages, so that what a pool counts as
-// reserved is what the device lost.
+// From cudaMalloc. A call takes about 50 us, and cudaFree waits for the whole device, so a pool asks rarely and for much. The
+// driver maps device memory in pages of 2 MiB. Chunks are whole pages, so the bytes that a pool counts as reserved are the
+// bytes that the device lost.
 //
-// invariant: every chunk lives on the device that was named, or current, at construction.
-// order:     'release' waits for the device (cudaFree does): no work in flight can outlive its bytes.
-// cost:      acquire and release about 50 us each.
-// not for:   growing in place: see virtual memory.
+// invariant: every chunk is on the device that was named at construction, or was current then.
+// order:     'release' waits for the device, as cudaFree does, so no work can use the bytes after that.
+// cost:      acquire and release take about 50 us each.
+// not for:   growing in place: see upstream::virtual_memory.
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
@@ -32,8 +32,8 @@ public:
     static constexpr memory_space space = memory_space::device;
     static constexpr std::size_t granularity = 2 * MiB;
 
-    /// `number`: of the device; any_device: the one that is current now. Throws usage_error where there is no such
-    /// device, cuda_error.
+    /// `number`: the device's number; any_device: the device that is current at this call. Throws usage_error if there is no
+    /// such device; cuda_error.
     explicit device(int number = any_device) : device_(runtime::existing_device(number)) {}
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
@@ -44,7 +44,7 @@ public:
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }
 
-    /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
+    /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
             runtime::capture_mode_guard const relaxed;
@@ -54,7 +54,7 @@ public:
         }
     }
 
-    /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
+    /// All memory that the device has, in bytes; SIZE_MAX: CUDA does not say. Makes a CUDA call.
     std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_); }
 
     /// The number of the device.

@@ -3,13 +3,14 @@
 
 // Where do chunks of managed memory come from?
 //
-// cudaMallocManaged, attached globally: pages migrate to whoever touches them, host or device. Where they prefer to be can
-// be said once for all chunks; prefetch, advise and discard (runtime/managed_memory.hpp) take any bytes of them.
+// From cudaMallocManaged, attached globally: pages migrate to whoever touches them, host or device. A preferred location can
+// be set once for all chunks. prefetch, advise and discard (runtime/managed_memory.hpp) work on any part of a chunk.
 //
 // invariant: a chunk is accessible from every device that supports managed memory, and from the host.
 // order:     'release' waits for the device.
 // cost:      acquire about 50 us; the pages themselves are paid for at the first touch.
-// not for:   asking for more than the card has free as a habit: thrashing is slow and can take the GPU down.
+// not for:   asking regularly for more than the device has free: pages then move back and forth all the time, which is slow
+//            and can take the GPU down.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,14 +35,14 @@ public:
     static constexpr memory_space space = memory_space::managed;
     static constexpr std::size_t granularity = 2 * MiB;
 
-    /// `device`: the device to allocate under; any_device: the one that is current now. `preferred`: where the pages of
-    /// all chunks prefer to be (memory_advice::preferred_location). Throws usage_error
-    /// where there is no such device, cuda_error.
+    /// `device`: the device that is current for the allocation; any_device: the one that is current at this call.
+    /// `preferred`: the preferred location of all chunks' pages (memory_advice::preferred_location). Throws usage_error if
+    /// there is no such device; cuda_error.
     explicit managed(int device = any_device, memory_location preferred = memory_location::anywhere())
         : device_(runtime::existing_device(device)), preferred_(preferred) {}
 
-    /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also where the pages cannot be
-    /// where they are to prefer to be.
+    /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also if CUDA refuses the preferred
+    /// location.
     void* acquire(std::size_t bytes) {
         runtime::device_guard const guard(device_);
         runtime::capture_mode_guard const relaxed;
@@ -59,7 +60,7 @@ public:
         return chunk;
     }
 
-    /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
+    /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
             runtime::capture_mode_guard const relaxed;
@@ -69,7 +70,8 @@ public:
         }
     }
 
-    /// What the device and the host have in all, in bytes: pages move between them. SIZE_MAX: not known. A call of CUDA's.
+    /// All memory of the device and the host together, in bytes, since pages move between them. SIZE_MAX: not known. Makes a
+    /// CUDA call.
     std::size_t most_bytes() const noexcept {
         std::size_t const host = runtime::host_total_bytes();
         std::size_t const device = runtime::device_total_bytes(device_);

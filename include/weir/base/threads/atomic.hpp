@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Where do threads meet?
+// Through what do threads affect each other?
 //
-// At an atomic, at a mutex, and in a loop that waits for what another thread does. All of weir takes these three from
-// here and from base/threads/mutex.hpp, so that a test can stand in the system's place and say at each meeting which thread
-// goes on: tests/interleavings names a header of its own as WEIR_ATOMIC_HEADER, and tries every order.
+// Through an atomic, through a mutex, or in a loop that waits for another thread. All of weir takes these three from here and
+// from base/threads/mutex.hpp. So a test can replace them and decide at each of these points which thread runs next:
+// tests/interleavings names a header of its own as WEIR_ATOMIC_HEADER, and tries every order.
 //
-// 'atomic' has those members of std::atomic that weir needs, over the compiler's builtins, as libstdc++'s and libc++'s
-// are. <atomic> itself is an eighth of what all of weir costs a file that includes it, compiled by nvcc.
+// 'atomic' has the members of std::atomic that weir needs. They call the compiler's builtins, as libstdc++ and libc++ do.
+// With nvcc, <atomic> itself would cost an eighth of what all of weir costs a file that includes it.
 //
-// invariant: an atomic is as large as its value and lock-free. Without the macro nothing stands between.
-// order:     std::atomic's; each call names its own.
-// cost:      std::atomic's.
-// not for:   users: a program defines the macro in all of its files alike, or in none.
+// invariant: an atomic is as large as its value and lock-free. Without the macro there is no layer in between.
+// order:     as std::atomic; each call names its own.
+// cost:      as std::atomic.
+// not for:   users. A program that defines the macro must define it in all of its files.
 
 #ifdef WEIR_ATOMIC_HEADER
 #include WEIR_ATOMIC_HEADER // defines weir::base::atomic, weir::base::memory_order, weir::base::mutex and weir::base::spin
@@ -36,7 +36,7 @@ enum memory_order : int {
     memory_order_acq_rel = __ATOMIC_ACQ_REL
 };
 
-/// A value of `T`, a whole number, bool or pointer, which threads may read and write at once.
+/// A value that several threads may read and write at once. `T` is a whole number, a bool or a pointer.
 template <class T>
 class atomic {
     static_assert(__atomic_always_lock_free(sizeof(T), nullptr), "weir: an atomic is at most as large as a pointer");
@@ -48,12 +48,12 @@ public:
 
     T load(memory_order order) const noexcept { return __atomic_load_n(&value_, order); }
     void store(T value, memory_order order) noexcept { __atomic_store_n(&value_, value, order); }
-    // These return the value before.
+    // These return the value that was there before.
     T exchange(T value, memory_order order) noexcept { return __atomic_exchange_n(&value_, value, order); }
     T fetch_add(T value, memory_order order) noexcept { return __atomic_fetch_add(&value_, value, order); }
     T fetch_sub(T value, memory_order order) noexcept { return __atomic_fetch_sub(&value_, value, order); }
-    /// Writes `desired` where the value is `expected`, else reads it into that; may fail for no reason. A failure orders
-    /// nothing.
+    /// If the value is `expected`, writes `desired`; else reads the value into `expected`. It may also fail without a reason.
+    /// A failure orders nothing.
     bool compare_exchange_weak(T& expected, T desired, memory_order order) noexcept {
         return __atomic_compare_exchange_n(&value_, &expected, desired, true, order, memory_order_relaxed);
     }
@@ -62,8 +62,8 @@ private:
     T value_;
 };
 
-/// One turn of a loop that reads an atomic until another thread has written it; `turns`: those before this one. Lets
-/// another thread run on this core once there were many, so that a holder that lost its core gets one back.
+/// One turn of a loop that reads an atomic until another thread has written it. `turns`: the turns before this one. After
+/// many turns this lets another thread run on the core, so that a lock's holder that lost its core gets one back.
 inline void spin(int turns) noexcept {
     constexpr int turns_before_yield = 100; // a critical section is shorter than this many reads
     if (turns < turns_before_yield)

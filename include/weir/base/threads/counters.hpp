@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How do threads keep a count that must not wrap, and its peak?
+// How do threads keep a count that must not go below zero, and the highest value it had?
 //
-// A program may free a block twice, or one of another pool. A count that each free takes from stops at zero then, since one
-// that wrapped would be out by all of the address space.
+// A faulty program may free a block twice, or free a block of another pool. A count that each free lowers therefore stops at
+// zero. If it wrapped around, it would be wrong by the size of the whole address space.
 //
-// invariant: no lowering takes a count below zero, no raising takes a peak down.
+// invariant: 'lower' never takes a count below zero; 'raise' never lowers a peak.
 // order:     relaxed: a count says how many, not what happened before.
-// cost:      one compare and exchange, more where threads meet; 'raise' mostly a load.
-// not for:   counts that only grow: fetch_add does.
+// cost:      one compare and exchange, more if threads collide; 'raise' is mostly a single load.
+// not for:   counts that only grow: use fetch_add.
 
 #include <weir/base/threads/atomic.hpp>
 
@@ -17,7 +17,7 @@ namespace weir {
 inline namespace v0 {
 namespace base {
 
-/// Takes `by` off `count`, but not below zero. Any thread.
+/// Subtracts `by` from `count`, but stops at zero. Any thread.
 template <class T>
 void lower(atomic<T>& count, T by) noexcept {
     T before = count.load(memory_order_relaxed);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How is a section guarded that may wait, and how is any lock held for a scope?
+// How is a section of code guarded that may have to wait, and how is any lock held for a scope?
 //
-// 'mutex' is the system's own, as std::mutex is, without <mutex>, which costs a sixth of a second of compile time in
-// every file that includes weir. 'lock_guard' holds a mutex, a spin_lock or a no_lock until its scope ends, 'locked' an object
-// that has its lock in it.
+// 'mutex' is the system's mutex, as std::mutex is. It does without <mutex>, which costs a sixth of a second of compile time
+// in every file that includes weir. 'lock_guard' holds a mutex, a spin_lock or a no_lock until its scope ends. 'locked' does
+// the same for an object that contains its own lock.
 //
-// invariant: held by at most one thread; not recursive.
-// order:     lock acquires, unlock releases; a waiter sleeps.
-// cost:      14 ns a pair uncontended; 40 bytes.
-// not for:   a few dozen instructions that wait for nothing: see spin_lock.
+// invariant: at most one thread holds it; not recursive.
+// order:     lock acquires, unlock releases; a thread that waits sleeps.
+// cost:      14 ns for a lock and an unlock that nobody contends; 40 bytes.
+// not for:   a few dozen instructions that wait for nothing: use spin_lock.
 
 #include <weir/base/threads/atomic.hpp>
 #ifndef WEIR_ATOMIC_HEADER // which defines 'mutex' too
@@ -22,7 +22,7 @@ inline namespace v0 {
 namespace base {
 
 #ifndef WEIR_ATOMIC_HEADER
-/// Meets the standard's Lockable. Any thread may call any member; the thread that locked unlocks.
+/// Meets the standard's Lockable. Any thread may call any member; the thread that locked must unlock.
 class mutex {
 public:
     constexpr mutex() noexcept = default;
@@ -31,7 +31,7 @@ public:
     ~mutex() { pthread_mutex_destroy(&mutex_); }
 
     /// Blocks until the lock is held.
-    void lock() noexcept { pthread_mutex_lock(&mutex_); } // of the default kind, which cannot fail
+    void lock() noexcept { pthread_mutex_lock(&mutex_); } // a mutex of the default kind, whose locking cannot fail
 
     /// Takes the lock if it is free; never blocks.
     [[nodiscard]] bool try_lock() noexcept { return pthread_mutex_trylock(&mutex_) == 0; }
@@ -43,7 +43,7 @@ private:
 };
 #endif
 
-/// Holds `lock` for the life of this object. `Lock`: anything with 'lock' and 'unlock'.
+/// Holds `lock` as long as this object lives. `Lock`: anything with 'lock' and 'unlock'.
 template <class Lock>
 class [[nodiscard]] lock_guard {
 public:
@@ -57,7 +57,7 @@ private:
     Lock& lock_;
 };
 
-/// An object with a member 'lock', which is held for the life of this one.
+/// A pointer to an object that has a member 'lock'. The lock is held as long as the pointer lives.
 template <class T>
 class [[nodiscard]] locked {
 public:

@@ -3,15 +3,15 @@
 
 // How are a few dozen instructions guarded?
 //
-// A test-and-test-and-set flag: 7 ns a pair uncontended on a server core, where a mutex takes 14. Waiters
-// read until the flag drops and yield the processor after a short while, so that a holder that lost its core
+// By a flag that waiters only read until it is clear (test-and-test-and-set). Lock and unlock take 7 ns uncontended on a
+// server core, where a mutex takes 14. A waiter gives up its core after a short while, so that a holder that lost its core
 // gets one back.
 //
-// invariant: held by at most one thread; not recursive.
+// invariant: at most one thread holds it; not recursive.
 // order:     lock acquires, unlock releases.
 // cost:      one exchange and one store, no system call, 1 byte.
-// not for:   sections that wait for anything: see mutex. A stream's set records and asks events under its lock (150 ns each);
-//            its head says what that may wait for.
+// not for:   sections that wait for anything: use mutex. There is one exception: the set of a stream's freed blocks records
+//            and queries events under its lock (150 ns each); its head says what that may wait for.
 
 #include <weir/base/threads/atomic.hpp>
 
@@ -19,7 +19,7 @@ namespace weir {
 inline namespace v0 {
 namespace base {
 
-/// Meets the standard's Lockable. Any thread may call any member; the thread that locked unlocks.
+/// Meets the standard's Lockable. Any thread may call any member; the thread that locked must unlock.
 class spin_lock {
 public:
     spin_lock() noexcept = default;
@@ -51,7 +51,7 @@ private:
     atomic<bool> held_{false};
 };
 
-/// A lock that does nothing, for parts that are used by one thread at a time.
+/// A lock that does nothing, for parts that only one thread uses at a time.
 struct no_lock {
     void lock() noexcept {}
     [[nodiscard]] bool try_lock() noexcept { return true; }

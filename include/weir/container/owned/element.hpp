@@ -3,13 +3,13 @@
 
 // Which types may a container hold, and how many bytes are n of them?
 //
-// Elements travel between memories as bytes: by copy engines, by cudaMemcpyAsync, by a kernel that knows
-// nothing of constructors. So a container holds only types for which a copy of the bytes is a copy of the
-// value, and it says so with a sentence where a type is not one of them.
+// Elements are copied between memories as bytes: by copy engines, by cudaMemcpyAsync, or by a kernel that knows nothing of
+// constructors. So a container holds only types whose value is copied when their bytes are copied. Other types are refused at
+// compile time with a sentence.
 //
 // invariant: bytes_of(n) == n * sizeof(T), or it throws; it never wraps.
 // cost:      one compare.
-// not for:   untyped memory, which counts bytes to begin with.
+// not for:   untyped memory, whose size is in bytes anyway.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// What containers ask of their element type `T`, as compile-time clauses, and its arithmetic.
+/// What containers demand of their element type `T`, checked at compile time, and the conversion to bytes.
 template <class T>
 struct element {
     static_assert(
@@ -36,17 +36,17 @@ struct element {
         "weir: a container's element must be trivially copyable, because elements travel between memories "
         "as bytes and their constructors do not run; hold a plain struct, or an index into host memory");
 
-    /// The most elements whose bytes an object may have.
+    /// The most elements that an object can have, by its bytes.
     static constexpr std::size_t most = PTRDIFF_MAX / sizeof(T);
 
-    /// The bytes of `count` elements. Throws usage_error where there cannot be so many.
+    /// The bytes of `count` elements. Throws usage_error if there cannot be so many.
     static std::size_t bytes_of(std::size_t count) {
         if (count > most)
             refuse(count);
         return count * sizeof(T);
     }
 
-    /// Where `value` is, also if its type has an operator& of its own.
+    /// The address of `value`, even if its type overloads operator&.
     static T const* address_of(T const& value) noexcept { return __builtin_addressof(value); }
 
 private:

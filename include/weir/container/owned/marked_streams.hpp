@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Which streams use a container's memory, whatever block that is?
+// Which other streams use a container's memory, even after the container got another block?
 //
-// A container says once that another stream uses it, and grows afterwards. So the marks are the container's, and each block
-// that it gets is said to be used on the same streams. A pool that can be told waits at the block's free. With another pool,
-// and where the host had no memory to tell it, the container's own stream is made to wait, just before the free.
-//
-// invariant: every block of the container was told of, or is freed behind, all streams that are marked.
-// order:     as stream_mark's: the streams live until the container's end, or what replaced its memory.
-// cost:      none without a mark; with a pool that can be told, as the pool's 'used_on' for each block.
+// The user tells a container once that another stream uses it, and the container may grow afterwards. So the container keeps
+// these marks. It says of each block that it gets that the same streams use it. Some pools can be told; such a pool waits for
+// those streams when the block is freed. With another pool, or if the host had no memory to tell the pool, the container's
+// own stream is made to wait just before the free.
+// invariant: for each block of the container, the pool was told of all marked streams, or the block is freed after their
+//            work.
+// order:     as stream_mark: a marked stream must live until the container ends, or until a move assignment replaces its
+//            memory.
+// cost:      none without a mark; with a pool that can be told, one 'used_on' of the pool for each mark and block.
 // not for:   blocks without a container: a pool notes those (order/second_uses.hpp).
 
 #include <new>
@@ -33,12 +35,13 @@ namespace detail {
 /// One thread at a time.
 class marked_streams {
 public:
-    /// Marks `user` for the container of stream `own`, whose block is `p` (null: none yet). Throws usage_error while `user` is
-    /// captured, but into the graph of `own` where the pool cannot be told; what the pool's 'used_on' throws; std::bad_alloc.
+    /// Marks `user` as a stream that uses the container. `own`: the container's stream. `p`: its block; null if it has none
+    /// yet. Throws usage_error while `user` is captured, except if it is captured into the same graph as `own` and the pool
+    /// cannot be told; also what the pool's 'used_on' throws; std::bad_alloc.
     template <memory_space Space>
     void add(pool_ref<Space> pool, void* p, order::placed_stream const& own, order::placed_stream const& user) {
         if (user == own && own.is_captured())
-            return; // the free is its graph's
+            return; // the block is freed in the same graph
         bool const in_graph = !pool.has_used_on() && own.is_captured();
         runtime::device_guard const there(user.device);
         if (in_graph)
@@ -53,8 +56,9 @@ public:
         order::add_mark(*marks_, fresh);
     }
 
-    /// Marks the same streams for a container's next block, `p`. Throws as 'add', but never std::bad_alloc: a free without host
-    /// memory may lose the block.
+    /// Copies the marks to `next`, for the container's next block `p`, and tells the pool. Throws as 'add', but never
+    /// std::bad_alloc: if the host has no memory, `next` will free its block as if the pool could not be told. (A throw would
+    /// make the caller free the new block, and without host memory that may lose it.)
     template <memory_space Space>
     void carry_to(marked_streams& next, pool_ref<Space> pool, void* p) const {
         next.marks_ = marks_;
@@ -73,9 +77,9 @@ public:
         }
     }
 
-    /// The stream to free the block on. Where the pool was not told, that is `own`, which is made to wait for the marked
-    /// streams, or one of these that is being captured, since its graph may use the block at each launch; blocks on the devices
-    /// where nothing can be put after a marked stream.
+    /// The stream to free the block on. If the pool knows all marks, it is `own`. Otherwise `own` is made to wait for the
+    /// marked streams. If one of these is being captured, that one is returned, since its graph may use the block at each
+    /// launch. If CUDA cannot make `own` wait for some stream, the host waits for the devices; that blocks.
     template <memory_space Space>
     stream_ref end_on(pool_ref<Space> pool, order::placed_stream const& own) const noexcept {
         stream_ref last = own.stream;
@@ -94,7 +98,7 @@ public:
                     told = false;
                 else
                     order_after(own, order::placed_stream(found.stream, each.device()));
-            } catch (...) { // CUDA failed, or it is another graph's
+            } catch (...) { // CUDA failed, or the stream is in another graph
                 told = false;
             }
         for (int tries = 0; !told && tries < 2; ++tries)
@@ -106,8 +110,8 @@ public:
         return last;
     }
 
-    /// Notes that the block `p` is used by what is enqueued on `user` so far, or makes `own` wait for that now. Throws as
-    /// 'add'.
+    /// Notes that the work that is enqueued on `user` so far uses the block `p`. If the pool cannot be told, `own` is made to
+    /// wait for that work at once. Throws as 'add'.
     template <memory_space Space>
     static void note_last(pool_ref<Space> pool, void* p, order::placed_stream const& own, order::placed_stream const& user) {
         if (user == own)
@@ -125,8 +129,9 @@ public:
     }
 
 private:
-    base::shared<base::growing_array<order::stream_mark>> marks_; // null: none. With the next block for a while, without a copy
-    bool told_ = true; // the pool, of all marks, where it can be
+    base::shared<base::growing_array<order::stream_mark>> marks_; // null: none. Shared with the next block for a while, so that
+                                                                  // no copy is needed
+    bool told_ = true; // whether the pool was told of all marks, if it can be told
 };
 
 } // namespace detail

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How are bytes copied from one owner's stream to another's, so that each finds what it expects?
+// How are bytes copied between the memory of two owners with different streams, in the right order?
 //
-// After what the source's stream did with them, before what it does next, and so for the target. The target's stream makes
-// the copy as a rule. Memory of two devices need not be open to either: it is copied by peers. What lies on no device
-// (managed) is filled by the stream of the device that its source lies on.
+// The copy comes after what either stream did so far, and before what either does next. As a rule the target's stream makes
+// the copy. Memory of two devices need not be open to either device: it is copied with cudaMemcpyPeerAsync. A target that
+// lies on no device (managed) is filled by the source's stream, if the source lies on a device.
 //
-// invariant: where this throws, nothing was enqueued, or what was is over (but where CUDA does not answer at all).
-// order:     behind both streams so far, before both from now on.
-// cost:      on one stream the copy's; on two, two events, about 2 us.
+// invariant: if this throws, nothing was enqueued, or what was enqueued is finished (unless CUDA does not answer at all).
+// order:     after the work on both streams so far, before all later work on both.
+// cost:      on one stream that of the copy; on two streams also two events, about 2 us.
 // not for:   copies that the host makes.
 
 #include <cstddef>
@@ -29,10 +29,10 @@ inline constexpr char const* if_no_such_memory =
     "the source or the target is not live memory of that size, or lies on a device whose memory the current one cannot use; "
     "check both, or open the memory ('enable_access_from')";
 
-/// Copies `bytes` bytes from `from`, which lies on device `there` (any_device: on none, or the host) and with which `source`
-/// works, to `to`, on device `here`, with which `target` works. Does not block, but where the second half of the order fails,
-/// and for memory of the host's that is not page-locked. Any thread. Throws cuda_error, and usage_error where one stream is
-/// captured and the other is not, or into another graph.
+/// Copies `bytes` bytes from `from` to `to`. `there`: the device of the source (any_device: it lies on none, or on the host).
+/// `source`: the stream that works with the source. `here` and `target`: the same for `to`. Does not block, except if the
+/// streams could not be ordered after the copy was enqueued, and for host memory that is not page-locked. Any thread. Throws
+/// cuda_error, and usage_error if only one of the streams is captured, or they are captured into different graphs.
 inline void copy_in_order(void* to, int here, order::placed_stream const& target, void const* from, int there,
                           order::placed_stream const& source, std::size_t bytes) {
     if (bytes == 0)
@@ -48,9 +48,10 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
     order::placed_stream const& other = by_source ? target : source;
     order_after(on, other);
     {
-        // CUDA refuses a current device that memory is not open to; but a default stream is its device's.
+        // CUDA refuses the copy if the memory is not open to the current device. A default stream has to run on its own
+        // device.
         runtime::device_guard const its(runtime::is_default_stream(on.stream) ? on.device : by_source ? there : here);
-        if (by_peers && !in_graph) // a captured copy between devices wants the memory open
+        if (by_peers && !in_graph) // inside a capture, a copy between devices needs memory that is open to both
             check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
                   if_no_such_memory);
         else
@@ -60,7 +61,7 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
     try {
         order_after(other, on);
     } catch (...) {
-        // The copy may be running, and the other stream does not know: the host waits in its stead.
+        // The copy may be running, and the other stream does not wait for it. So the host waits instead.
         runtime::device_guard const its(on.device);
         runtime::capture_mode_guard const relaxed;
         if (!runtime::succeeded(cudaStreamSynchronize(on.stream.get())))

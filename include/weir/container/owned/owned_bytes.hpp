@@ -3,18 +3,17 @@
 
 // What does every container do with its bytes, whatever they mean?
 //
-// 'owned_bytes' is a block of a pool with a size, a capacity and a stream: it grows, copies, moves to another
-// stream, and goes back to its pool on the stream that it belongs to. Buffer, vector and value are thin and
-// typed on top. There are two kinds. Where the host cannot reach the memory, everything is enqueued on the
-// stream. Where it can (pinned), the host reads and writes at once: a block is one that nothing in flight
-// uses, copies are made by the host, and the stream orders only the end of its life, since copy engines may
-// still read.
+// 'owned_bytes' is a block of a pool with a size, a capacity and a stream. It can grow, be copied, move to another stream,
+// and go back to its pool on its stream. Buffer, vector and value add types on top. There are two kinds. If the host cannot
+// reach the memory, everything is enqueued on the stream. If it can (pinned), the host reads and writes at once: a fresh
+// block is one that no work in flight uses, the host makes the copies, and the stream orders only the block's free, because
+// copy engines may still read it.
 //
 // invariant: size <= capacity; a block is held if and only if capacity > 0.
 // invariant: a member that throws leaves contents, size and capacity as they were.
-// order:     what this class enqueues is on its stream; copies from a block of another stream run after that
-//            stream's work so far and before its work from then on. Copies that the host makes (pinned) are over
-//            when the call returns, and wait for no stream.
+// order:     what this class enqueues is on its stream. A copy from a block of another stream runs after that stream's work
+//            so far and before its later work. A copy that the host makes (pinned) is done when the call returns, and waits
+//            for no stream.
 // cost:      growing copies the contents once; appending grows by half, so n appended bytes cost O(n) copies.
 // not for:   elements that are not trivially copyable.
 
@@ -44,24 +43,24 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// Bytes of a pool, owned. Movable, not copyable. One thread at a time; no member blocks the host, but for
-/// those named '..._sync'; where the host touches the memory, an allocation that has to wait for memory in flight; copies
-/// from and to memory that is not page-locked, which CUDA stages; and a copy that failed under way, whose end is awaited.
+/// Bytes of a pool, owned. Movable, not copyable. One thread at a time. Members block the host only in these cases: their
+/// name ends in '_sync'; pinned memory is allocated and must wait for work in flight; CUDA stages a copy from or to memory
+/// that is not page-locked; or a copy failed half way, and its end is awaited.
 template <memory_space Space>
 class owned_bytes {
     static constexpr bool by_host = base::host_accessible(Space);
 
 public:
-    /// `bytes` bytes, not initialised, of `pool`, aligned to `alignment` and to what the pool gives; zero bytes hold no block.
-    /// Throws what the pool's 'allocate' throws, and usage_error where `stream` is the host.
+    /// `bytes` bytes of `pool`, not initialised, aligned to `alignment` and to the pool's default. Zero bytes hold no block.
+    /// Throws what the pool's 'allocate' throws, and usage_error if `stream` is the host.
     owned_bytes(pool_ref<Space> pool, stream_ref stream, std::size_t bytes, std::size_t alignment)
         : owned_bytes(pool, placed(pool, stream), bytes, alignment) {}
-    /// Takes the block; `other` is empty then, and stays on its pool and stream.
+    /// Takes the block. `other` is empty afterwards, and keeps its pool and stream.
     owned_bytes(owned_bytes&& other) noexcept
         : pool_(other.pool_), stream_(other.stream_), alignment_(other.alignment_),
           data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)),
           capacity_(std::exchange(other.capacity_, 0)), users_(std::move(other.users_)) {}
-    /// Frees its own block on its own stream, and takes the other's block, pool and stream.
+    /// Frees its own block on its own stream, then takes the other's block, pool and stream.
     owned_bytes& operator=(owned_bytes&& other) noexcept {
         owned_bytes taken(std::move(other));
         swap(taken);
@@ -77,7 +76,7 @@ public:
     std::size_t capacity() const noexcept { return capacity_; }
     pool_ref<Space> pool() const noexcept { return pool_; }
     stream_ref stream() const noexcept { return stream_.stream; }
-    /// The same, and whose default stream it is where it is one.
+    /// The stream, together with its device if it is a default stream.
     order::placed_stream placed() const noexcept { return stream_; }
 
     void swap(owned_bytes& other) noexcept {
@@ -90,8 +89,8 @@ public:
         users_.swap(other.users_);
     }
 
-    /// Goes over to `stream`, which is made to wait for the present stream's work so far. Throws cuda_error,
-    /// and usage_error for the host.
+    /// Changes to `stream`, which is made to wait for the present stream's work so far. Throws cuda_error, and usage_error
+    /// for the host.
     void set_stream(stream_ref stream) {
         if (stream.is_host())
             throw usage_error(
@@ -103,45 +102,45 @@ public:
         stream_ = later;
     }
 
-    /// Whatever block it has, its free waits for all that is enqueued on `stream` until then: through the pool where the pool
-    /// can be told, else by making the container's own stream wait then. Throws what the pool's 'used_on' throws or usage_error
-    /// (a captured stream, but for two of one capture where the pool cannot be told), cuda_error, std::bad_alloc.
+    /// Each later free of a block waits for all work that was enqueued on `stream` by then. The pool does that if it can be
+    /// told; else the container's own stream waits at the free. Throws what the pool's 'used_on' throws or usage_error (a
+    /// captured stream, except for two of one capture if the pool cannot be told); cuda_error; std::bad_alloc.
     void used_on(stream_ref stream) {
         if (!stream.is_host())
             users_.add(pool_, data_, stream_, order::placed_stream::now(stream));
     }
-    /// The free of the present block waits for what is enqueued on `stream` so far. Otherwise the same.
+    /// The free of the present block waits for the work enqueued on `stream` so far. Otherwise the same.
     void last_used_on(stream_ref stream) {
         if (data_ && !stream.is_host())
             marked_streams::note_last(pool_, data_, stream_, order::placed_stream::now(stream));
     }
 
-    /// Makes the capacity at least `bytes`, exactly that if it grows.
+    /// Makes the capacity at least `bytes`, and exactly that if it grows.
     void reserve(std::size_t bytes) {
         if (bytes > capacity_)
             reallocate(bytes);
     }
-    /// Makes the size `bytes`; what is new is not initialised. Grows to exactly that, and never shrinks the block.
+    /// Makes the size `bytes`; added bytes are not initialised. If it grows, then to exactly that; the block never shrinks.
     void resize(std::size_t bytes) {
         reserve(bytes);
         size_ = bytes;
     }
     /// Makes the size 0 and keeps the block.
     void clear() noexcept { size_ = 0; }
-    /// Gives what is beyond the size back: a smaller block, or none.
+    /// Gives the memory beyond the size back, by taking a smaller block or none.
     void shrink_to_fit() {
         if (capacity_ != size_)
             reallocate(size_);
     }
 
-    /// The contents become `bytes` bytes at `source`, which may lie in this block. Here and below: enqueued on the
-    /// stream, or, where the host reaches the memory, done at once.
+    /// The `bytes` bytes at `source`, which may lie in this block, become the contents. Here and below, the copy is enqueued
+    /// on the stream; if the host reaches the memory, the host makes it at once.
     void assign(void const* source, std::size_t bytes) { splice(0, source, bytes, stream_); }
-    /// `bytes` bytes at `source`, which may lie in this block, follow the contents.
+    /// Adds the `bytes` bytes at `source`, which may lie in this block, behind the contents.
     void append(void const* source, std::size_t bytes) { splice(size_, source, bytes, stream_); }
 
-    /// The same from a container's bytes: enqueued after what its stream did with them and before what that stream
-    /// does next; or, where the host copies, at once, with nothing waited for.
+    /// The same from another container's bytes. An enqueued copy runs after that container's stream's work so far and before
+    /// its later work; a copy by the host is made at once, and waits for nothing.
     template <memory_space Other>
     void assign(owned_bytes<Other> const& source) {
         require_reach<Other>();
@@ -153,19 +152,19 @@ public:
         splice(size_, source.data(), source.size(), source.placed(), source.device());
     }
 
-    /// Overwrites `bytes` bytes from `offset` on, within the size.
+    /// Overwrites `bytes` bytes from `offset` on, which must lie within the size.
     void write(std::size_t offset, void const* source, std::size_t bytes) {
         copy(data_ + offset, source, bytes);
     }
 
-    /// As 'write', from a variable that ends with the caller: CUDA reads pageable memory before it returns,
-    /// except in a capture, where it would keep the address: usage_error.
+    /// As 'write', from a variable that may end after the call: CUDA reads pageable memory before it returns. In a capture it
+    /// would keep the address, so this throws usage_error then.
     void write_now(std::size_t offset, void const* source, std::size_t bytes) {
         require_source_lives();
         write(offset, source, bytes);
     }
 
-    /// Throws usage_error where a copy from what ends with the caller would be captured.
+    /// Throws usage_error if a copy would be captured, as its source may end before the graph.
     void require_source_lives() const {
         if constexpr (!by_host)
             refuse_capture(
@@ -179,10 +178,10 @@ public:
         copy(target, data_ + offset, bytes);
     }
 
-    /// As 'read', and waits for the stream. Throws cuda_error, and usage_error while the stream is captured.
+    /// As 'read', then blocks until the stream is done. Throws cuda_error, and usage_error while the stream is captured.
     void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
         refuse_capture("cannot be waited for; read after the graph has run");
-        runtime::device_guard const here(home()); // whose default stream it may be
+        runtime::device_guard const here(home()); // the stream may be this device's default stream
         read(offset, target, bytes);
         synchronize(stream_.stream);
     }
@@ -199,7 +198,7 @@ public:
         }
     }
 
-    /// Where the memory lies: the number of a device, or any_device for memory that no device has to itself.
+    /// The number of the device that the memory lies on; any_device if it does not lie on one device alone.
     int device() const { return device_of(pool_); }
 
 private:
@@ -213,7 +212,7 @@ private:
         size_ = capacity_ = bytes;
     }
 
-    // A default stream is the memory's device's; where it lies on none, the one that is current as the container goes to it.
+    // A default stream is that of the memory's device; if there is none, of the device that is current at this call.
     static order::placed_stream placed(pool_ref<Space> pool, stream_ref stream) {
         if (stream.is_host())
             throw usage_error(
@@ -221,14 +220,14 @@ private:
                 "last, or cudaStreamLegacy");
         int here = device_of(pool);
         if (here == any_device && runtime::is_default_stream(stream) && !runtime::succeeded(cudaGetDevice(&here)))
-            here = runtime::current_device(); // once more
+            here = runtime::current_device(); // try once more, which throws
         return {stream, here};
     }
     static int device_of(pool_ref<Space> pool) { return pool.space() == memory_space::device ? pool.device() : any_device; }
-    // The device to make current for calls: CUDA refuses one that mapped or a driver's memory is not open to.
+    // The device to make current for calls. CUDA refuses one that mapped memory, or that of a driver_pool, is not open to.
     int home() const { return device() == any_device ? stream_.device : device(); }
 
-    // A pool that knows no device takes a default stream for the current one's; others take it for both devices'.
+    // A pool without a device takes a default stream for the current device's; other pools take it for both devices'.
     void give_back() noexcept {
         stream_ref const last = users_.end_on(pool_, stream_);
         for (int tries = 0; tries < 2; ++tries)
@@ -240,8 +239,7 @@ private:
         pool_.deallocate(last, data_, capacity_, alignment_);
     }
 
-    // The host does not wait for a stream before it writes: it needs memory that is idle, not memory that
-    // will be.
+    // The host does not wait for a stream before it writes, so it needs memory that no work uses any more.
     stream_ref life_begins_on() const noexcept {
         if constexpr (by_host)
             return stream_ref(on_host);
@@ -287,10 +285,10 @@ private:
         users_.carry_to(other.users_, pool_, other.data_);
         other.copy(other.data_, data_, size_);
         other.size_ = size_;
-        swap(other); // whose end frees the old block, behind the copy
+        swap(other); // 'other' frees the old block at its end, after the copy
     }
 
-    // Of so many bytes if the pool has room for them, else of as many as are needed.
+    // A block of `wanted` bytes if the pool has room, else of `needed` bytes.
     owned_bytes with_capacity(std::size_t wanted, std::size_t needed) const {
         try {
             if (wanted > needed)
@@ -300,8 +298,8 @@ private:
         return owned_bytes(pool_, stream_, needed, alignment_);
     }
 
-    // The contents become their first `kept` bytes (none or all) and then `bytes` bytes at `source`, memory of device `there`
-    // with which `by` works.
+    // The contents become their first `kept` bytes (none or all), followed by `bytes` bytes at `source`. These lie on device
+    // `there`, and `by` works with them.
     void splice(std::size_t kept, void const* source, std::size_t bytes, order::placed_stream const& by,
                 int there = any_device) {
         require_not_null(source, bytes);
@@ -326,7 +324,7 @@ private:
         swap(other);
     }
 
-    // Whether the contents are overwritten where they are: where nothing after the copy can fail, and the source is elsewhere.
+    // Whether the contents may be overwritten in place: nothing after the copy can fail, and the source is elsewhere.
     bool overwrites(void const* source, order::placed_stream const& by) const noexcept {
         return by_host || (by == stream_ && !holds(source));
     }
@@ -339,8 +337,8 @@ private:
     order::placed_stream stream_;
     std::size_t alignment_;
     std::byte* data_ = nullptr;
-    std::size_t size_ = 0;     // bytes in use
-    std::size_t capacity_ = 0; // bytes of the block
+    std::size_t size_ = 0;     // the contents, in bytes
+    std::size_t capacity_ = 0; // the block, in bytes
     marked_streams users_;
 };
 

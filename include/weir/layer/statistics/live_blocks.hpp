@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Which blocks are out now?
+// Which blocks are handed out at this moment?
 //
-// A list without gaps, in no order, and a hash of the addresses that says where in it a block is; the last takes the
-// place of one that goes.
+// They are in an array without gaps, in no order. A hash map from addresses says where in the array a block is. When a block
+// leaves, the last one takes its place.
 //
 // invariant: an address is in the list once.
-// order:     one mutex; a block must leave before its free, and enter after its allocation.
-// cost:      a mutex and a hash look-up a call; about 50 bytes of host memory for a block that is out.
+// order:     one mutex. A block must leave the list before it is freed, and enter it after it was allocated.
+// cost:      a mutex and a hash look-up a call; about 50 bytes of host memory for each block that is handed out.
 // not for:   catching wrong frees: see layer::guard.
 
 #include <cstddef>
@@ -25,24 +25,24 @@ namespace layer::detail {
 /// Any thread may call any member; none throws.
 class live_blocks {
 public:
-    /// Lists a block, which is not null; not where the host has no memory for that.
+    /// Adds a block, whose address is not null. If the host has no memory for that, the block is left out.
     void enter(void const* address, std::size_t bytes) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         auto const key = reinterpret_cast<std::uintptr_t>(address);
         if (std::uint32_t const at = index_.find(key); at != base::address_map::none) {
-            blocks_[at].bytes = bytes; // its free came with another size, and was not heard of
+            blocks_[at].bytes = bytes; // it was freed with another size, so this list did not learn of that free
             return;
         }
         try {
             index_.reserve(blocks_.size() + 1);
             blocks_.push_back(live_block{address, bytes});
-        } catch (...) { // the list is for reports: a block that it lacks is no failure
+        } catch (...) { // a report may lack a block; that is no failure
             return;
         }
         index_.insert(key, static_cast<std::uint32_t>(blocks_.size() - 1));
     }
 
-    /// Takes a block off the list, if it is there.
+    /// Removes a block from the list, if it is there.
     void leave(void const* address) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         std::uint32_t const at = index_.erase(reinterpret_cast<std::uintptr_t>(address));
@@ -55,7 +55,7 @@ public:
         blocks_.pop_back();
     }
 
-    /// Offers all of them.
+    /// Offers all listed blocks to `list`, which keeps the largest.
     void offer_to(largest_blocks& list) const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         for (live_block const& each : blocks_)

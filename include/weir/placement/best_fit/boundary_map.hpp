@@ -3,21 +3,21 @@
 
 // boundary_map: which free range starts or ends at this address?
 //
-// Knuth's boundary tags (TAOCP 2.5, algorithm C) let a freed block find free neighbours in constant time, but
-// stand in the memory itself, which the host cannot reach on a device. Here the tags are out of band: a hash
-// from an address and a side to the index of a range. A free range costs two tags; a live block none.
+// Knuth's boundary tags (TAOCP 2.5, algorithm C) let a freed block find its free neighbours in constant time. They lie in the
+// memory itself, which the host cannot reach on a device. So here the tags lie in host memory: a hash map from an address and
+// a side (start or end) to the index of a range. A free range has two tags; a block in use has none.
 //
-// Six tags share a bucket of 32 bytes: six marks of 7 bits of hash, compared all at once in one word, and six
-// indices. The address is not stored: its owner knows the range and is asked where a mark agrees. A bucket
-// that is full sends tags on to the next one and counts them, so that erasing leaves no tombstone and a
-// search ends at the first bucket that has sent nothing on. Nothing here loops or branches as a rule, which
-// is worth more than the count of instructions: a wrong guess costs as much as twenty of them.
+// Six tags share a bucket of 32 bytes. It has six marks, which are 7 bits of a hash each and are all compared at once in one
+// word, and six indices. The address is not stored. If a mark agrees, the map asks its owner, who knows the range, whether
+// the address agrees too. A bucket that is full sends further tags on to the next bucket and counts them. So erasing leaves
+// no tombstone, and a search ends at the first bucket that has sent nothing on. As a rule nothing here loops or branches.
+// That saves more than fewer instructions would, because a wrong branch prediction costs as much as twenty of them.
 //
-// invariant: a tag is in its home bucket, or every bucket from there to the one before its own counts it;
-//            at most half of the places are taken. Indices are below 2^31 and not 0.
-// order: none; a map belongs to one lock.
-// cost: one cache line a call as a rule; 11 to 21 bytes a tag; growth doubles.
-// not for: keys of its own: address_map stores them.
+// invariant: a tag is in its home bucket, or each bucket from its home to the one before its own counts it as sent on; at
+//            most half of the places are taken. Indices are below 2^31 and not 0.
+// order:     none; a map belongs to one lock.
+// cost:      one cache line a call as a rule; 11 to 21 bytes a tag; growth doubles the map.
+// not for:   users that do not know the address of an index: address_map stores its keys.
 
 #include <weir/base/growing_array.hpp>
 #include <weir/base/size.hpp>
@@ -29,23 +29,24 @@ namespace weir {
 inline namespace v0 {
 namespace placement::detail {
 
-/// Tags of the boundaries of ranges. Not thread-safe. Only 'reserve' allocates; it leaves the map as it was
-/// when it throws std::bad_alloc. Call it with at least 1 before anything else.
+/// Tags of the boundaries of ranges. Not thread-safe. Only 'reserve' allocates; if it throws std::bad_alloc, the map is
+/// unchanged. Call it with at least 1 before anything else.
 class boundary_map {
 public:
     using index_type = std::uint32_t;
 
-    /// Which side of the range the address is.
+    /// The side of the range that the address is at.
     enum class side : std::uint32_t { start = 0, end = 1 };
 
-    /// Makes room for 'tags' in all. address_of(index, side) says where a tag that is here belongs.
+    /// Makes room for 'tags' tags in all. address_of(index, side) must return the address of a tag that is here.
     template <class AddressOf>
     void reserve(std::size_t tags, AddressOf&& address_of) {
         if (tags > room_)
             grow(tags, address_of);
     }
 
-    /// The range of whose side 'which' is_there(index) says that it is at 'address'; 0 where there is none.
+    /// The index of the range whose side 'which' is at 'address'; 0 if there is none. is_there(index) must say whether that
+    /// range has this side at 'address'.
     template <class IsThere>
     index_type find(std::size_t address, side which, IsThere&& is_there) const noexcept {
         std::uint64_t const hash = hash_of(address);
@@ -61,7 +62,7 @@ public:
         }
     }
 
-    /// Tags a side of range 'index'; room must be reserved.
+    /// Adds a tag for one side of range 'index'. Room must be reserved.
     void insert(std::size_t address, side which, index_type index) noexcept {
         std::uint64_t const hash = hash_of(address);
         std::size_t at = home(hash);
@@ -77,7 +78,7 @@ public:
         ++size_;
     }
 
-    /// Takes the tag of a side of range 'index', which must be here, away.
+    /// Removes the tag of one side of range 'index'. The tag must be here.
     void erase(std::size_t address, side which, index_type index) noexcept {
         std::uint64_t const hash = hash_of(address);
         std::size_t at = home(hash);
@@ -92,7 +93,7 @@ public:
         }
     }
 
-    /// Hands the tag of a side of range 'from', which must be here, to range 'to'.
+    /// Makes the tag of a side of range 'from', which must be here, a tag of range 'to'.
     void reassign(std::size_t address, side which, index_type from, index_type to) noexcept {
         std::uint64_t const hash = hash_of(address);
         std::size_t at = home(hash);
@@ -109,7 +110,7 @@ public:
         __builtin_prefetch(&buckets_[home(hash_of(address))]);
     }
 
-    /// Tags here.
+    /// The number of tags.
     std::size_t size() const noexcept { return size_; }
 
     /// Host bytes that the map holds.
@@ -119,7 +120,7 @@ private:
     static constexpr unsigned places = 6;
 
     struct bucket {
-        std::uint64_t marks = 0; // six bytes, 0 where free; above them, how many tags were sent on
+        std::uint64_t marks = 0; // six bytes, 0 where a place is free; the upper 16 bits count the tags sent on
         std::uint32_t entries[places] = {};
     };
 
@@ -130,7 +131,7 @@ private:
 
     static std::uint64_t hash_of(std::size_t address) noexcept { return address * 0x9E3779B97F4A7C15u; }
 
-    // The side picks other bits of the hash, so that two ranges that meet have two marks.
+    // Each side uses other bits of the hash, so two ranges that touch have different marks.
     static std::uint64_t mark_of(std::uint64_t hash, side which) noexcept {
         return 0x80 | (hash >> (which == side::end ? 24 : 16) & 0x7F);
     }
@@ -139,7 +140,7 @@ private:
         return index << 1 | static_cast<std::uint32_t>(which);
     }
 
-    // The top bit of each byte of 'marks' that equals 'mark'. A byte above a true one may be named too.
+    // Sets the top bit of each byte of 'marks' that equals 'mark'. The byte above a real match may be set by mistake.
     static std::uint64_t places_of(std::uint64_t marks, std::uint64_t mark) noexcept {
         std::uint64_t const x = marks ^ mark * every_byte;
         return (x - every_byte) & ~x & every_taken;

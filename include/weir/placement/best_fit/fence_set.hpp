@@ -3,17 +3,18 @@
 
 // fence_set: at which addresses must free ranges not join?
 //
-// Two chunks of the driver may lie side by side by chance. Were their free ranges joined, a block could
-// straddle both, and neither could be given back. The start of each chunk is therefore a fence. Placements
-// whose bytes may mix (one a stream) share one set.
+// Two chunks from the driver may lie side by side by chance. If their free ranges joined, a block could lie across both, and
+// neither chunk could be given back. So the start of each chunk is a fence: free ranges do not join across it. Placements
+// whose bytes may mix (one for each stream, for example) share one set of fences.
 //
-// Joins ask all the time and fences are few, so that the answer is nearly always in one word: the alignment
-// that all fences have in common. An address of a lesser alignment is no fence, and no lock is taken.
+// Joins ask all the time, and fences are few. One word answers nearly always: it has the alignment that all fences have in
+// common. An address that is aligned less is no fence, and no lock is taken.
 //
-// invariant: 'coarse_' divides every fence in the set; it only falls until the set is empty again.
-// order: an address must be added before a range that starts or ends there is given to any placement.
-// cost: one relaxed load as a rule; a lock and a look-up at addresses as aligned as chunks are.
-// not for: many fences at odd addresses.
+// invariant: 'coarse_', the common alignment, divides every fence in the set; it only becomes smaller until the set is empty
+//            again.
+// order:     an address must be added before a range that starts or ends there is given to any placement.
+// cost:      one relaxed load as a rule; a lock and a look-up at addresses that are aligned as chunks are.
+// not for:   many fences at odd addresses.
 
 #include <weir/base/address_map.hpp>
 #include <weir/base/size.hpp>
@@ -31,7 +32,7 @@ namespace placement::detail {
 /// Any thread may call any member.
 class fence_set {
 public:
-    /// Nothing joins across 'offset' from now on. Throws std::bad_alloc before any change.
+    /// Makes 'offset' a fence. Throws std::bad_alloc before any change.
     void insert(std::size_t offset) {
         base::lock_guard<base::spin_lock> const held(lock_);
         if (fences_.contains(key_of(offset)))
@@ -41,7 +42,7 @@ public:
         coarse_.store(common, base::memory_order_relaxed);
     }
 
-    /// Ranges may join across 'offset' again. Nothing happens where there is no fence.
+    /// Removes the fence at 'offset', if there is one: ranges may join there again.
     void erase(std::size_t offset) noexcept {
         base::lock_guard<base::spin_lock> const held(lock_);
         fences_.erase(key_of(offset));
@@ -59,7 +60,8 @@ public:
     }
 
 private:
-    // Offset 0 is a fair fence in a test, and the map has no key 0; fences are never odd.
+    // A test may have a fence at offset 0, but the map allows no key 0. Fences are never odd, so setting the lowest bit is
+    // safe.
     static std::uint64_t key_of(std::size_t offset) noexcept { return offset | 1; }
 
     mutable base::spin_lock lock_;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// free_ranges: which bytes are free, and what do they join with?
+// free_ranges: which bytes are free, and which free ranges do they join?
 //
-// A set of free ranges, each with a record, a place in the list of its size (size_lists.hpp) and a tag at either
-// end (boundary_map.hpp), so that one that is put in joins its neighbours, and one that is cut shrinks, in a few
-// cache lines. Which range to cut is best_fit's business.
+// A set of free ranges. Each has a record (a node), a place in the list of its size (size_lists.hpp), and a tag at either end
+// (boundary_map.hpp). With these, a range that is put in finds and joins its neighbours, and a range that is cut shrinks,
+// with a few cache lines read. best_fit decides which range to cut.
 //
-// invariant: no two free ranges touch, but at a fence; each has one node, one list and two tags; bytes() is their sum.
-// order: none; an object belongs to one lock. The fences alone are shared among siblings, under their own.
-// cost: O(1) a call, but 'clear' and 'for_each', which are O(ranges); 45 to 90 host bytes a free range.
-// not for: bytes that are in use: they cost nothing here.
+// invariant: no two free ranges touch, except at a fence; each has one node, one list and two tags; bytes() is the sum of
+//            all.
+// order:     none; an object belongs to one lock. Only the fences are shared among siblings, under a lock of their own.
+// cost:      O(1) a call, except 'clear' and 'for_each', which are O(ranges); 45 to 90 host bytes for each free range.
+// not for:   bytes that are in use: they cost nothing here.
 
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
@@ -34,29 +35,29 @@ public:
     using index_type = boundary_map::index_type;
 
     struct node {
-        base::range free; // no bytes: the node is spare
+        base::range free; // no bytes: the node is a spare one
         index_type next;
         index_type previous;
-        unsigned in; // class in lists_
+        unsigned in; // the size class, an index into lists_
     };
 
     explicit free_ranges(base::shared<fence_set> fences) : fences_(std::move(fences)) {}
 
-    /// The fences, which siblings share.
+    /// The fences, which all siblings share.
     base::shared<fence_set> const& fences() const noexcept { return fences_; }
-    /// The record of a range; 0 is nobody's, and empty.
+    /// The record of a range. Record 0 belongs to no range and is empty.
     node const& operator[](index_type n) const noexcept { return nodes_[n]; }
-    /// Records, spare ones too.
+    /// All records, spare ones included.
     base::growing_array<node> const& nodes() const noexcept { return nodes_; }
     size_lists const& lists() const noexcept { return lists_; }
-    /// The class in 'lists' of a range of so many bytes.
+    /// The size class of a range of 'bytes' bytes.
     static unsigned class_of(std::size_t bytes) noexcept { return size_lists::class_of(bytes / Granularity); }
 
-    /// Free ranges, and their bytes.
+    /// The number of free ranges, and their bytes in all.
     std::size_t size() const noexcept { return ranges_; }
     std::size_t bytes() const noexcept { return free_bytes_; }
 
-    /// The range that starts, or ends, at 'offset'; 0: none.
+    /// The range that starts at 'offset', and the range that ends there; 0: none.
     index_type starting_at(std::size_t offset) const noexcept {
         return tags_.find(offset, side::start, [&](index_type n) { return nodes_[n].free.offset == offset; });
     }
@@ -64,7 +65,7 @@ public:
         return tags_.find(offset, side::end, [&](index_type n) { return nodes_[n].free.end() == offset; });
     }
 
-    /// Bytes of the largest free range. O(ranges of its class).
+    /// Bytes of the largest free range. O(ranges of its size class).
     std::size_t largest() const noexcept {
         unsigned const in = lists_.last_occupied();
         std::size_t bytes = 0;
@@ -73,7 +74,7 @@ public:
         return bytes;
     }
 
-    /// Calls visit(range) for the free ranges of 'least' bytes at least, nearly in order of size, the smallest first.
+    /// Calls visit(range) for each free range of at least 'least' bytes, nearly in order of size, the smallest first.
     template <class Visit>
     void for_each(std::size_t least, Visit&& visit) const {
         for (unsigned in = lists_.occupied_from(class_of(least)); in < size_lists::classes;
@@ -83,13 +84,13 @@ public:
                     visit(nodes_[at].free);
     }
 
-    /// Makes room for 'ranges' free ranges, so that what follows does not throw. Throws std::bad_alloc before any change.
+    /// Makes room for 'ranges' free ranges in all, so that later calls do not throw. Throws std::bad_alloc before any change.
     void reserve(std::size_t ranges) {
         if (ranges > room_)
             grow(ranges);
     }
 
-    /// Joins 'r' with its neighbours; the room is there. A neighbour across a fence is no neighbour.
+    /// Makes 'r' free and joins it with its free neighbours, but not across a fence. Room must be reserved.
     void insert(base::range r) noexcept {
         r = base::in_registers(r);
         free_bytes_ += r.bytes;
@@ -126,7 +127,7 @@ public:
         }
     }
 
-    /// Cuts 'block' out of the free range of node n; what is left before and after stays free.
+    /// Cuts 'block' out of the free range of node n. What is left before and after it stays free.
     void carve(index_type n, base::range block) noexcept {
         base::range const whole = nodes_[n].free;
         base::range const before{whole.offset, block.offset - whole.offset};
@@ -156,7 +157,7 @@ public:
         }
     }
 
-    /// Forgets every range. Keeps the room where it is little: what was emptied is filled again soon as a rule.
+    /// Forgets every range. It keeps its room if that is small, because an emptied set is usually filled again soon.
     void clear() noexcept {
         if (bookkeeping_bytes() > kept_bytes) {
             *this = free_ranges(fences_);
@@ -176,7 +177,8 @@ public:
 private:
     using side = boundary_map::side;
 
-    static constexpr std::size_t kept_bytes = 32 * KiB; // of an empty one: the lists, and tags of some hundred ranges
+    static constexpr std::size_t kept_bytes = 32 * KiB; // an empty set keeps at most this: the lists, and the tags of some
+                                                        // hundred ranges
 
     void grow(std::size_t ranges) {
         std::size_t const room = ranges > room_ + room_ / 2 ? ranges + 15 : room_ + room_ / 2;
@@ -208,7 +210,7 @@ private:
         --ranges_;
     }
 
-    // A node that is in its list gets other bytes, and another list only if it must.
+    // Gives a node that is in a list another range. The node changes lists only if its class changed.
     void resize(index_type n, base::range r) noexcept {
         nodes_[n].free = r;
         unsigned const in = class_of(r.bytes);
@@ -223,8 +225,8 @@ private:
     size_lists lists_;
     base::shared<fence_set> fences_;
     index_type spare_ = 0;
-    std::size_t ranges_ = 0; // free ranges
-    std::size_t room_ = 0;   // free ranges that there is room for
+    std::size_t ranges_ = 0; // the number of free ranges
+    std::size_t room_ = 0;   // how many free ranges there is room for
     std::size_t free_bytes_ = 0;
 };
 

@@ -3,18 +3,18 @@
 
 // size_lists: which free range is the closest fit?
 //
-// Segregated lists of nearly equal sizes under a two-level bitmap, so that the next list that has a range is
-// found by two bit scans: TLSF (Masmano, Ripoll, Crespo and Real, 2004), but with 256 classes an octave where TLSF
-// has 32. A class is then 0.4 % wide, which is as close as a best fit needs to be; up to 511 granules each size has
-// a class of its own.
+// There is a list for each size class; a class has nearly equal sizes. A bitmap of two levels says which lists are not empty,
+// so two bit scans find the next one. This is TLSF (Masmano, Ripoll, Crespo and Real, 2004), but with 256 classes an octave
+// (from one power of two to the next) where TLSF has 32. A class is then 0.4 % wide, which is as close as a best fit needs to
+// be. Up to 511 granules, each size has a class of its own.
 //
-// Lists are last in, first out: on traces of training and data frames that left no more unused than the
-// lowest address did, and less than first in, first out; it is also the cheapest.
+// The range that was put into a list last is taken first. On traces of training and data frames, that left no more memory
+// unused than taking the lowest address, and less than taking the oldest. It is also the cheapest.
 //
-// invariant: a bit is set exactly where a list is not empty; a node's class is that of its granules.
-// order: none; an object belongs to one lock.
-// cost: every member O(1); 17 KiB, which come with the first range.
-// not for: telling ranges above 8 Mi granules apart: the last class holds them all.
+// invariant: a bit is set exactly if its list is not empty; a node is in the class of its granules.
+// order:     none; an object belongs to one lock.
+// cost:      every member O(1); 17 KiB, which are allocated for the first range.
+// not for:   telling apart ranges above 8 Mi granules: the last class holds them all.
 
 #include <weir/base/growing_array.hpp>
 #include <weir/base/size.hpp>
@@ -26,7 +26,7 @@ namespace weir {
 inline namespace v0 {
 namespace placement::detail {
 
-/// Lists of the nodes of an array whose elements have 'next', 'previous' and 'in'; index 0 means 'none'. Not
+/// Lists of nodes. The nodes lie in an array whose elements have 'next', 'previous' and 'in'; index 0 means 'none'. Not
 /// thread-safe. Only 'prepare' allocates.
 class size_lists {
 public:
@@ -35,17 +35,17 @@ public:
     static constexpr unsigned classes = 4096; // 64 words of 64 bits: two levels
     static constexpr unsigned last = classes - 1;
 
-    /// The class of a range of that many granules.
+    /// The class of a range of 'granules' granules.
     static unsigned class_of(std::size_t granules) noexcept {
         unsigned const shift = base::floor_log2(granules | octave) - octave_log2;
         std::size_t const in = (std::size_t{shift} << octave_log2) + (granules >> shift);
         return in < classes ? static_cast<unsigned>(in) : last;
     }
 
-    /// True for a class whose ranges are all of one size.
+    /// True if all ranges of the class have the same size.
     static bool one_size(unsigned in) noexcept { return in < 2 * octave; }
 
-    /// Makes the lists, empty, if they are not there yet. Throws std::bad_alloc before any change.
+    /// Allocates the lists, all empty, unless they exist. Throws std::bad_alloc before any change.
     void prepare() {
         if (!heads_.empty())
             return;
@@ -53,17 +53,17 @@ public:
         heads_.resize(classes);
     }
 
-    /// The first node of a class, or 0.
+    /// The first node of a class; 0 if the class is empty.
     index_type head(unsigned in) const noexcept { return heads_[in]; }
 
-    /// The first class from 'in' on that has a node; 'classes' where none has.
+    /// The first class at or above 'in' that has a node; 'classes' if none has.
     unsigned occupied_from(unsigned in) const noexcept {
         if (in >= classes || top_ == 0)
             return classes;
         unsigned word = in / 64;
         std::uint64_t bits = words_[word] >> (in % 64) << (in % 64);
         if (bits == 0) {
-            // The shift is split, since one by 64 would be undefined.
+            // Shifted in two steps, because a shift by 64 would be undefined.
             std::uint64_t const above = top_ >> word >> 1 << word << 1;
             if (above == 0)
                 return classes;
@@ -73,7 +73,7 @@ public:
         return word * 64 + base::lowest_bit(bits);
     }
 
-    /// The last class that has a node; 'classes' where none has.
+    /// The last class that has a node; 'classes' if none has.
     unsigned last_occupied() const noexcept {
         if (top_ == 0)
             return classes;
@@ -88,7 +88,7 @@ public:
         nodes[n].in = in;
         nodes[n].previous = 0;
         nodes[n].next = head;
-        nodes[head].previous = n; // node 0 is nobody's: that saves a branch
+        nodes[head].previous = n; // node 0 belongs to no range, so this needs no branch
         heads_[in] = n;
         words_[in / 64] |= std::uint64_t{1} << (in % 64);
         top_ |= std::uint64_t{1} << (in / 64);

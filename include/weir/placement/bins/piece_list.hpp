@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// piece_list: which naturally aligned power of two of bytes is free?
+// piece_list: which pieces of raw bytes, for slabs, are free?
 //
-// Slabs are such pieces. A range is cut into the fewest of them, a request takes the smallest that is large
-// enough and halves it, as a buddy system does (Knuth, TAOCP 2.5, algorithm R). Pieces do not join again:
-// where a part is fed slab by slab the list is nearly always empty, and so it is a plain array.
+// A slab has a power of two of bytes and starts at a multiple of its size, and so do the pieces here. A range is cut into the
+// fewest such pieces. A request takes the smallest piece that is large enough and halves it until it fits, as a buddy system
+// does (Knuth, TAOCP 2.5, algorithm R). Pieces do not join again. A placement that is fed slab by slab has hardly any pieces,
+// so the list is a plain array.
 //
-// invariant: every piece is a power of two of bytes at a multiple of its size.
-// order: none; an object belongs to one lock.
-// cost: take: O(pieces). 16 host bytes a piece.
-// not for: keeping many.
+// invariant: every piece has a power of two of bytes and starts at a multiple of its size.
+// order:     none; an object belongs to one lock.
+// cost:      take: O(pieces). 16 host bytes a piece.
+// not for:   many pieces.
 
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
@@ -22,11 +23,10 @@ namespace weir {
 inline namespace v0 {
 namespace placement::detail {
 
-/// Free pieces. Not thread-safe. Only 'reserve', 'add' and 'take' allocate; they throw std::bad_alloc before
-/// any change.
+/// The free pieces. Not thread-safe. Only 'reserve', 'add' and 'take' allocate; they throw std::bad_alloc before any change.
 class piece_list {
 public:
-    /// The most pieces that a range is cut into: two of each power of two.
+    /// The most pieces that one range is cut into: two of each power of two.
     static constexpr std::size_t most_pieces = 128;
 
     /// Makes room for 'more' calls of 'put'.
@@ -38,10 +38,10 @@ public:
     /// Adds one piece; room must be reserved.
     void put(base::range piece) noexcept { pieces_.push_back(piece); }
 
-    /// Cuts 'r' into pieces and adds them; keeps room for 'spare' calls of 'put'.
+    /// Cuts 'r' into pieces and adds them. Afterwards there is room for 'spare' calls of 'put'.
     void add(base::range r, std::size_t spare) {
         bool const whole = base::is_power_of_two(r.bytes) && r.offset % r.bytes == 0;
-        reserve(spare + (whole ? 1 : most_pieces)); // so that what 'take' took out just now comes back without more
+        reserve(spare + (whole ? 1 : most_pieces)); // a piece that 'take' just took out comes back without needing more room
         while (r) {
             std::size_t const room = std::size_t{1} << base::floor_log2(r.bytes);
             std::size_t const natural = base::natural_alignment(r.offset);
@@ -51,7 +51,7 @@ public:
         }
     }
 
-    /// A piece of exactly 'bytes', a power of two, or range{}; keeps room for 'spare' calls of 'put'.
+    /// A piece of exactly 'bytes' bytes, a power of two, or range{}. Afterwards there is room for 'spare' calls of 'put'.
     base::range take(std::size_t bytes, std::size_t spare) {
         std::size_t best = pieces_.size();
         for (std::size_t at = 0; at < pieces_.size(); ++at)
@@ -69,12 +69,11 @@ public:
         return piece;
     }
 
-    /// The last piece; and taking it out.
+    /// Returns the last piece, and removes it.
     base::range back() const noexcept { return pieces_.back(); }
     void drop_back() noexcept { pieces_.pop_back(); }
 
-    /// Takes all pieces inside 'wanted' out if together they are all of it; else changes nothing and answers
-    /// false.
+    /// Removes all pieces inside 'wanted' if together they make up all of it. Otherwise changes nothing and returns false.
     bool take_all(base::range wanted) noexcept {
         std::size_t covered = 0;
         for (base::range const& piece : pieces_)

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// slab_classes: into which sizes are small blocks rounded, and how large is a slab of them?
+// slab_classes: to which sizes are small blocks rounded up, and how large is a slab of them?
 //
-// Up to 16 units each multiple of the unit is a class; above, an octave has eight, so that a block is at most
-// an eighth larger than asked from 8 units on. A slab is a power of two of bytes and has 16 to 64 blocks: at
-// least 64 units, or the least power of two that holds 16 blocks. All of it is known at compile time.
+// The unit is the smallest block. Up to 16 units, each multiple of the unit is a class. Above that, there are eight classes
+// from one power of two to the next, so from 8 units on a block is at most an eighth larger than asked. A slab has a power of
+// two of bytes and 16 to 64 blocks: at least 64 units, or the least power of two that holds 16 blocks. All of it is known at
+// compile time.
 //
-// invariant: a class serves a size with a power of two in it only if its own size has it too, so that a request
+// invariant: if a power of two divides a size, it also divides the size of the class that serves it. So a request that is
 //            rounded up to its alignment gets aligned blocks.
-// cost: class_of: a bit scan and two shifts; block_index: a multiplication.
-// not for: blocks above 4,096 units.
+// cost:      class_of: a bit scan and two shifts; block_index: a multiplication.
+// not for:   blocks above 4,096 units.
 
 #include <weir/base/size.hpp>
 
@@ -21,22 +22,22 @@ namespace weir {
 inline namespace v0 {
 namespace placement::detail {
 
-/// The classes of blocks that are multiples of UnitBytes, a power of two.
+/// The size classes of blocks that are multiples of UnitBytes, a power of two.
 template <std::size_t UnitBytes>
 struct slab_classes {
-    /// Classes are 0 to count - 1, by rising size.
+    /// Classes are numbered 0 to count - 1, by rising size.
     static constexpr unsigned count = 80;
     static constexpr std::size_t largest_block_bytes = 4096 * UnitBytes;
     static constexpr std::size_t smallest_slab_bytes = 64 * UnitBytes;
 
-    /// The class that serves 'bytes', from 1 to largest_block_bytes.
+    /// The class that serves 'bytes' bytes, from 1 to largest_block_bytes.
     static constexpr unsigned class_of(std::size_t bytes) noexcept {
         std::size_t const below = (bytes - 1) / UnitBytes;
         unsigned const shift = base::floor_log2(below | 8) - 3;
         return (shift << 3) + static_cast<unsigned>(below >> shift);
     }
 
-    /// The power of two of which the class that serves 'bytes' is the next multiple.
+    /// The power of two that 'bytes' is rounded up to: the class that serves it is the next multiple.
     static constexpr std::size_t grain(std::size_t bytes) noexcept {
         return UnitBytes << (base::floor_log2((bytes - 1) / UnitBytes | 8) - 3);
     }
@@ -52,23 +53,23 @@ struct slab_classes {
         return wanted > smallest_slab_bytes ? wanted : smallest_slab_bytes;
     }
 
-    /// The same two from a table, for a class that is not known at compile time.
+    /// The same two from a table, for a class that is known only at run time.
     static std::size_t block_bytes_of(unsigned in) noexcept { return table.block_bytes[in]; }
     static std::size_t slab_bytes_of(unsigned in) noexcept { return table.slab_bytes[in]; }
 
     /// A bit for each block of a slab of class 'in'.
     static std::uint64_t all_blocks(unsigned in) noexcept { return table.all_blocks[in]; }
 
-    /// Bytes of a slab of class 'in' that are in no block.
+    /// Bytes at the end of a slab of class 'in' that belong to no block.
     static std::size_t tail_bytes(unsigned in) noexcept { return table.tail_bytes[in]; }
 
-    /// Which block of a slab of class 'in' starts 'bytes' behind its start.
+    /// The index of the block of a slab of class 'in' that starts 'bytes' bytes after the slab's start.
     static unsigned block_index(unsigned in, std::size_t bytes) noexcept {
-        // Exact: a slab has at most 2^16 units, and the reciprocal errs by less than 2^-32 for each.
+        // This is exact: a slab has at most 2^16 units, and the reciprocal errs by less than 2^-32 for each.
         return static_cast<unsigned>(bytes / UnitBytes * table.reciprocal[in] >> 32);
     }
 
-    /// What the members above look up. The compiler makes the one that they share.
+    /// What the members above look up. The compiler makes the one table that they share.
     struct table_type {
         std::size_t block_bytes[count] = {};
         std::size_t slab_bytes[count] = {};

@@ -3,16 +3,16 @@
 
 // slab_table: what is known about the slab at this address?
 //
-// A record holds one 64-bit word that says which blocks of the slab are free here. It is found by hashing the
-// slab's base, and made when a block of an unknown slab comes, since blocks move between tables. A record
-// without bits says nothing: its blocks are in use or elsewhere, and its slab may by now be cut for another
-// class. It is kept nevertheless, asleep, since its blocks mostly come back; when the table would have to
-// grow and more than half of it sleeps, the sleepers are forgotten instead.
+// A record has one 64-bit word that says which blocks of a slab are free here. The table finds a record by hashing the slab's
+// start. If a block of an unknown slab comes back, the table makes a record, since blocks move between tables. A record
+// without bits says nothing: its blocks are in use or free elsewhere, and its slab may even have been cut anew for another
+// class. It is kept nevertheless, and called asleep, because blocks of the slab usually come back. When the table would have
+// to grow and more than half of its records are asleep, it forgets those instead.
 //
-// invariant: a base has at most one record; 'asleep' counts the records without bits.
-// order: none; a table belongs to one lock.
-// cost: at: nothing; record_of: one look-up; 60 to 85 host bytes a record.
-// not for: ordering: lists of records are their user's, by 'next' and 'previous'.
+// invariant: a slab has at most one record; 'asleep_' counts the records without bits.
+// order:     none; a table belongs to one lock.
+// cost:      operator[]: nothing; record_of: one look-up; 60 to 85 host bytes a record.
+// not for:   order among records: the user keeps lists of them, with 'next' and 'previous'.
 
 #include <weir/base/address_map.hpp>
 #include <weir/base/growing_array.hpp>
@@ -35,7 +35,7 @@ public:
         std::uint64_t free = 0; ///< a bit for each block that is free here
         index_type next = 0;
         index_type previous = 0;
-        unsigned in = spare; ///< the class
+        unsigned in = spare; ///< the size class
     };
 
     record& operator[](index_type s) noexcept { return records_[s]; }
@@ -51,7 +51,7 @@ public:
         by_base_.reserve(by_base_.size() + more);
     }
 
-    /// The record of the slab at 'base' with class 'in'. Where there was none, or one asleep, it is asleep.
+    /// The record of the slab that starts at 'base', with class 'in'. If there was none, the new one is asleep.
     index_type record_of(std::size_t base, unsigned in) {
         index_type s = by_base_.find(key_of(base));
         if (s == base::address_map::none) {
@@ -81,11 +81,11 @@ public:
         ++spares_;
     }
 
-    /// The user gave a record its first bits, or took its last.
+    /// The user calls these when it gave a record its first bits, or took its last bit away.
     void woke() noexcept { --asleep_; }
     void fell_asleep() noexcept { ++asleep_; }
 
-    /// Records, sleeping and spare ones too, and room for them.
+    /// The number of records, sleeping and spare ones included, and how many there is room for.
     std::size_t size() const noexcept { return records_.size(); }
     std::size_t capacity() const noexcept { return records_.capacity(); }
     record const* begin() const noexcept { return records_.data(); }

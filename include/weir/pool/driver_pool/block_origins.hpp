@@ -3,11 +3,11 @@
 
 // Where does a block of CUDA's pool begin for CUDA, and who owns it: the pool or a graph?
 //
-// CUDA aligns to 256 bytes, so a block that needs more starts inside a larger one. And what a captured stream allocates
-// its graph owns: each launch allocates it again at the same address, and it may be freed once a launch. Both are kept
-// by the address that was handed out; of all other blocks nothing is kept.
+// CUDA aligns to 256 bytes, so a block that needs more alignment lies inside a larger block of CUDA's. And a block that a
+// captured stream allocates belongs to its graph: each launch allocates it again at the same address, and it may be freed once
+// a launch. Both facts are kept by the address that was handed out. Of all other blocks nothing is kept.
 //
-// invariant: a pool's block is forgotten when it is freed; a graph's stays known until its graph frees it itself, or the
+// invariant: a pool's block is forgotten when it is freed. A graph's block stays known until its graph frees it itself, or the
 //            pool hands the same address out again.
 // order:     none: every member is one step under a lock, or one load; 'take' is two steps.
 // cost:      one relaxed load where nothing is known; else a lock and a look-up.
@@ -28,7 +28,7 @@ namespace detail {
 class block_origins {
 public:
     static constexpr std::size_t unit_bytes = 256; ///< CUDA's alignment, in which distances are kept
-    /// What 'note' takes at most: a distance has 30 bits.
+    /// The largest alignment that 'note' takes: a distance has 30 bits.
     static constexpr std::size_t largest_alignment = unit_bytes << 30;
 
     struct origin {
@@ -36,7 +36,7 @@ public:
         bool of_graph; ///< a graph owns it
     };
 
-    /// What CUDA is asked for beside a block's bytes, so that a block of `alignment` fits.
+    /// The bytes that CUDA is asked for beyond a block's own, so that a block of `alignment` fits.
     static constexpr std::size_t padding_for(std::size_t alignment) noexcept {
         return alignment > unit_bytes ? alignment : 0;
     }
@@ -48,8 +48,8 @@ public:
     /// Whether nothing is known of any block.
     bool empty() const noexcept { return count_.load(base::memory_order_relaxed) == 0; }
 
-    /// The first address at or behind `begin` with `alignment`, whose origin is known from now on. `capture`: the id of the
-    /// one whose graph owns the block; 0: the pool does. Throws std::bad_alloc, with nothing changed that shows.
+    /// The first address at or behind `begin` with `alignment`. Keeps where that block begins and who owns it. `capture`: the
+    /// id of the capture whose graph owns the block; 0: the pool does. Throws std::bad_alloc, with nothing changed that shows.
     void* note(void* begin, std::size_t alignment, std::uint64_t capture) {
         auto const from = reinterpret_cast<std::uintptr_t>(begin);
         std::uintptr_t const at = base::align_up(from, alignment);
@@ -61,7 +61,7 @@ public:
             captures_.erase(at);
         if (capture != 0)
             captures_.insert(at, short_of(capture));
-        if (blocks_.contains(at)) { // of a graph that is gone
+        if (blocks_.contains(at)) { // left over from a graph that is gone
             if (value != 0)
                 blocks_.assign(at, value);
             else
@@ -73,7 +73,7 @@ public:
         return reinterpret_cast<void*>(at);
     }
 
-    /// The origin of what 'note' answered. Never blocks on a device.
+    /// The origin of the block at `p`, an address that 'note' returned. Never blocks on a device.
     origin find(void* p) const noexcept {
         if (empty())
             return {p, false};
@@ -81,7 +81,7 @@ public:
         return of(p, blocks_.find(reinterpret_cast<std::uintptr_t>(p)));
     }
 
-    /// The same, of a block that is freed: a pool's is forgotten.
+    /// The same for a block that is freed: if it is the pool's, it is forgotten.
     origin take(void* p) noexcept {
         origin const found = find(p);
         if (found.begin != p && !found.of_graph)
@@ -89,7 +89,8 @@ public:
         return found;
     }
 
-    /// The graph of the capture `capture` frees the block. Where it is the owner, nobody else will, and the block is forgotten.
+    /// Notes that the graph of the capture `capture` frees the block. If that graph owns it, nobody else will free it, and it
+    /// is forgotten.
     void freed_by(std::uint64_t capture, void* p) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         if (captures_.find(reinterpret_cast<std::uintptr_t>(p)) == short_of(capture))
@@ -103,7 +104,7 @@ public:
     }
 
 private:
-    // Two captures are 2^31 others apart before one is taken for the other.
+    // A short name of a capture: a capture is taken for an earlier one only if 2^31 others began in between.
     static std::uint32_t short_of(std::uint64_t capture) noexcept { return static_cast<std::uint32_t>(capture & 0x7fffffff); }
 
     static constexpr std::uint32_t graphs = std::uint32_t{1} << 30; // a bit beside the distance
@@ -121,7 +122,7 @@ private:
 
     mutable base::mutex mutex_;
     base::address_map blocks_;
-    base::address_map captures_; // of graphs' blocks: whose
+    base::address_map captures_; // which capture's graph owns a block
     base::atomic<std::size_t> count_{0};
 };
 

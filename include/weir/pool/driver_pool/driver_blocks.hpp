@@ -3,14 +3,16 @@
 
 // How are blocks taken out of the driver's pool and given back, so that none is lost and none is freed too early?
 //
-// Most blocks are CUDA's to know: a call each, and a count. Of some more must be known: where a block of more than CUDA's
-// alignment begins, that a graph owns it, which other streams use it, that CUDA did not take it back. While nothing of that
-// kind is known of any block, both calls take the short way on any stream but a default one. An allocation asks besides whether
-// the stream is captured; a free leaves that to CUDA, which refuses a captured stream what is not its graph's.
+// For most blocks CUDA knows all there is to know: an allocation or a free is one call and a count. Of some blocks more must be
+// known: where a block begins that needs more than CUDA's alignment, that a graph owns it, which other streams use it, or that
+// CUDA did not take it back. While nothing of that kind is known of any block, both calls take a short way, unless the stream
+// is a default stream. An allocation also asks whether the stream is captured. A free need not ask: on a captured stream CUDA
+// refuses whatever is not its graph's.
 //
-// invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early: what a
-//            captured stream freed until the end, since the graph may use it at each launch; any other until 'settle'
-//            offers it again. Never kept are a graph's own block and what CUDA does not know, which is told.
+// invariant: a block that CUDA refuses to take back is kept, so that nothing leaks and nothing is freed too early. What a
+//            captured stream freed is kept until the end, since the graph may use it at each launch; any other block until
+//            'settle' offers it again. Two kinds are never kept: a graph's own block, and a block that CUDA does not know,
+//            which is told on stderr.
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free.
 // cost:      beside CUDA's own: a question an allocation, and a guard of others' captures a call (runtime/capture.hpp).
 // not for:   attributes, counts of bytes and access: see runtime/cuda_pool.hpp.
@@ -47,14 +49,16 @@ namespace detail {
 /// Any thread may call any member.
 class driver_blocks {
 public:
-    /// Of `pool`, made under device number `device`, of memory of `space`: other than device memory every device's work may
-    /// use. `name`, which must outlive this: what the pool is called where a wrong free is told.
+    /// Blocks of `pool`, which was made under device number `device` and has memory of `space`. Work of every device may use
+    /// memory other than device memory. `name`: what the pool is called where a wrong free is told; it must outlive this
+    /// object.
     driver_blocks(cudaMemPool_t pool, memory_space space, text const& name, int device) noexcept
         : pool_(pool), name_(name), made_on_(device), device_(space == memory_space::device ? device : any_device) {}
     driver_blocks(driver_blocks const&) = delete;
     driver_blocks& operator=(driver_blocks const&) = delete;
 
-    /// Blocks on the device where CUDA refused a block before, to give it back: launch no graph that uses it any more.
+    /// If CUDA refused to take a block back before, waits for the device and gives it back: launch no graph that uses it any
+    /// more.
     ~driver_blocks() {
         for (refused_blocks* each : {&refused_, &lost_})
             for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
@@ -111,21 +115,21 @@ public:
 
     /// See driver_pool_of::settle.
     void settle() { offer(refused_); }
-    /// Other devices' work may use the memory from now on.
+    /// Notes that other devices' work may use the memory from now on.
     void open() noexcept { open_.store(true, base::memory_order_relaxed); }
 
-    /// Blocks that are out, but for those of graphs.
+    /// Blocks that are handed out, but for those of graphs.
     std::size_t count() const noexcept { return live_blocks_.load(base::memory_order_relaxed); }
     /// Bytes that captured streams freed and CUDA refused.
     std::size_t lost_bytes() const noexcept { return lost_.bytes(); }
-    /// What waits for 'settle'.
+    /// Bytes that CUDA refused elsewhere; they wait for 'settle'.
     std::size_t refused_bytes() const noexcept { return refused_.bytes(); }
     /// Where the live block `p` begins for CUDA.
     void* begin_of(void* p) const noexcept { return origins_.find(p).begin; }
 
 private:
-    // Whether nothing is known of any block, and `on` names the same stream on every device. The host's handle is null, as a
-    // default stream's: not usual either.
+    // Whether the short way will do: nothing is known of any block, and `on` names the same stream on every device. The host's
+    // handle is null, as a default stream's is, so the host takes the long way too.
     bool is_usual(cudaStream_t on) const noexcept {
         return !runtime::is_default_handle(on) && origins_.empty() && !uses_.any() && refused_.empty() && lost_.empty();
     }
@@ -136,7 +140,7 @@ private:
         if (bytes == 0 || !block_origins::can_be(bytes, alignment))
             return nullptr;
         cudaStream_t const on = stream.is_host() ? host_stream() : stream.get();
-        runtime::device_guard const device(device_for(on)); // whose default stream it is
+        runtime::device_guard const device(device_for(on)); // the one whose default stream is meant
         bool const in_graph = runtime::is_capturing(on);
         if (in_graph && runtime::is_legacy(stream))
             throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
@@ -170,17 +174,17 @@ private:
         return p;
     }
 
-    // CUDA's answer where nothing is known of the block.
+    // Frees a block of which nothing is known, and returns CUDA's answer.
     static cudaError_t answer_to_free(void* block, cudaStream_t on) noexcept {
         try {
             runtime::capture_mode_guard const relaxed;
             return free_or_unknown(block, on);
-        } catch (...) { // the guard's, and CUDA was not asked
+        } catch (...) { // the guard failed, and CUDA was not asked
             return cudaErrorUnknown;
         }
     }
 
-    // CUDA's answer to the free of `p`, a block of no graph, was no.
+    // CUDA refused to free `p`, which is a block of no graph: tells a wrong free, and keeps any other block.
     [[gnu::noinline]] void not_taken(cudaError_t answer, void* p, refused_block block, cudaStream_t on) noexcept {
         if (answer == cudaErrorInvalidValue)
             return tell_wrong_free(name_.c_str(), p, false);
@@ -204,9 +208,9 @@ private:
             if (device_for(on) != any_device && freed_elsewhere(at, block.of_graph, stream))
                 return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at, on).events});
             runtime::device_guard const device(device_for(on));
-            uses = uses_.take(at, on, block.of_graph); // whose free may be captured, where no event can be waited for
+            uses = uses_.take(at, on, block.of_graph); // the free of a graph's block may be captured and then wait for no event
             asked = true;
-            // An event from outside would break the capture, and so would a free on the legacy stream.
+            // In a capture, waiting for an event from outside would break it, and so would a free on the legacy stream.
             bool const asks = !uses.empty() || runtime::is_legacy(on) || block.of_graph;
             captured = asks && runtime::is_capturing(on);
             std::uint64_t const in = captured && block.of_graph ? runtime::capture_of(on).id : 0;
@@ -231,7 +235,7 @@ private:
             uses = uses_.take(at, on);
         if (!block.of_graph) {
             if (!uses.are_known())
-                open(); // to whatever device uses it
+                open(); // the use that is not known may be any device's
             refused_block kept{block.begin, bytes, std::move(uses.events)};
             return uses.in_graph ? (forget_one(), lost_.keep(std::move(kept))) : not_taken(answer, p, std::move(kept), on);
         }
@@ -241,11 +245,12 @@ private:
                 "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait for "
                 "that; capture its free once that work is done\n",
                 name_.c_str(), p);
-        uses_.put_back(at, std::move(uses)); // for the free to come
+        uses_.put_back(at, std::move(uses)); // for the next try to free the block
     }
 
-    // Whether a capture on the current device, another than the pool's, frees the block, which is of no graph; else what the
-    // default stream there did so far is noted, since it is meant as well.
+    // Called for a default stream. Whether a capture on the current device frees the block, which no graph owns, while another
+    // device than the pool's is current. If not, notes what the current device's default stream did so far: it is meant as
+    // well.
     bool freed_elsewhere(std::uintptr_t at, bool of_graph, stream_ref stream) {
         try {
             if (runtime::current_device() == device_)
@@ -254,13 +259,13 @@ private:
                 return true;
             uses_.add(at, stream);
             return false;
-        } catch (...) { // what that device does with the block nobody notes
+        } catch (...) { // nobody noted what that device does with the block
             open();
             throw;
         }
     }
 
-    // The stream that orders what is allocated and freed on the host, made when it is needed first. Throws cuda_error.
+    // The stream for allocations and frees on the host, made when it is first needed. Throws cuda_error.
     cudaStream_t host_stream() {
         base::lock_guard<base::mutex> const lock(host_stream_mutex_);
         if (!host_stream_) {
@@ -270,20 +275,21 @@ private:
         return host_stream_;
     }
 
-    // A default stream is the current device's, but a container may end while another device than its own is current.
+    // The device to make current, since a default stream is the current device's: a container may end while another is current.
     int device_for(cudaStream_t on) const noexcept { return runtime::is_default_stream(on) ? device_ : any_device; }
 
-    // Frees of another pool's blocks do not take the count below zero.
+    // One block less is out. Frees of another pool's blocks do not take the count below zero.
     void forget_one() noexcept {
         base::lower(live_blocks_, std::size_t{1});
     }
 
-    // Whether the graph captured on `on` may use what was freed there; the legacy stream is only in a capture's way.
+    // Whether the graph captured on `on` may use what was freed there. The legacy stream is never captured, only in a capture's
+    // way.
     bool graph_may_use(cudaStream_t on) const noexcept {
         try {
             runtime::device_guard const device(device_for(on));
             return runtime::is_capturing(on) && !runtime::is_legacy(on);
-        } catch (...) { // no stream that is captured answers so
+        } catch (...) { // a captured stream would not fail so
             return false;
         }
     }
@@ -292,7 +298,7 @@ private:
         if (graph_may_use(freed_on))
             return lost_.keep(std::move(block));
         if (is_of_another_device(freed_on))
-            open(); // a copy by peers needs no access
+            open(); // that device may use it even without access: in a copy between devices
         refused_.keep(std::move(block));
     }
     bool is_of_another_device(cudaStream_t on) const noexcept {
@@ -317,7 +323,7 @@ private:
     base::mutex host_stream_mutex_;
     cudaStream_t host_stream_ = nullptr; // none until something is allocated or freed on the host
     base::atomic<std::size_t> live_blocks_{0}; // but for those of graphs
-    base::atomic<bool> open_{false};
+    base::atomic<bool> open_{false}; // whether other devices' work may use the memory
     order::second_uses uses_;
     block_origins origins_;
     refused_blocks refused_; // until 'settle'

@@ -3,8 +3,8 @@
 
 // What does CUDA let one set on a memory pool?
 //
-// A struct of values with defaults, for pools of device, pinned and managed memory. What CUDA has not for one kind is
-// refused with a sentence before CUDA is asked.
+// A struct of values with defaults, for pools of device, pinned and managed memory. What CUDA does not have for one of these
+// kinds is refused with a sentence before CUDA is asked.
 //
 // cost:      a text and a few words, copied once.
 // not for:   weir's own pools: those take pool_options.
@@ -28,27 +28,27 @@ class driver_pool_options {
 public:
     /// The pool's name in reports and errors; 'driver' by default.
     driver_pool_options& name(text name) { return name_ = std::move(name), *this; }
-    /// The number of the device whose memory it is and whose default streams are meant. Of pinned and managed memory: the
-    /// device under which it is made. any_device, the default: the one that is current when the pool is made.
+    /// The number of the device that the memory lies on and whose default streams are meant. For pinned and managed memory: the
+    /// device under which the pool is made. any_device, the default: the device that is current when the pool is made.
     driver_pool_options& device(int number) noexcept { return device_ = number, *this; }
-    /// The most bytes that it may hold, which CUDA rounds up; SIZE_MAX, the default: no limit. Not for managed memory.
+    /// The most bytes that the pool may hold, which CUDA rounds up; SIZE_MAX, the default: no limit. Not for managed memory.
     driver_pool_options& limit(std::size_t bytes) noexcept { return limit_bytes_ = bytes, *this; }
-    /// Bytes that stay over a synchronisation; SIZE_MAX, the default: all.
+    /// Bytes that the pool keeps when a stream or device is synchronised; SIZE_MAX, the default: all.
     driver_pool_options& release_threshold(std::size_t bytes) noexcept { return release_threshold_bytes_ = bytes, *this; }
-    /// Whether bytes are used again across streams that events order; true by default.
+    /// Whether another stream gets freed bytes if events order it behind the free already; true by default.
     driver_pool_options& follow_event_dependencies(bool may) noexcept { return follow_event_dependencies_ = may, *this; }
-    /// Whether bytes are used again across streams once the free has run; true by default.
+    /// Whether another stream gets freed bytes once the free has run; true by default.
     driver_pool_options& allow_opportunistic(bool may) noexcept { return allow_opportunistic_ = may, *this; }
-    /// Whether bytes are used again across streams by making one wait; true by default.
+    /// Whether another stream gets freed bytes by being made to wait for the free; true by default.
     driver_pool_options& allow_internal_dependencies(bool may) noexcept { return allow_internal_dependencies_ = may, *this; }
-    /// What happens when it ends with live blocks; `report` by default.
+    /// What happens when the pool ends while blocks are handed out; `report` by default.
     driver_pool_options& on_leak(leak_action action) noexcept { return on_leak_ = action, *this; }
-    /// Pinned: the host (the same as anywhere) or one NUMA node of it; before CUDA 13 a node (anywhere: node 0). Managed:
-    /// where the pages prefer to be. Not for device memory.
+    /// Where the memory lies. Pinned: the host (the same as anywhere) or one of its NUMA nodes; before CUDA 13 only a node, and
+    /// anywhere means node 0. Managed: where the pages prefer to be. Not for device memory.
     driver_pool_options& location(memory_location place) noexcept { return location_ = place, *this; }
     /// As what the pool can be exported to other processes: 0 (not at all), cudaMemHandleTypePosixFileDescriptor,
-    /// cudaMemHandleTypeFabric, or both ('|'). Device memory, and pinned memory of one NUMA node. CUDA takes nothing from
-    /// such a pool into a graph.
+    /// cudaMemHandleTypeFabric, or both ('|'). For device memory, and for pinned memory of one NUMA node. CUDA takes nothing
+    /// from such a pool into a graph.
     driver_pool_options& handle_types(unsigned types) noexcept { return handle_types_ = types, *this; }
 
     text const& name() const noexcept { return name_; }
@@ -77,7 +77,8 @@ private:
 
 namespace detail {
 
-// Why CUDA's pool of `space` has no room for `bytes` bytes, `padding` of which a block's alignment costs.
+// Why CUDA's pool of `space` has no room for `bytes` bytes, of which `padding` are for a block's alignment. `bounded`: the pool
+// has a limit.
 inline text driver_refusal_text(memory_space space, bool bounded, std::size_t bytes, std::size_t padding) {
     return "CUDA's memory pool found no " + base::exact_bytes_text(bytes) +
            (padding == 0 ? text() : ", " + base::number_text(padding) + " of them for the alignment,") +

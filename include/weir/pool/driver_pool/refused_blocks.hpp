@@ -3,13 +3,14 @@
 
 // What becomes of a block that CUDA does not take back?
 //
-// It is kept, with the events of the streams that use it, so that it neither leaks nor is freed too early, and is offered
-// again once the devices are idle. What was freed wrongly may be among them: a captured stream refuses what is not its
-// graph's and what is nobody's alike. So an address that CUDA hands out again is forgotten, and one that it does not know is
-// told to whoever offers.
+// It is kept, with the events of the streams that use it, so that it neither leaks nor is freed too early. Once the devices are
+// idle, it is offered to CUDA again. Blocks that were freed wrongly may be among those kept: a captured stream refuses in the
+// same way what is not its graph's and what is nobody's. So when CUDA hands an address out again, what was kept there is
+// forgotten. And when CUDA does not know a block that is offered, whoever offers is told.
 //
-// invariant: a block is here, or CUDA has taken it back, or does not know it, or the host had no memory to note it. One that a
-//            thread frees wrongly while CUDA hands its address to another thread may be kept here in that one's place.
+// invariant: a block is here, or CUDA has taken it back, or CUDA does not know it, or the host had no memory to note it. One
+//            exception: if a thread frees a block wrongly while CUDA hands its address to another thread, the new block may be
+//            kept here in its place.
 // order:     'offer' waits for the devices, then for the events, then frees.
 // cost:      none until CUDA refuses a block; one relaxed load for 'has' and 'forget'.
 // not for:   blocks that CUDA takes.
@@ -38,17 +39,18 @@ struct refused_block {
     base::growing_array<runtime::event> uses;
 };
 
-/// Says that `p` is no block to be freed. `is_here`: it waits in a list of the pool's refused blocks.
+/// Says on stderr that `p` was freed wrongly. `is_here`: it is in a list of the pool's refused blocks.
 inline void tell_wrong_free(char const* pool, void const* p, bool is_here) noexcept {
-    // In one piece: threads may err at a time.
+    // One call, so that the lines of several threads do not mix.
     std::fprintf(stderr, "weir: pool '%s': the block at %p is freed already%s\n", pool, p,
                  is_here ? "; free each block once"
                          : " or was not handed out by this pool; free each block once, where it was allocated");
 }
 
 
-// cudaFreeAsync, but cudaErrorInvalidValue means that CUDA does not know the block: a captured stream, which answers so to a
-// live block of no graph, is not taken at its word, nor is a first answer, which may be the error of earlier work.
+// Calls cudaFreeAsync, but returns cudaErrorInvalidValue only if CUDA does not know the block. A captured stream answers so to
+// every block of no graph, so its answer is replaced. Elsewhere CUDA is asked twice: the first answer may be an error of
+// earlier work.
 inline cudaError_t free_or_unknown(void* begin, cudaStream_t stream) noexcept {
     cudaError_t const answer = runtime::detail::free_async(begin, stream);
     if (answer != cudaErrorInvalidValue)
@@ -63,7 +65,7 @@ inline cudaError_t free_or_unknown(void* begin, cudaStream_t stream) noexcept {
 /// Any thread may call any member.
 class refused_blocks {
 public:
-    /// Keeps a block. Where the host has no memory for that, neither CUDA nor the host can take it, and it leaks.
+    /// Keeps a block. If the host has no memory for that, the block leaks: CUDA cannot take it, and it cannot be noted.
     void keep(refused_block block) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         add(std::move(block));
@@ -86,14 +88,14 @@ public:
                     return true;
         return false;
     }
-    /// CUDA has handed out `begin`: what was kept at that address is not its to free any more.
+    /// Notes that CUDA has handed out `begin`: what was kept at that address must not be freed any more.
     void forget(void const* begin) noexcept {
         if (empty())
             return;
         base::lock_guard<base::mutex> const lock(mutex_);
         drop(begin);
     }
-    /// The same for what CUDA hands out in `hand_out()`, which answers with it: no address is offered in between.
+    /// The same for the address that `hand_out()` gets from CUDA and returns. No address is offered to CUDA in between.
     template <class HandOut>
     void forget_new(HandOut&& hand_out) noexcept {
         if (empty())
@@ -102,15 +104,15 @@ public:
         drop(hand_out());
     }
 
-    /// Blocks until all work on device number `device` (any_device: on every device) is done, and frees the blocks on `stream`;
-    /// what CUDA refuses again stays, but for what it does not know: `unknown(begin)` hears of that, and must not throw.
-    /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does, but where it is the `last` offer,
-    /// behind which nobody trims. Throws cuda_error; then every block that CUDA has not taken is still here, but for those that
+    /// Blocks until all work on device number `device` (any_device: on every device) is done, and frees the blocks on `stream`.
+    /// What CUDA refuses again stays. What CUDA does not know goes, and `unknown(begin)`, which must not throw, is told of it.
+    /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does, unless this is the `last` offer,
+    /// after which nobody trims. Throws cuda_error; then every block that CUDA has not taken is still here, but for those that
     /// the host has no memory to note again.
     template <class Unknown>
     void offer(int device, cudaStream_t stream, Unknown&& unknown, bool last = false) {
         base::lock_guard<base::mutex> const alone(offers_);
-        runtime::capture_mode_guard const relaxed; // of captures on other devices
+        runtime::capture_mode_guard const relaxed; // so that captures on other devices do not break
         {
             base::lock_guard<base::mutex> const lock(mutex_);
             offered_.swap(blocks_);
@@ -140,14 +142,14 @@ public:
     }
 
 private:
-    // All with the lock held.
+    // The members below are called with the lock held.
     void add(refused_block block) noexcept {
         std::size_t const bytes = block.bytes;
         try {
             blocks_.push_back(std::move(block));
             bytes_ += bytes;
             count_.fetch_add(1, base::memory_order_relaxed);
-        } catch (...) { // neither CUDA nor the host can take it
+        } catch (...) { // the host has no memory to note it: it leaks
         }
     }
     void drop(void const* begin) noexcept {
@@ -155,7 +157,7 @@ private:
             for (refused_block& block : *each)
                 if (block.begin == begin && begin) {
                     remove(block);
-                    block.begin = nullptr; // and stays in the list, which 'offer' may be reading
+                    block.begin = nullptr; // the entry stays in its list, which 'offer' may be reading
                 }
     }
     void remove(refused_block const& gone) noexcept {
@@ -163,14 +165,15 @@ private:
         count_.fetch_sub(1, base::memory_order_relaxed);
     }
 
-    // Keeps those of which 'is_gone' says no. It is asked with the lock held: no address is forgotten meanwhile.
+    // Keeps the offered blocks for which `is_gone` says no. It is called with the lock held, so that none is forgotten
+    // meanwhile.
     template <class IsGone>
     void end_offer(IsGone&& is_gone) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         for (refused_block& each : offered_) {
             if (!each.begin)
                 continue;
-            bool const gone = is_gone(each); // counted until then, so that 'forget_new' takes the lock
+            bool const gone = is_gone(each); // still counted, so that 'forget_new' takes the lock
             remove(each);
             if (!gone)
                 add(std::move(each));
@@ -178,17 +181,17 @@ private:
         offered_.clear();
     }
 
-    // By the wait that CUDA's pools notice, or a trim behind it would find nothing: 'wait_for_device' is none.
+    // This wait, and not 'wait_for_device', since CUDA's pools notice it: otherwise a trim behind it would find nothing.
     static void wait_for_all(int device) {
         runtime::visit_devices(device, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
     }
 
-    base::mutex offers_; // one at a time
+    base::mutex offers_; // one offer at a time
     mutable base::mutex mutex_;
     base::growing_array<refused_block> blocks_;
     base::growing_array<refused_block> offered_; // what 'offer' waits for
     std::size_t bytes_ = 0;
-    base::atomic<std::size_t> count_{0}; // in both, but for what was forgotten
+    base::atomic<std::size_t> count_{0}; // in both lists, but for what was forgotten
 };
 
 } // namespace detail

@@ -3,17 +3,19 @@
 
 // Is anything left of a captured graph that could still run?
 //
-// CUDA counts the owners of a 'user object': the graph that it was given to, copies of that graph, executables made of
-// them or updated to them, and each until its last launch has ended. With the last owner it calls a function, which sets
-// a flag here. A graph takes it while it is still being captured, in every capture mode, and breaks no capture; the graph of a
-// capture that breaks ends with it.
+// CUDA has 'user objects' and counts the owners of each: the graph that it was given to, copies of that graph, and executables
+// made of them or updated to them. An owner counts until its last launch has ended. When the last owner is gone, CUDA calls a
+// function, which sets a flag here. A graph can be given the object while it is still being captured, in every capture mode,
+// and that breaks no capture. If a capture breaks, its graph ends, and the object with it.
 //
-// invariant: where is_over() is true, no work of the graph runs or will ever run, nor of what was made of it since it was
-//            watched. It may be false some time longer: after a launch CUDA calls the function on a thread of its own.
+// invariant: where is_over() is true, no work of the graph runs or will ever run, nor work of what was made of the graph since
+//            it was watched. It may stay false for some time longer: after a launch CUDA calls the function on a thread of its
+//            own.
 // order:     what the graph's work did is done before is_over() is true.
 // cost:      two CUDA calls and two small host allocations a graph; is_over() reads a flag.
-// not for:   work outside of the graph on what it uses; what was made of the graph before; captures into a graph that was
-//            there (cudaStreamBeginCaptureToGraph), bodies of conditional nodes among them: CUDA says little of their objects.
+// not for:   work outside of the graph on the memory that it uses; what was made of the graph before it was watched; captures
+//            into a graph that existed before (cudaStreamBeginCaptureToGraph), such as bodies of conditional nodes: CUDA says
+//            little of what happens to their objects.
 
 #include <cuda_runtime_api.h>
 #include <new>
@@ -28,11 +30,11 @@ namespace detail {
 /// Knows when a graph is over. One thread at a time.
 class graph_life {
 public:
-    /// Of no graph: over.
+    /// Watches no graph: is_over() is true.
     graph_life() noexcept = default;
 
-    /// Of `graph` and all that is made of it from now on. No other thread may use the graph meanwhile, as for all of CUDA's
-    /// calls that name it. Never blocks. Throws cuda_error, std::bad_alloc; then the graph is as it was.
+    /// Watches `graph` and all that is made of it from now on. No other thread may use the graph meanwhile, as for all of
+    /// CUDA's calls that name it. Never blocks. Throws cuda_error, std::bad_alloc; then the graph is as it was.
     explicit graph_life(cudaGraph_t graph) : over_(flag::make(false)) {
         auto* const told = new flag(over_);
         cudaUserObject_t object = nullptr;
@@ -52,7 +54,7 @@ public:
 private:
     using flag = base::shared<base::atomic<bool>>;
 
-    // It is the host's memory that these want.
+    // What these calls lack, if they lack memory, is memory of the host.
     static void require(cudaError_t error, char const* call) {
         if (runtime::out_of_room(error, call))
             throw std::bad_alloc();

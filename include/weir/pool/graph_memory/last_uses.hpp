@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Which streams used memory that goes back as a whole, and up to where?
+// Which streams used memory that goes back as a whole, and up to which point?
 //
-// Blocks of one piece of memory are freed on several streams, and all of it goes back on one. Each free is noted with an event
-// of its stream; the stream on which it goes back waits for them.
+// Blocks of one piece of memory are freed on several streams, but all of it goes back on one stream. Each free is noted with an
+// event of its stream, and the stream on which the memory goes back waits for these events.
 //
 // invariant: what a stream did before 'note' comes before what another does after it was made to wait.
 // order:     an event covers what was enqueued before the note.
@@ -26,7 +26,7 @@ namespace detail {
 /// Any thread may call any member.
 class last_uses {
 public:
-    /// Notes what `stream`, which is not captured, did so far; of the host's nothing is left to wait for. Never blocks.
+    /// Notes what `stream`, which is not captured, did so far. If it is the host, there is nothing to wait for. Never blocks.
     void note(stream_ref stream) noexcept {
         if (stream.is_host())
             return;
@@ -37,12 +37,12 @@ public:
         }
     }
 
-    /// Notes that some stream, of which nothing is known, used the memory. Never blocks.
+    /// Notes that some stream used the memory, of which nothing else is known. Never blocks.
     void note_unknown() noexcept { untold_.store(true, base::memory_order_relaxed); }
 
-    /// Makes `stream` wait for all that was noted, which is forgotten; the host blocks. Where a note failed, or CUDA fails
-    /// here, it blocks until every device that the process uses has done all work. Throws cuda_error where that fails
-    /// twice: the device is lost, or full while a graph is captured; the next call waits for all work.
+    /// Makes `stream` wait for all that was noted, and forgets the notes; if it is the host, this blocks. If a note failed, or
+    /// CUDA fails here, it blocks until every device that the process uses has done all work. Throws cuda_error if that fails
+    /// twice: the device is lost, or it is full while a graph is captured. The next call then waits for all work.
     void make_wait(stream_ref stream) {
         if (uses_.any())
             try {

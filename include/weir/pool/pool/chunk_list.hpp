@@ -3,9 +3,9 @@
 
 // Which chunks does a pool hold, and does an address lie in one of them?
 //
-// Two arrays of the same ranges, one in order of address and one in order of size. There are few chunks, they
-// change rarely, and they are asked for by address or from the largest down: a binary search over flat memory is
-// all it takes.
+// The list has two arrays of the same ranges, one in order of address and one in order of size. There are few chunks, and they
+// change rarely. They are looked up by address, or visited from the largest down. A binary search over flat memory is enough
+// for that.
 //
 // invariant: ranges are disjoint; both arrays hold the same ones; bytes() is their sum.
 // cost:      owns: O(log n); add and remove: O(n) moves of 16 bytes.
@@ -39,13 +39,13 @@ public:
         by_size_.reserve(by_size_.size() + more);
     }
 
-    /// Adds a chunk, which overlaps no other; after 'reserve'.
+    /// Adds a chunk, which overlaps no other. 'reserve' was called before.
     void add(base::range chunk) noexcept {
         by_address_.insert(place(by_address_, address_order{}, chunk), chunk);
         by_size_.insert(place(by_size_, size_order{}, chunk), chunk);
     }
 
-    /// Takes out a chunk that is here.
+    /// Takes out a chunk that is in the list.
     void remove(base::range chunk) noexcept {
         by_address_.erase(place(by_address_, address_order{}, chunk) - 1);
         by_size_.erase(place(by_size_, size_order{}, chunk) - 1);
@@ -60,10 +60,10 @@ public:
     std::size_t size() const noexcept { return by_size_.size(); }
     /// The i-th chunk in order of size, the smallest first.
     base::range operator[](std::size_t i) const noexcept { return by_size_[i]; }
-    /// In order of address.
+    /// All chunks, in order of address.
     base::range const* begin() const noexcept { return by_address_.begin(); }
     base::range const* end() const noexcept { return by_address_.end(); }
-    /// The first chunk, in that order, that starts at `offset` or behind it.
+    /// The first chunk, in order of address, that starts at `offset` or behind it.
     base::range const* from(std::size_t offset) const noexcept {
         return offset == 0 ? begin() : place(by_address_, address_order{}, base::range{offset - 1, 0});
     }
@@ -89,11 +89,11 @@ public:
                 return false;
             at = part.end();
         }
-        return wanted.bytes == 0 || at != wanted.offset; // else its end is beyond that of the addresses
+        return wanted.bytes == 0 || at != wanted.offset; // false where `wanted` ends beyond the last address
     }
 
-    /// Visits, in order of address, what lies in these ranges and in none of `holes`, which may reach across several of them
-    /// and are in that order too.
+    /// Visits, in order of address, the parts of these ranges that lie in none of `holes`. The holes are in order of address
+    /// too; one may reach across several ranges.
     template <class Visit>
     void for_each_outside(base::growing_array<base::range> const& holes, Visit const& visit) const {
         base::range const* hole = holes.begin();
@@ -105,7 +105,7 @@ public:
                 if (at < hole->end())
                     at = hole->end();
                 if (at <= each.end())
-                    ++hole; // else it goes on in the next range
+                    ++hole; // otherwise the hole goes on in the next range
             }
             if (at < each.end())
                 visit(base::range{at, each.end() - at});
@@ -122,7 +122,7 @@ private:
         }
     };
 
-    // Behind the last range that does not come after `wanted`.
+    // The place behind the last range that does not come after `wanted`.
     template <class Ranges, class Order>
     static auto place(Ranges& ranges, Order before, base::range wanted) noexcept -> decltype(ranges.begin()) {
         auto first = ranges.begin();

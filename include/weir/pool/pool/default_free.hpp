@@ -3,12 +3,13 @@
 
 // How is a block freed on a default stream?
 //
-// A default stream is a name: it means the current device's stream, whichever device the block is of. The block's uses may be
-// on the pool's device as well. So the free waits for both: it is made on the pool's device, behind the last use on the other.
+// A default stream is a name: it means a stream of whichever device is current, not of the device that the block lies on. The
+// block may have been used on the default streams of both devices, so the free waits for both. It is made on the pool's device,
+// behind the last use on the current one.
 //
 // order:     behind what is enqueued so far on the default streams of both devices.
 // cost:      one more event where another device is current.
-// not for:   streams of one's own, which belong to one device.
+// not for:   streams that the program made, which belong to one device.
 
 #include <weir/base/range.hpp>
 #include <weir/contract/reuse_slot.hpp>
@@ -20,20 +21,20 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// Gives `block` to a reuse rule of a pool of device number `device`. Where CUDA does not answer, only 'settle' frees it. Any
-/// thread.
+/// Gives `block` to the reuse rule of a pool of device number `device`. If CUDA fails, the block is stranded: it has no event,
+/// and only 'settle' frees it. Any thread.
 template <class Rule>
 [[gnu::noinline]] void give_by_default(Rule& rule, base::range block, stream_ref stream, int device) noexcept {
     try {
         bool const elsewhere = runtime::current_device() != device;
         if (elsewhere && runtime::is_capturing(stream))
-            return rule.give(block, stream); // by a capture there
+            return rule.give(block, stream); // a capture on the current device frees it
         if constexpr (contract::holds<contract::notes_last_uses, Rule, base::range, stream_ref>)
             if (elsewhere)
                 rule.last_used_on(block, stream);
         runtime::device_guard const guard(device);
         return rule.give(block, stream);
-    } catch (...) { // CUDA does not answer
+    } catch (...) { // CUDA failed
     }
     if constexpr (contract::holds<contract::strands, Rule>)
         rule.strand(block);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Where does a pool grow in place with the least memory?
+// Where can a pool grow in place with the least new memory?
 //
-// Behind each chunk that has free addresses after it. What is free before those addresses counts, and where they do not
-// suffice, what is free behind them as well: a block of 100 MiB that finds 60 MiB free at the end of the last chunk
-// needs 40 MiB more, and one that finds a gap of 10 MiB between them needs 10.
+// It can grow behind each chunk that is followed by a gap: addresses that no chunk has. Free bytes at the end of that chunk
+// count towards the block. If the gap is too small for the rest, free bytes behind the gap count as well. A block of 100 MiB
+// that finds 60 MiB free at the end of the last chunk needs 40 MiB more, and one that finds a gap of 10 MiB between free bytes
+// needs 10.
 //
-// invariant: with bytes() more at 'end' a block of the wanted size and alignment fits.
+// invariant: with `bytes` more bytes at `end` a block of the wanted size and alignment fits.
 // cost:      O(chunks), and two look-ups for each gap.
 // not for:   how much to get beyond that: growth policies say.
 
@@ -23,12 +24,12 @@ namespace detail {
 
 /// A place to grow.
 struct growth_place {
-    std::size_t end = 0;       ///< the end of a chunk; 0: none
-    std::size_t bytes = 0;     ///< needed there
-    std::size_t gap_bytes = 0; ///< addresses that no chunk has, there
-    base::range counted;       ///< what is free before and behind and counts, with the gap between
+    std::size_t end = 0;       ///< the end of the chunk to grow behind; 0: there is no place
+    std::size_t bytes = 0;     ///< of memory needed behind `end`
+    std::size_t gap_bytes = 0; ///< of addresses behind `end` that no chunk has
+    base::range counted;       ///< the free bytes that count, before and behind, with the gap between
 
-    /// So many bytes more are where the place starts.
+    /// Notes that `more` bytes of memory were put at `end`.
     void advance(std::size_t more) noexcept {
         end += more;
         gap_bytes -= more;
@@ -36,14 +37,14 @@ struct growth_place {
     }
 };
 
-/// Up to the end of all addresses.
+/// A `reach` without a bound: every address behind a chunk can have memory.
 struct any_reach {
     constexpr std::size_t operator()(std::size_t end) const noexcept { return SIZE_MAX - end; }
 };
 
-/// The best place for a block of `bytes` bytes at a multiple of `alignment`; growth is a multiple of `page`. `free`: a
-/// placement that knows what is free before and after an address. `reach`: how many addresses behind the end of a chunk can
-/// have memory, asked where something else than a chunk follows.
+/// The place for a block of `bytes` bytes at a multiple of `alignment` that needs the least memory, in multiples of `page`.
+/// `free`: a placement that knows what is free before and after an address. `reach`: tells how many bytes of addresses behind
+/// the end of a chunk can have memory; it is asked where the next chunk does not follow at once.
 template <class Placement, class Reach = any_reach>
 growth_place cheapest_growth_place(chunk_list const& chunks, Placement const& free, std::size_t bytes, std::size_t alignment,
                                    std::size_t page, Reach const& reach = {}) noexcept {

@@ -3,13 +3,14 @@
 
 // What does a pool hold from its upstream?
 //
-// Chunks, acquired within a limit and given back when nobody uses them. An upstream may refuse to take a chunk back
-// (CUDA can fail there as anywhere): such a chunk is set aside, goes to nobody and is offered again, so that nothing
-// leaks. At the end everything is offered, what was refused then once more.
+// It holds chunks, which it acquires within a limit and gives back when nobody uses them. An upstream may refuse to take a
+// chunk back, since CUDA can fail there as anywhere. Such a chunk is set aside: nobody gets it, and it is offered to the
+// upstream again later, so that nothing leaks. The destructor offers every chunk, and those that are refused then once more. A
+// chunk can also be withdrawn (see weir::pool::suspend): it keeps its addresses, but has no memory until it is restored.
 //
-// invariant: bytes() <= limit; every chunk is held in one list or the other until the upstream took it.
-// order:     what changes something is for one thread at a time, the questions are for any unless they say so: none waits
-//            for the driver.
+// invariant: bytes() <= limit; every chunk is in one list or the other (held, or set aside) until the upstream has taken it.
+// order:     members that change something are for one thread at a time. Members that only ask are for any thread at any time,
+//            unless they say otherwise; none of them waits for the driver.
 // cost:      the upstream's calls; owns: a lock and a binary search.
 // not for:   knowing which bytes of a chunk are in use.
 
@@ -52,31 +53,32 @@ public:
             return Upstream::alignment;
     }
 
-    /// Whether `bytes` more may be held.
+    /// Whether the limit allows to hold `bytes` bytes more.
     bool has_room(std::size_t bytes) const noexcept {
         return bytes <= limit_bytes_ && this->bytes() <= limit_bytes_ - bytes;
     }
 
-    /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range where the limit or the upstream
-    /// has no room. Throws what the upstream throws, and std::bad_alloc; nothing is held then that was not before.
+    /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range if the limit or the upstream has no room.
+    /// Throws what the upstream throws, and std::bad_alloc; then nothing new is held.
     base::range acquire(std::size_t bytes) {
         return hold(bytes, bytes, [&] { return upstream_.acquire(bytes); });
     }
 
-    /// The same in chunks of `piece_bytes` bytes, side by side.
+    /// The same, but cut into chunks of `piece_bytes` bytes, side by side.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
     base::range acquire(std::size_t bytes, std::size_t piece_bytes) {
         return hold(bytes, piece_bytes, [&] { return upstream_.acquire(bytes, piece_bytes); });
     }
 
-    /// The same right behind `end`, where a chunk ends; an empty range also where something else is there.
+    /// The same, but right behind `end`, the end of a chunk. An empty range also if something else is at that address.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
     base::range extend(std::size_t end, std::size_t bytes, std::size_t piece_bytes) {
         void* const at = reinterpret_cast<void*>(end);
         return hold(bytes, piece_bytes, [&] { return upstream_.extend(at, bytes, piece_bytes) ? at : nullptr; });
     }
 
-    /// Moves a chunk, of which nobody uses any byte, right behind `end`, where a chunk ends; false: it is where it was.
+    /// Moves a chunk, of which nobody uses any byte, to the addresses right behind `end`, the end of another chunk. False: it
+    /// stays where it was.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
     bool move(base::range chunk, std::size_t end) noexcept {
         if (!upstream_.move(reinterpret_cast<void*>(chunk.offset), chunk.bytes, reinterpret_cast<void*>(end)))
@@ -87,13 +89,13 @@ public:
         return true;
     }
 
-    /// Gives all chunks in `bytes` back, of which nobody uses any byte.
+    /// Gives back all chunks that lie in `bytes`. Nobody uses any byte of them.
     void release_within(base::range bytes) noexcept {
         for (base::range const* each = chunks_.from(bytes.offset); each != chunks_.end() && bytes.contains(*each);)
             release(*each); // the next one takes its place
     }
 
-    /// Gives a chunk back, of which nobody uses any byte. False: the upstream refused, and it was set aside.
+    /// Gives a chunk back, of which nobody uses any byte. False: the upstream refused, and the chunk was set aside.
     bool release(base::range chunk) noexcept {
         {
             base::lock_guard<Lock> const lock(lock_);
@@ -106,7 +108,7 @@ public:
         return false;
     }
 
-    /// Offers what was set aside once more; whether the upstream took any.
+    /// Offers the upstream once more what was set aside. Whether it took any.
     bool offer_again() noexcept {
         bool any = false;
         for (std::size_t i = refused_.size(); i-- > 0;) {
@@ -119,8 +121,8 @@ public:
         return any;
     }
 
-    /// Takes the memory of every chunk away and keeps the chunks: 'cut' and 'restore' come next, or the end. What the upstream
-    /// refuses to give up stays. Throws std::bad_alloc; then nothing has changed.
+    /// Withdraws every chunk: takes its memory away and keeps its addresses. 'cut' and 'restore' come next, or the destructor.
+    /// A chunk whose memory the upstream refuses to take away keeps it. Throws std::bad_alloc; then nothing has changed.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
     void withdraw() {
         withdrawn_.reserve(chunks_.size());
@@ -129,8 +131,8 @@ public:
                 withdrawn_.push_back(each);
     }
 
-    /// Gives every such chunk memory again. False: the upstream has no room. Throws what the upstream throws. In both cases
-    /// they are without as before, but for what the upstream refuses to give up.
+    /// Gives every withdrawn chunk memory again. False: the upstream has no room. Throws what the upstream throws. In both
+    /// cases the chunks are withdrawn as before, except those whose memory the upstream refuses to take away again.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
     bool restore() {
         std::size_t lacking = withdrawn_.size(); // the last ones first
@@ -149,14 +151,14 @@ public:
         return true;
     }
 
-    /// Whether 'cut' may have these whole pages of a chunk without memory; makes room for it. False: the chunk has memory,
-    /// since CUDA refused to take it away, or the host has none.
+    /// Whether 'cut' may cut these whole pages out of a withdrawn chunk; if so, makes room in the lists for that. False: their
+    /// chunk has memory, since CUDA refused to take it away, or the host has no memory for the lists.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
     bool prepare_cut(base::range pages) noexcept {
         base::range const* const chunk = withdrawn_with(pages);
         if (!chunk)
             return false;
-        // What a call of 'restore' could not undo; mostly nothing, which CUDA takes away as well.
+        // A 'restore' that failed may have left memory here. Mostly there is none, and then CUDA agrees to take nothing away.
         if (!upstream_.withdraw(reinterpret_cast<void*>(chunk->offset), chunk->bytes))
             return false;
         try {
@@ -170,7 +172,7 @@ public:
         }
     }
 
-    /// Cuts them out, which nobody uses: 'restore' leaves them out. After 'prepare_cut'.
+    /// Cuts `pages`, which nobody uses, out of their chunk, so that 'restore' leaves them out. 'prepare_cut' was called before.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
     void cut(base::range pages) noexcept {
         base::range const* const place = withdrawn_with(pages);
@@ -188,7 +190,7 @@ public:
             }
     }
 
-    /// Bytes of chunks without memory. For the thread that withdraws and restores.
+    /// Bytes of withdrawn chunks. For the thread that withdraws and restores.
     std::size_t withdrawn_bytes() const noexcept {
         std::size_t sum = 0;
         for (base::range const& each : withdrawn_)
@@ -200,15 +202,15 @@ public:
     chunk_list const& chunks() const noexcept { return chunks_; }
     /// The i-th chunk in order of size, the smallest first. For the thread that acquires and releases.
     base::range operator[](std::size_t i) const noexcept { return chunks_[i]; }
-    /// Chunks that the pool can use. For the thread that acquires and releases.
+    /// How many chunks the pool can use. For the thread that acquires and releases.
     std::size_t size() const noexcept { return chunks_.size(); }
 
-    /// Chunks held, with those set aside.
+    /// How many chunks are held, with those that were set aside.
     std::size_t count() const noexcept {
         base::lock_guard<Lock> const lock(lock_);
         return chunks_.size() + refused_.size();
     }
-    /// Bytes of those set aside.
+    /// Bytes of chunks that were set aside.
     std::size_t refused_bytes() const noexcept {
         base::lock_guard<Lock> const lock(lock_);
         std::size_t sum = 0;
@@ -216,7 +218,7 @@ public:
             sum += each.bytes;
         return sum;
     }
-    /// Bytes of all.
+    /// Bytes of all chunks that have memory, with those that were set aside.
     std::size_t bytes() const noexcept { return bytes_.load(base::memory_order_relaxed); }
     /// The most bytes to hold.
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
@@ -227,7 +229,8 @@ public:
     }
     Upstream const& upstream() const noexcept { return upstream_; }
 
-    /// The most bytes that the upstream can ever have out, as far as is known; it is asked until it says so, mostly once.
+    /// The most bytes that the upstream can ever hand out, as far as is known. The upstream is asked until it knows; that is
+    /// mostly one call.
     std::size_t most_bytes() const noexcept {
         std::size_t most = most_bytes_.load(base::memory_order_relaxed);
         if constexpr (contract::holds<contract::says_most_bytes, Upstream>)
@@ -235,14 +238,14 @@ public:
                 most_bytes_.store(most = upstream_.most_bytes(), base::memory_order_relaxed);
         return most < base::most_addresses ? most : base::most_addresses;
     }
-    /// How many bytes of addresses behind `end`, where a chunk ends, can have memory.
+    /// How many bytes of addresses behind `end`, the end of a chunk, can have memory.
     std::size_t addresses_behind(std::size_t end) const noexcept {
         if constexpr (contract::holds<contract::bounds_addresses, Upstream>)
             return upstream_.addresses_behind(reinterpret_cast<void const*>(end));
         else
             return SIZE_MAX - end;
     }
-    /// Whether the upstream's last refusal was for want of addresses, and not of memory.
+    /// Whether the upstream refused last time because addresses had run out, and not memory.
     bool out_of_addresses() const noexcept {
         if constexpr (contract::holds<contract::bounds_addresses, Upstream>)
             return upstream_.out_of_addresses();
@@ -251,7 +254,7 @@ public:
     }
 
 private:
-    // Takes in what `get` gets, null for nothing.
+    // Takes in `bytes` bytes at the address that `get` returns (null: there is no room), in chunks of `piece_bytes`.
     template <class Get>
     base::range hold(std::size_t bytes, std::size_t piece_bytes, Get const& get) {
         if (bytes == 0 || !has_room(bytes))
@@ -272,7 +275,7 @@ private:
         return all;
     }
 
-    // The chunk without memory that has them; null: none.
+    // The withdrawn chunk that `pages` lie in; null: none.
     base::range const* withdrawn_with(base::range pages) const noexcept {
         for (base::range const* each = withdrawn_.end(); each != withdrawn_.begin();)
             if ((--each)->contains(pages))
@@ -304,7 +307,7 @@ private:
         bytes_.fetch_add(chunk.bytes, base::memory_order_relaxed);
         return true;
     }
-    // Those from `first` on have memory again.
+    // Those from `first` on have memory again, which this takes away. Where the upstream refuses, the chunk keeps it.
     void withdraw_again(std::size_t first) noexcept {
         for (std::size_t i = withdrawn_.size(); i-- > first;)
             if (!try_withdraw(withdrawn_[i]))

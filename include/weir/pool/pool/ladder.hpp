@@ -3,14 +3,15 @@
 
 // What does a pool try, in which order, where the first try finds no block?
 //
-// What others freed and is within reach without a wait; growth; what other streams freed, for which this one waits (these
-// two in the order that the reuse rule wants); and at last a wait for what is in flight, a search after each.
+// The rungs are those of the list in reuse/stream_ordered.hpp. This class climbs them. It searches what is within reach (rungs
+// 1 and 2). It grows (3) and makes the stream wait for what another one freed (4), in the order that the reuse rule wants. At
+// last it waits on the host (5) and searches again after each wait. Rungs that a reuse rule does not have are left out.
 //
-// invariant: a climb that fails leaves the pool's blocks as they were; for what can never be held nobody waits, and nothing is
-//            given back.
+// invariant: a climb that fails leaves the pool's blocks as they were. If the pool can never hold such a block, nobody waits,
+//            and no chunk goes back.
 // order:     one thread at a time searches and grows; the others find what it got.
 // cost:      see the reuse rule and supply.hpp; at most 16 waits.
-// not for:   the first try, which most allocations need nothing above.
+// not for:   the first try, which is all that most allocations need.
 
 #include <cstddef>
 #include <weir/base/range.hpp>
@@ -22,14 +23,14 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// `Lock`: one thread at a time grows; `WaitsFirst`: a stream waits for another's memory before the pool grows.
+/// `Lock`: makes sure that one thread at a time grows. `WaitsFirst`: rung 4 comes before rung 3.
 template <class Placement, class Rule, class Supply, class Lock, bool WaitsFirst>
 class ladder {
 public:
     ladder(Rule& over, Supply& from, Lock& growth_lock) noexcept : rule_(over), supply_(from), growth_lock_(growth_lock) {}
 
-    /// A block of so many bytes for work on `stream`, which a first try did not find; an empty range where there is none.
-    /// Whoever waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
+    /// A block of `bytes` bytes for work on `stream`, after a first try that found none; an empty range if there is none. A
+    /// thread that waits for events holds no lock, so that the others go on. Throws what the rule and the upstream throw.
     base::range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (!supply_.can_hold(bytes, alignment))
             return base::range{}; // neither waiting nor giving back would help
@@ -51,7 +52,8 @@ public:
         return base::range{};
     }
 
-    /// Gets memory until the pool holds so many bytes, for no stream in particular; false: there is no room. Throws as climb.
+    /// Gets memory, for no stream in particular, until the pool holds `bytes` bytes; false: there is no room. Throws as
+    /// 'climb'.
     bool reserve(std::size_t bytes) {
         base::lock_guard<Lock> const lock(growth_lock_);
         std::size_t const held = supply_.held().bytes();
@@ -66,7 +68,7 @@ private:
     static constexpr int most_waits = 16; // for one allocation
     static constexpr bool gathers = contract::holds<contract::gathers, Rule, stream_ref>;
 
-    // What other threads free meanwhile may be in flight again, so one wait may not do; but nobody waits for ever.
+    // One wait may not be enough, since other threads free memory meanwhile that is again in flight. But nobody waits for ever.
     base::range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if constexpr (gathers) {
             for (int waits = 0; waits < most_waits; ++waits) {
@@ -76,14 +78,14 @@ private:
                 if (waited)
                     continue;
                 if (rule_.unsettled_bytes() == 0)
-                    return base::range{}; // all that is free is within reach
+                    return base::range{}; // nothing is left to wait for: all free bytes were searched
                 rule_.settle();
             }
         }
         return search(bytes, alignment, stream);
     }
 
-    // What needs no wait. One thread at a time: the others find what this one got.
+    // Searches, and grows if it may, without a wait. One thread at a time: the others find what this one got.
     base::range search(std::size_t bytes, std::size_t alignment, stream_ref stream, bool may_grow = true) {
         base::lock_guard<Lock> const lock(growth_lock_);
         if (supply_.suspended())
@@ -99,8 +101,8 @@ private:
     }
 
     base::range grow_and_take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        // Another thread that shares the stream may take the new chunk first, or the chunk starts at no page: then there
-        // is one more to get.
+        // Another thread that shares the stream may take the new chunk first, or the chunk may start at no page and so have no
+        // room for the block: then one more is got.
         std::size_t const before = supply_.held().bytes();
         try {
             for (int tries = 0; tries < 8 && supply_.grow(rule_, bytes, alignment, stream, tries != 0); ++tries)
@@ -109,7 +111,7 @@ private:
         } catch (...) {
             try {
                 supply_.give_back(rule_, before);
-            } catch (...) { // the chunk is the next call's
+            } catch (...) { // the chunk stays for the next call
             }
             throw;
         }

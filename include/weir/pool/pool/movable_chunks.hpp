@@ -3,9 +3,9 @@
 
 // Which of a pool's wholly free chunks moves next?
 //
-// Moving a chunk costs the same whatever its size, so the largest one that is not more than what is lacking goes first;
-// where all are more, the smallest. A chunk is part of a free range, which others may share: once it is gone, those
-// behind it lie in a free range that starts where it ended.
+// Moving a chunk costs the same whatever its size. So the largest one goes first that is no larger than what is lacking; if all
+// are larger, the smallest. A chunk lies in a free range, which other chunks may share. When it has gone, the chunks behind it
+// lie in a free range that starts where it ended.
 //
 // order:     one thread at a time.
 // cost:      next, and gone: O(chunks).
@@ -33,10 +33,10 @@ public:
         bytes_ += chunk.chunk.bytes;
     }
 
-    /// The sum of the bytes that are here.
+    /// The sum of the bytes of all chunks here.
     std::size_t bytes() const noexcept { return bytes_; }
 
-    /// Takes one out, of about `bytes` bytes and not more than `most_bytes`; an empty chunk where there is none.
+    /// Takes out the chunk that suits `bytes` best, of at most `most_bytes`; an empty chunk if there is none.
     movable_chunk next(std::size_t bytes, std::size_t most_bytes) noexcept {
         movable_chunk* best = nullptr;
         for (movable_chunk& each : chunks_)
@@ -50,7 +50,7 @@ public:
         return taken;
     }
 
-    /// Notes that a chunk that was taken out is not free any more.
+    /// Notes that `taken`, which 'next' returned, is not free any more.
     void gone(movable_chunk const& taken) noexcept {
         for (movable_chunk& each : chunks_)
             if (each.free_from == taken.free_from && each.chunk.offset > taken.chunk.offset)

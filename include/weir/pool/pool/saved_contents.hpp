@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Where do the contents of memory wait while there is no memory behind its addresses?
+// Where are the contents of memory kept while there is no memory behind its addresses?
 //
-// In blocks of a pool that the host reaches, piece by piece, so that the pool needs no block as large as all of them.
-// Pinned memory is copied at the link's full speed, ordinary memory at a fraction of it.
+// They are kept in blocks of a pool that the host reaches, piece by piece, so that the pool needs no block as large as all of
+// them. Pinned memory is copied at the link's full speed, ordinary memory at a fraction of it.
 //
-// invariant: what was saved is here until it is dropped: a copy back that fails may be tried again.
-// order:     copies run on a stream of their own, and are over when a call returns; the caller knows that nothing else uses
-//            the memory meanwhile. No call breaks a capture.
+// invariant: what was saved stays here until it is dropped, so a copy back that fails can be tried again.
+// order:     copies run on a stream of their own, and are over when 'finish' or 'restore' returns. The caller knows that
+//            nothing else uses the memory meanwhile. No call breaks a capture.
 // cost:      the copies, and the host pool's calls.
 // not for:   deciding what is worth saving.
 
@@ -32,24 +32,25 @@ namespace detail {
 /// One thread at a time.
 class saved_contents {
 public:
-    /// `keep`: where; it outlives what is saved. `device`: the device of the memory. Throws cuda_error.
+    /// `keep`: the pool whose blocks keep the contents; it outlives them. `device`: the device of the memory. Throws
+    /// cuda_error.
     saved_contents(pool_ref<memory_space::host> keep, int device) : keep_(keep), device_(device) {
         runtime::device_guard const guard(device_);
         check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     saved_contents(saved_contents const&) = delete;
     saved_contents& operator=(saved_contents const&) = delete;
-    /// Drops what is saved. Where CUDA does not tell whether a copy that failed on its way is over, its blocks stay.
+    /// Drops what is saved. If a copy failed on its way and CUDA does not tell whether it is over, the blocks are not freed.
     ~saved_contents() {
         bool const over = idle();
         if (!runtime::succeeded(cudaStreamDestroy(copies_)))
-            static_cast<void>(runtime::succeeded(cudaStreamDestroy(copies_))); // nobody could later: once more
+            static_cast<void>(runtime::succeeded(cudaStreamDestroy(copies_))); // once more, since nobody could later
         if (over)
             for (piece const& each : pieces_)
                 keep_.deallocate(on_host, each.host, each.bytes, alignment);
     }
 
-    /// Starts to copy `memory` here. Throws what the pool's 'allocate' throws, cuda_error and std::bad_alloc.
+    /// Starts to copy the contents of `memory`. Throws what the pool's 'allocate' throws, cuda_error and std::bad_alloc.
     void save(base::range memory) {
         runtime::device_guard const guard(device_);
         runtime::capture_mode_guard const relaxed;
@@ -71,7 +72,7 @@ public:
         under_way_ = false;
     }
 
-    /// Copies back what lies in `held`, and blocks until it is done. Throws cuda_error; see 'idle' then.
+    /// Copies back what lies in chunks of `held`, and blocks until that is done. Throws cuda_error; ask 'idle' then.
     void restore(chunk_list const& held) {
         {
             runtime::device_guard const guard(device_);
@@ -90,7 +91,7 @@ public:
             } catch (...) { // once more: it may be the call, and not the work, that failed
             }
         }
-        if (under_way_) { // what is copied is taken away next
+        if (under_way_) { // the copied memory is taken away next
             try {
                 runtime::wait_for_device(device_);
                 under_way_ = false;

@@ -3,10 +3,10 @@
 
 // How does a pool get more memory, and what does it give back for it?
 //
-// From an upstream that hands out chunks, a chunk of its own: wholly free chunks, which did not help, go back first.
-// From one that grows in place, just what is missing: the free bytes at the end of a chunk are extended by as much as
-// the block lacks. Chunks that lie wholly free elsewhere move there, memory and all, so that the pool holds little more than
-// was ever in use at once (growth_place.hpp says where, slack.hpp when); only the rest is got, and it is first.
+// An upstream that hands out chunks is asked for a whole chunk. Wholly free chunks, which did not help, go back to it first. An
+// upstream that grows in place is asked for just what is missing: the free bytes at the end of a chunk are extended by what the
+// block lacks. Wholly free chunks elsewhere move there with their memory, so that the pool holds little more than was ever in
+// use at once (growth_place.hpp says where, slack.hpp when). Only the rest is new memory; it is got before anything moves.
 //
 // invariant: a chunk goes back or moves only when no work uses any byte of it; a failed call keeps no chunk that it got.
 // order:     one thread at a time.
@@ -35,8 +35,8 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// `Rule`: the reuse rule, bound to `Placement`; `Lock`: of the list of chunks. `KnowsWork`: whether the rule tells free bytes
-/// from those that enqueued work still uses; else an upstream that unmaps waits for all work first, as cudaFree does.
+/// `Rule`: the reuse rule, bound to `Placement`. `Lock`: guards the list of chunks. `KnowsWork`: whether the rule knows which
+/// free bytes enqueued work still uses; if not, an upstream that unmaps waits for all work first, as cudaFree does.
 template <class Upstream, class Placement, class Rule, class Growth, class Lock, bool KnowsWork>
 class supply {
     using chunks_of = held_chunks<Upstream, Lock>;
@@ -50,34 +50,36 @@ class supply {
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
 
 public:
-    /// Whether memory can be taken away from behind its addresses, on devices that map memory.
+    /// Whether memory can be taken away while its addresses stay, on devices that map memory.
     static constexpr bool can_suspend = grows_in_place && contract::holds<contract::withdraws, Upstream>;
 
     supply(Upstream upstream, std::size_t limit_bytes) : held_(prepared(std::move(upstream)), limit_bytes) {}
 
     /// What the pool holds.
     chunks_of const& held() const noexcept { return held_; }
-    /// Whether it could have room for such a block, if nothing else did: within its limit, and in a chunk of which the
-    /// upstream can ever have as much (what fits by luck where its alignment happens to be does not count). Any thread.
+    /// Whether there could be room for such a block if no other were handed out: within the limit, and in a chunk that the
+    /// upstream can ever have. (A chunk may be aligned better than promised; a block that fits only then does not count.) Any
+    /// thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
         if (Placement::rounded(bytes, alignment) > base::align_down(held_.limit_bytes(), page) || suspended())
             return false;
         std::size_t const needed = chunk_for(bytes, alignment); // 0: no chunk has such a block
         return needed != 0 && (needed <= held_.bytes() || needed <= held_.most_bytes());
     }
-    /// What kind of memory that is, in words.
+    /// The kind of the pool's memory, in words.
     char const* kind() const noexcept {
         return grows_in_place && !extends() ? "device memory that cannot grow in place" : base::name_of(Upstream::space);
     }
 
-    /// The whole pages of a chunk that has room for the block wherever it starts, at a page as a rule; 0 on overflow.
+    /// The bytes, in whole pages, of a chunk that has room for the block wherever it starts, at a page as a rule; 0 on
+    /// overflow.
     static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
                                            std::size_t base = usual_alignment()) noexcept {
         return base::align_up(Placement::needs(bytes, alignment, base), page);
     }
 
-    /// Gets room for such a block, for `stream` first; false: no. `again`: what the call before got did not do, since
-    /// another thread took it or the chunk started at no page. Throws what the upstream and the rule throw.
+    /// Gets room for such a block, for `stream` first; false: there is none. `again`: what the call before got was not enough,
+    /// since another thread took it or the chunk started at no page. Throws what the upstream and the rule throw.
     bool grow(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream, bool again) {
         std::size_t const promised = grows_in_place && !extends() ? usual_cuda_alignment : Upstream::alignment;
         std::size_t const needed = again ? chunk_for(bytes, alignment, promised) : chunk_for(bytes, alignment);
@@ -88,12 +90,12 @@ public:
                 return true;
         std::size_t const wanted = sizes().next(needed);
         std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
-        // Chunks that nobody uses did not help here, or the bytes would have been found: they go back first.
+        // Wholly free chunks go back first. They did not help here, or the block would have been found there.
         give_back(rule, held_.bytes() > needed ? held_.bytes() - needed : 0);
         return acquire_at_most(rule, step, needed, stream) || (make_room(rule) && acquire(rule, needed, stream));
     }
 
-    /// Gets so many bytes in one row, whole pages; false: no room, or too much for the limit. Throws as 'grow'.
+    /// Gets `bytes` bytes side by side, in whole pages; false: no room, or too much for the limit. Throws as 'grow'.
     bool acquire(Rule& rule, std::size_t bytes, stream_ref stream) {
         if constexpr (grows_in_place)
             return keep(rule, held_.acquire(bytes, sizes().piece_of(bytes)), stream, false);
@@ -102,7 +104,7 @@ public:
     /// Bytes of a page.
     static constexpr std::size_t page_bytes() noexcept { return page; }
 
-    /// Offers again what was refused, and forgets how much was ever in use.
+    /// Offers the upstream again what it refused, and forgets how much was ever in use.
     void start_anew() noexcept {
         held_.offer_again();
         moves_ = slack(sizes_of::moved_percent());
@@ -110,7 +112,7 @@ public:
         holes_ = base::holes::never;
     }
 
-    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none in `spared`; whether any went.
+    /// Gives wholly free chunks back while more than `keep_bytes` are held, but none that overlaps `spared`; whether any went.
     bool give_back(Rule& rule, std::size_t keep_bytes, base::range spared = {}) {
         bool any = false;
         if constexpr (grows_in_place) {
@@ -119,7 +121,7 @@ public:
             for (base::range const& free : ranges_unused(rule))
                 any |= give_back_within(rule, free, keep_bytes, spared);
         } else if constexpr (contract::has_remove<Placement> && shows_free) {
-            for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest first
+            for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest chunk first
                 if (base::range const chunk = held_[i]; try_remove(rule, chunk))
                     any |= held_.release(chunk);
         }
@@ -128,8 +130,8 @@ public:
 
     /// Whether memory can be taken away on this device.
     bool suspends() const noexcept { return can_suspend && extends(); }
-    /// Visits what may be in use, in order of address: all that is held but free ranges of `least_free_bytes` or more. No
-    /// work is under way. Throws cuda_error and std::bad_alloc, and what the visit throws.
+    /// Visits, in order of address, what may be in use: all memory held but free ranges of `least_free_bytes` or more. No work
+    /// is under way. Throws cuda_error and std::bad_alloc, and what the visit throws.
     template <class Visit>
     void visit_in_use(Rule& rule, std::size_t least_free_bytes, Visit const& visit) {
         base::growing_array<base::range> free_ranges = ranges_unused(rule, least_free_bytes);
@@ -137,10 +139,10 @@ public:
         held_.chunks().for_each_outside(free_ranges, visit);
     }
 
-    /// Takes the memory away, and gives it back; held_chunks says how.
+    /// Take the memory of all chunks away, and give it back; see held_chunks.
     void withdraw() { held_.withdraw(); }
     bool restore() { return held_.restore(); }
-    /// Meanwhile chunks can be cut: while more than `keep_bytes` are to be restored, every wholly free page is given up.
+    /// To be called between the two: gives up wholly free pages while 'restore' would get more than `keep_bytes` bytes.
     void cut_free_pages(Rule& rule, std::size_t keep_bytes) {
         std::size_t left = held_.withdrawn_bytes();
         for (base::range const& free : ranges_unused(rule)) {
@@ -158,7 +160,7 @@ public:
             }
         }
     }
-    /// Whether nothing is to be handed out, and nothing got, until the memory is back. Any thread.
+    /// Whether the pool is suspended: it hands out nothing and gets nothing until the memory is back. Any thread.
     bool suspended() const noexcept { return can_suspend && suspended_.load(base::memory_order_acquire); }
     void suspended(bool now) noexcept { suspended_.store(now, base::memory_order_release); }
 
@@ -168,7 +170,7 @@ private:
             upstream.wait_before_unmapping();
         return upstream;
     }
-    // An upstream promises little (cudaMalloc: 256 bytes), but whole pages start at a page as a rule.
+    // An upstream promises little (cudaMalloc: 256 bytes), but as a rule memory of whole pages starts at a page.
     static constexpr std::size_t usual_alignment() noexcept {
         std::size_t const least =
             base::natural_alignment(page) > Upstream::alignment ? base::natural_alignment(page) : Upstream::alignment;
@@ -177,10 +179,10 @@ private:
         return least;
     }
 
-    // Grows right behind a chunk, if that takes no more than a chunk of the block's own would.
+    // Grows right behind a chunk, if that takes no more memory than a chunk of the block's own would.
     bool extend_for(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream) {
         std::size_t const whole = Placement::needs(bytes, alignment, page);
-        // What a small block is cut from is aligned to its size.
+        // A small block is cut from a larger piece, which is aligned to its own size.
         std::size_t const least = alignment > Placement::granularity ? alignment : Placement::granularity;
         std::size_t const aligned = whole == Placement::rounded(bytes, alignment) ? least : base::natural_alignment(whole);
         growth_place place;
@@ -195,18 +197,18 @@ private:
         holes_ = watch_.note(held_.bytes() - unused.bytes(), in_use);
         std::size_t const enough = base::align_up(moves_.to_move(held_.bytes(), place.bytes, in_use), page);
         std::size_t elsewhere = enough < unused.bytes() ? enough : unused.bytes();
-        // At the limit, and on a full device, slack is of no use: all that can comes from elsewhere.
+        // At the limit and on a full device slack does not help: then all wholly free chunks move.
         if (!get_before_moving(rule, place, elsewhere, stream) &&
             (elsewhere == unused.bytes() || !get_before_moving(rule, place, elsewhere = unused.bytes(), stream)))
             return false;
         move_into(rule, place, elsewhere, unused, stream);
         if (place.bytes != 0 && !extend(rule, place.end, place.bytes, stream))
-            return false; // what went back was another's at once
+            return false; // somebody else got what went back
         moves_.used(in_use);
         return true;
     }
 
-    // Gets what the place lacks beyond the bytes that come from elsewhere, first: where that is in vain, nothing moves.
+    // Gets first what the place lacks beyond the `elsewhere` bytes that are to move there. If that fails, nothing moves.
     bool get_before_moving(Rule& rule, growth_place& place, std::size_t elsewhere, stream_ref stream) {
         if (place.bytes <= elsewhere)
             return true;
@@ -218,7 +220,7 @@ private:
         return got != 0;
     }
 
-    // Moves wholly free chunks of about `bytes` bytes into the place. What does not fit goes back, so that as much can be got.
+    // Moves wholly free chunks, of about `bytes` bytes, to the place. What does not fit goes back, so that as much can be got.
     void move_into(Rule& rule, growth_place& place, std::size_t bytes, movable_chunks& unused, stream_ref stream) {
         std::size_t const before = held_.bytes();
         std::size_t moved = 0;
@@ -252,7 +254,7 @@ private:
         return all;
     }
 
-    // Free ranges that no work uses.
+    // Free ranges of at least `least_bytes` bytes that no work uses.
     static base::growing_array<base::range> ranges_unused(Rule& rule, std::size_t least_bytes = page) {
         base::growing_array<base::range> unused;
         rule.visit_unused([&](Placement& free) {
@@ -266,7 +268,7 @@ private:
         return keep(rule, held_.extend(end, bytes, sizes().piece_of(bytes)), stream, true);
     }
 
-    // Room for half as many such blocks where there is too little for the step, and so on: a chunk for each would hold less.
+    // Gets `bytes` bytes, or else room for half as many such blocks, and so on: chunks for one block each would hold fewer.
     bool acquire_at_most(Rule& rule, std::size_t bytes, std::size_t needed, stream_ref stream) {
         std::size_t const room = base::align_down(held_.limit_bytes() - held_.bytes(), page);
         for (bytes = bytes > room && room > needed ? room : bytes; bytes > needed; bytes = bytes / 2 / needed * needed)
@@ -275,7 +277,7 @@ private:
         return acquire(rule, needed, stream);
     }
 
-    // Chunks side by side; `joins`: with free bytes before them.
+    // Adds `chunks`, which lie side by side, to the free bytes; `joins`: there are free bytes right before them.
     bool keep(Rule& rule, base::range chunks, stream_ref stream, bool joins) {
         if (!chunks)
             return false;
@@ -293,7 +295,7 @@ private:
 
     sizes_of sizes() const noexcept { return sizes_of{held_.bytes(), held_.limit_bytes(), extends(), holes_}; }
 
-    // Whether the upstream, which may be able to in general, can grow in place on this device.
+    // Whether the upstream can grow in place on this device (it may be able to on others).
     bool extends() const noexcept {
         if constexpr (grows_in_place) {
             static_assert(contract::require_reuse_in_place<Rule, stream_ref>());
@@ -304,17 +306,17 @@ private:
         return false;
     }
 
-    // Gives every chunk back that nobody uses, and offers again what the upstream refused; whether any went.
+    // Gives back every wholly free chunk, and offers again what the upstream refused; whether any went.
     bool make_room(Rule& rule) {
         bool const any = give_back(rule, 0);
         return held_.offer_again() || any;
     }
 
-    // Takes the chunk out of what is free, if it is wholly free and no work uses it; `start`: where the free range is.
+    // Takes the chunk out of the free bytes, if it is wholly free and no work uses it; `start`: where its free range starts.
     template <class... Start>
     bool try_remove(Rule& rule, base::range chunk, Start... start) const {
         bool done = false;
-        // A chunk that starts anywhere has bytes outside of whole granules and slabs, which no set counts as free: perhaps all.
+        // No set counts bytes outside of whole granules and slabs as free; a chunk that starts at no page may consist of them.
         std::size_t const least_bytes = extends() ? chunk.bytes : 0;
         rule.visit_unused([&](Placement& free) { return done = free.remove(chunk, start...); }, least_bytes);
         return done;

@@ -3,8 +3,8 @@
 
 // How does a pool give all its memory up, and get it back at the same addresses?
 //
-// Work is waited for, wholly free chunks go back, what is to be kept is copied away, and the rest of the memory is taken from
-// behind its addresses. The end puts fresh memory there, and what was kept into it.
+// The beginning waits for all work, gives wholly free chunks back, copies away the contents that are to be kept, and takes the
+// rest of the memory from behind its addresses. The end puts fresh memory there and copies the contents back.
 //
 // invariant: a call that fails leaves the blocks as they were: with their memory, or suspended.
 // order:     'begin' waits for all work on every device. No work may use the memory until the end.
@@ -28,16 +28,17 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// One thread at a time. `Supply`: of supply.hpp, one that can suspend where any member is called.
+/// One thread at a time. `Supply`: that of supply.hpp; one that can suspend, if any member is called.
 template <class Supply, class Rule>
 class suspension {
 public:
-    /// Both outlive it.
+    /// `from` and `over` outlive it.
     suspension(Supply& from, Rule& over) noexcept : supply_(from), rule_(over) {}
 
-    /// Begins it for the pool `name` of device number `device`, after `trim()`; where `keep` is given, what list(save) calls
-    /// save(range) for is copied there. Returns the bytes that went back. Throws usage_error where the device cannot, or the
-    /// pool is suspended; cuda_error; std::bad_alloc; what `list` and the allocations of `keep` throw.
+    /// Begins the suspension of the pool `name` of device number `device`. Calls `trim()`, which gives wholly free chunks back.
+    /// If `keep` is given, it calls list(save), which calls save(range) for each range of memory whose contents are copied to
+    /// `keep`. Returns the bytes that went back. Throws usage_error if the device cannot map memory or the pool is suspended;
+    /// cuda_error; std::bad_alloc; what `list` and the allocations of `keep` throw.
     template <class Trim, class List>
     std::size_t begin(text const& name, int device, Trim const& trim, pool_ref<memory_space::host> const* keep,
                       List const& list) {
@@ -49,8 +50,8 @@ public:
         std::size_t const before = supply_.held().bytes();
         supply_.suspended(true);
         try {
-            runtime::wait_for_device(any_device); // a copy by peers reads it on another's stream
-            rule_.settle(); // locks every set: what is taken later sees that the pool is suspended
+            runtime::wait_for_device(any_device); // a copy between devices may read this one on another's stream
+            rule_.settle(); // locks every set: who takes later sees that the pool is suspended
             trim();
             base::shared<saved_contents> fresh;
             if (keep) {
@@ -67,14 +68,14 @@ public:
         return before - supply_.held().bytes();
     }
 
-    /// Throws usage_error where not all of the block is held by the pool `name`.
+    /// Throws usage_error if not all of the block lies in memory of the pool `name`.
     void require_held(live_block const& block, text const& name) const {
         if (!supply_.held().chunks().covers(base::range{reinterpret_cast<std::uintptr_t>(block.address), block.bytes}))
             throw usage_error("weir: " + base::count_text(block.bytes, " byte") + " at " + base::address_text(block.address) +
                               " cannot be saved: they are not all in pool '" + name + "'; name blocks of this pool");
     }
 
-    /// Ends it; false: the device has no room. Throws cuda_error.
+    /// Ends the suspension; false: the device has no room. Throws cuda_error.
     bool try_end() {
         if (!supply_.restore())
             return false;

@@ -3,10 +3,13 @@
 
 // Which freed blocks wait for work on other streams than the one that freed them?
 //
-// A block that 'used_on' named comes back with an event of each such use; here it stays until all of them were reached.
+// If 'used_on' said that other streams use a block, its free brings an event for each such use. The block is deferred: it
+// stays here until all these events were reached.
 //
-// invariant: closed_bytes is the sum of the closed blocks' bytes.
-// cost:      a visit of n blocks asks CUDA O(log n) times for each stream that uses them, but each use of a ninth stream.
+// invariant: closed_bytes is the sum of the closed blocks' bytes. (A block is closed if an event of its own stream covers its
+//            free.)
+// cost:      a visit of n blocks asks CUDA O(log n) times for each of the first eight streams that use them, and once for
+//            each use by any other stream.
 // not for:   uses that are still being noted: order/second_uses.hpp.
 
 #include <cstddef>
@@ -25,16 +28,16 @@ namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
 
-/// Events of uses; shared, so that one can wait for them without a lock. Perhaps none.
+/// Events of uses; null: there are none. They are shared, so that one can wait for them without holding a lock.
 using shared_uses = base::shared<base::growing_array<runtime::event>>;
 
 struct deferred_block {
     base::range block;
-    shared_uses uses; // by other streams
-    bool closed;      // an event of its own stream covers its free, or its last use is among `uses`
-    bool stock;       // the placement never handed it out as a block
+    shared_uses uses; // the uses by other streams
+    bool closed; // an event of the block's own stream covers its free, or its last use is among `uses`
+    bool stock; // these bytes were lent from set to set: the placement never handed them out as a block
 
-    /// Whether every use was reached. Never blocks. Throws cuda_error.
+    /// Whether every use is over. Never blocks. Throws cuda_error.
     bool is_over(stream_answers& answers) const { return !uses || answers.all_reached(*uses); }
     /// Makes the stream wait for the uses, which are not over. Throws cuda_error.
     void make_wait(stream_ref stream) const {
@@ -46,14 +49,14 @@ struct deferred_block {
 /// One thread at a time.
 class deferred_blocks {
 public:
-    /// Keeps a block, its uses first. Throws std::bad_alloc before any change.
+    /// Keeps a block and the events of its uses. Throws std::bad_alloc before any change.
     void add(base::range block, base::growing_array<runtime::event> uses, bool closed, bool stock) {
         auto kept = uses.empty() ? shared_uses() : shared_uses::make(std::move(uses));
         blocks_.push_back(deferred_block{block, std::move(kept), closed, stock});
         closed_bytes_ += closed ? block.bytes : 0;
     }
 
-    /// Takes all of the others'. Throws std::bad_alloc before any change.
+    /// Takes all blocks of the other. Throws std::bad_alloc before any change.
     void absorb(deferred_blocks& other) {
         if (blocks_.empty())
             blocks_.swap(other.blocks_);
@@ -63,8 +66,8 @@ public:
         closed_bytes_ += std::exchange(other.closed_bytes_, std::size_t{0});
     }
 
-    /// Answers that tell of the blocks' uses, from few questions where blocks lie in the order of those or against it. Never
-    /// blocks. Throws cuda_error.
+    /// Asks CUDA about some of the blocks' uses, so that the answers tell of all. Few questions are enough if the blocks lie
+    /// in the order of their uses, or in the opposite order. Never blocks. Throws cuda_error.
     stream_answers ask() const {
         stream_answers answers;
         std::size_t const places = empty() ? 0 : base::power_of_two_above(size());
@@ -75,12 +78,13 @@ public:
             std::size_t bit = places / 2;
             for (; (at & bit) != 0; bit /= 2)
                 at ^= bit;
-            at |= bit; // counted with its bits in reverse (van der Corput), it halves gap after gap
+            at |= bit; // counting with reversed bits (van der Corput) halves gap after gap
         }
         return answers;
     }
 
-    /// Takes out those for which `take(deferred_block const&)` is true; whether there was one. Throws what that throws.
+    /// Takes out the blocks for which `take(deferred_block const&)` is true, and tells whether there were any. Throws what
+    /// `take` throws.
     template <class Take>
     bool take_if(Take const& take) {
         std::size_t const before = blocks_.size();
@@ -101,7 +105,7 @@ public:
     }
 
     std::size_t closed_bytes() const noexcept { return closed_bytes_; }
-    std::size_t open_bytes() const noexcept { ///< of the others
+    std::size_t open_bytes() const noexcept { ///< the bytes of the blocks that are not closed
         std::size_t sum = 0;
         for (deferred_block const& each : blocks_)
             sum += each.closed ? 0 : each.block.bytes;
@@ -115,7 +119,7 @@ private:
     std::size_t closed_bytes_ = 0;
 };
 
-/// Blocks until all of them were reached; whether any had not been. Throws cuda_error.
+/// Blocks until all events of the lists were reached, and tells whether any had not been. Throws cuda_error.
 inline bool wait_for(base::growing_array<shared_uses> const& lists) {
     bool any = false;
     for (shared_uses const& list : lists)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Is it worth while to lock a stream's set and look for a block there?
+// Is it worthwhile to lock a stream's set and look for a block there?
 //
-// About what a set's placement holds, written under the set's lock and read without it.
+// The hint tells roughly how many free bytes a set's placement holds. It is written under the set's lock and read without it.
 //
-// not for:   exact figures: what is read may be a moment old.
+// not for:   exact figures: what is read may be out of date by a moment.
 
 #include <cstddef>
 #include <weir/base/threads/atomic.hpp>
@@ -15,11 +15,11 @@ namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
 
-/// Any thread may read, one at a time updates. `Tuning`: reuse::stream_ordered's.
+/// Any thread may read; one at a time may update. `Tuning`: reuse::stream_ordered's.
 template <class Tuning>
 class free_hint {
 public:
-    /// What `free` holds, and so many bytes that will come to it.
+    /// Notes what the placement `free` holds, and `expected_bytes` that will come to it.
     template <class Placement>
     void update(Placement const& free, std::size_t expected_bytes) noexcept {
         bytes_.store(free.free_bytes() + expected_bytes, base::memory_order_relaxed);
@@ -28,9 +28,9 @@ public:
     }
 
     std::size_t bytes() const noexcept { return bytes_.load(base::memory_order_relaxed); }
-    /// Whether so many may be among them: what a placement counts as free may lack its slabs' tails, up to an eighth.
+    /// Whether a block of `bytes` bytes may be among them. Up to an eighth may be missing in the count: the slabs' tails.
     bool may_hold(std::size_t bytes) const noexcept { return this->bytes() >= bytes - bytes / 8; }
-    /// See Tuning::splinter_bytes.
+    /// Whether many free bytes are splinters, that is, lie in slabs which serve one size each: see Tuning::splinter_bytes.
     bool is_splintered() const noexcept { return splintered_.load(base::memory_order_relaxed); }
 
 private:

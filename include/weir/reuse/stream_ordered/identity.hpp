@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Is this the stream that bore the handle before?
+// Is this the stream that had this handle before, or another one?
 //
-// A handle is no identity: CUDA hands the same cudaStream_t out again as soon as a stream is destroyed, while
-// the old stream's kernels still run, and on another device as well (50 times of 50 on two H200). Memory freed on the
-// old stream must not be taken for memory freed on the new one. Two policies answer:
+// A handle does not identify a stream. CUDA hands the same cudaStream_t out again as soon as a stream is destroyed, while the
+// old stream's kernels still run, and it does so on another device as well (50 times of 50 on two H200). Memory freed on the
+// old stream must not be taken for memory freed on the new one. There are two policies:
 //
-//   checked    asks CUDA at each allocation whether the stream is captured, and for its id (22 ns each); streams
-//              may come and go as they like.
-//   promised   asks nothing. The caller promises three things. A stream on which memory was freed into a pool is not
-//              destroyed before the pool is settled or destroyed; one that only allocated may be, at any time. Nothing
-//              is allocated or freed on a stream while it is captured. Every stream is of the pool's device. The last
-//              two are asked all the same where no block is at hand.
+//   checked    asks CUDA at each allocation whether the stream is captured, and for its id (22 ns each). Streams may come and
+//              go as they like.
+//   promised   asks nothing. The caller promises three things instead. A stream on which memory was freed into a pool is not
+//              destroyed before the pool is settled or destroyed; a stream that only allocated may end at any time. Nothing is
+//              allocated or freed on a stream while it is captured. Every stream belongs to the pool's device. Where no block
+//              is at hand, CUDA is asked about the last two all the same.
 //
-// So under 'promised' a stream's set holds nothing that others still use, unless the stream itself freed it: of another
-// stream's bytes for which it had to wait, it takes the block that it asked for and no stock (stream_exchange.hpp).
+// Under 'promised' a stream that only allocated may end at any time. So what others still use never enters its set: if it has
+// to wait for another stream's bytes, it takes the block that it asked for, and no stock, that is, no further bytes for later
+// blocks (stream_exchange.hpp).
 //
-// The default streams (legacy, per thread) are values, not handles: what they name depends on the thread and the
-// current device, so both policies ask for their id.
+// The handles of the default streams (legacy, per thread) are fixed values. Which stream they name depends on the thread and
+// the current device, so both policies ask CUDA for their id.
 //
-// invariant: two streams that ever existed never compare equal under 'checked'.
-// cost:      checked: two CUDA queries an allocation, one a free, and one more a free on a machine of several devices, whose
-//            streams bear the same handles; promised: none where a block is at hand.
+// invariant: under 'checked' no two streams that ever existed are taken for the same one.
+// cost:      checked: two questions to CUDA for an allocation and one for a free; one more for a free on a machine with
+//            several devices, where streams of different devices may have the same handle. promised: none where a block is at
+//            hand.
 // not for:   streams of other processes.
 
 #include <weir/fwd.hpp>
@@ -38,9 +40,9 @@ namespace identity {
 struct checked {
     static constexpr bool asks = true;
 
-    /// What tells this stream from all others that ever were. Throws cuda_error.
+    /// A number that no other stream of the process ever has. Throws cuda_error.
     static unsigned long long id(stream_ref stream) { return runtime::id_of(stream); }
-    /// Throws usage_error while `stream` is captured, cuda_error.
+    /// Throws usage_error while `stream` is captured; cuda_error.
     static void require_no_capture(stream_ref stream) { weir::runtime::require_no_capture(stream); }
 };
 

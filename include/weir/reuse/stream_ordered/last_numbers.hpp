@@ -3,11 +3,11 @@
 
 // Which numbers were noted lately?
 //
-// A ring of the last `Count` of them; whoever asks for one takes it out.
+// This is a ring of the last `Count` numbers. Whoever asks for one takes it out.
 //
-// invariant: a number that was noted is known until it is taken out, or `Count` others were noted after it.
+// invariant: a number is known from when it is noted until it is taken out or `Count` others were noted after it.
 // cost:      note: O(1); take_out: O(Count). Never allocates.
-// not for:   0, which is none.
+// not for:   the number 0, which stands for none.
 
 #include <cstdint>
 
@@ -21,13 +21,13 @@ class last_numbers {
     static_assert(Count > 0, "weir: last_numbers remembers at least one number");
 
 public:
-    /// Notes `number`, in the place of the one noted longest ago; 0 is none.
+    /// Notes `number` in the place of the one that was noted longest ago. Does nothing for 0.
     void note(std::uint64_t number) noexcept {
         if (number != 0)
             ring_[next_++ % Count] = number;
     }
 
-    /// Whether `number` is among those noted; it is not any more then.
+    /// Whether `number` is among those noted. It is taken out then.
     bool take_out(std::uint64_t number) noexcept {
         for (std::uint64_t& each : ring_)
             if (each == number && number != 0) {

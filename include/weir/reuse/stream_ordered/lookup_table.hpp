@@ -3,15 +3,16 @@
 
 // How do many threads find an object by a number without a lock?
 //
-// An open-addressing table of (key, pointer) pairs that are read with two acquiring loads. Writers are
-// serialised by their owner. A key's pointer may change. Growing builds a larger table beside the old one and
-// publishes it; the old one lives until the end, since a reader may be in it, and all of them together are
-// smaller than the newest. Where most keys have no pointer, those are dropped in place of growing.
+// This is an open-addressing table of pairs of a key and a pointer. A reader needs two acquiring loads. The owner lets one
+// writer in at a time. A key's pointer may change. To grow, a writer builds a larger table beside the old one and publishes
+// it. Since a reader may still be in the old one, that lives until the end; all old tables together are smaller than the
+// newest. If most keys have no pointer, a writer drops those instead of growing.
 //
-// invariant: a reader finds a key's pointer as of some moment during its call; the object may have changed its
-//            meaning by then, so the caller locks it and checks its key. While keys are dropped it may miss.
-// cost:      find: a multiplication and usually one cache line. 16 bytes a slot, at most half of them in use.
-// not for:   owning the objects; keys that are 0.
+// invariant: a reader finds a key's pointer as of some moment during its call. The object may serve another key by then, so
+//            the caller locks it and checks its key. While keys are dropped, a reader may find nothing.
+// cost:      find: one multiplication and usually one cache line. A slot has 16 bytes, and at most half of the slots are in
+//            use.
+// not for:   owning the objects, nor for a key that is 0.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,8 +35,8 @@ public:
             delete std::exchange(each, each->older);
     }
 
-    /// The pointer of `key`, or null. Any thread, at any time. Never blocks. While a writer drops keys it may be null or
-    /// another key's as well: whoever has none, or the wrong one, asks under the writers' lock.
+    /// The pointer of `key`, or null. Any thread, at any time. Never blocks. While a writer drops keys, the answer may also
+    /// be null, or another key's pointer. So who gets null or the wrong object asks again under the writers' lock.
     [[gnu::always_inline]] Value* find(std::uint64_t key) const noexcept {
         table const& now = *current_.load(base::memory_order_acquire);
         slot const& found = place_of(now, key);
@@ -101,7 +102,8 @@ private:
         }
     }
 
-    // Keys whose pointer is null go, in place: readers may be in any table that there ever was, so none is ever freed.
+    // Drops the keys whose pointer is null, within the table. It builds no smaller one, since readers may be in any table
+    // that there ever was, so none could be freed.
     void drop_dead(std::size_t live) {
         struct entry {
             std::uint64_t key;
@@ -144,7 +146,7 @@ private:
     }
 
     base::atomic<table const*> current_{nullptr};
-    table* newest_ = nullptr; // the same, for the writer
+    table* newest_ = nullptr; // the same table, for the writer
     std::size_t used_ = 0;    // keys in the newest table
 };
 

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How do a stream's bytes go aside, and come back?
+// How can others get the older bytes of a stream that never rests?
 //
-// Three ways between a stream's set, the set where its bytes are set aside, and the host's set, whose bytes no work uses.
-// `Set`: a stream_set; the caller holds the locks of the sets that are named.
+// A stream's set has one event for all its covered bytes, the bytes that were freed before it (stream_set.hpp). Each new
+// record of that event delays all of them. So a set may have an older generation: a second set, in its member 'aside', with
+// an event of its own. To set bytes aside is to move them there together with the event as it is. Nobody records that event
+// again, so it is reached while the stream goes on, and then anyone may take the bytes. This header moves bytes between three
+// sets: a stream's set, its older generation, and the host's set ('settled'), which holds bytes that no work uses.
 //
-// invariant: bytes move with the event that stands for them. Where the host's memory runs out in the midst, both sets share it.
-// not for:   deciding when: stream_exchange.hpp, and the close of a stream_set.
+// `Set`: a stream_set. The caller holds the lock of each set that it passes.
+//
+// invariant: bytes move together with the event that stands for them. If the host's memory runs out in the middle of a move,
+//            both sets share that event.
+// not for:   deciding when to move bytes: that is stream_exchange.hpp, and 'close' of a stream_set.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,11 +28,11 @@ namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
 
-/// For how long does a set make way, with each close, after others wanted its bytes last? Longer each time that they came back
-/// for more. One thread at a time.
+/// Decides for how many closes a set goes on making way, that is, giving up bytes, after others last wanted some. The number
+/// doubles each time that they come back for more after it had run out. One thread at a time.
 class patience {
 public:
-    /// With a close: whether others wanted something since the one before; whether to make way.
+    /// Call at each close. `is_wanted`: others have wanted bytes since the close before. Answers whether to make way.
     bool lasts(bool is_wanted) noexcept {
         if (is_wanted && calm_closes_ > most_closes_)
             most_closes_ *= 2;
@@ -35,11 +41,12 @@ public:
     }
 
 private:
-    std::uint64_t calm_closes_ = 0; // since others wanted bytes
+    std::uint64_t calm_closes_ = 0; // closes since others last wanted bytes
     std::uint64_t most_closes_ = 64;
 };
 
-/// Moves what is covered, and blocks that wait for other streams, aside, if it is much and nothing is there; false: it is not.
+/// Moves the covered bytes and the deferred blocks (which wait for other streams) to the older generation. It does so only if
+/// they are many bytes and the older generation is empty; false: it did not.
 template <class Set>
 bool set_aside(Set& owner) noexcept {
     if (!owner.aside || !owner.is_much())
@@ -61,17 +68,17 @@ bool set_aside(Set& owner) noexcept {
     return true;
 }
 
-/// Brings back what is aside, under the later of both events. Throws std::bad_alloc.
+/// Brings the older generation back into the stream's set, under the later of the two events. Throws std::bad_alloc.
 template <class Set>
 void recall(Set& owner) {
     if (!owner.aside)
         return;
     base::locked<Set> const there(*owner.aside);
     bool const is_empty = there->covered().free_bytes() == 0 && there->deferred().empty();
-    if (is_empty || there->safe().device() != owner.safe().device()) // of another stream's life
+    if (is_empty || there->safe().device() != owner.safe().device()) // another device: left by an earlier stream of this set
         return;
     safe_event const spare = owner.safe();
-    bool const is_later = !spare.was_reached(); // recorded since; else what was is over
+    bool const is_later = !spare.was_reached(); // the set's event was recorded since; else all that it stood for is over
     if (!is_later)
         owner.safe() = there->safe();
     owner.arrived();
@@ -88,11 +95,12 @@ void recall(Set& owner) {
     owner.update_hint();
 }
 
-/// From so many bytes on a range is left whole at the price of an event.
+/// From this size on, it is better to pay for an event than to split a free range.
 inline constexpr std::size_t worth_an_event_bytes = 1 * MiB;
 
-/// A block that costs no event: of what is aside of the stream, else of what no work uses. No slab is cut for it, nor a range
-/// for a large one, where the `open_bytes` that the stream freed last may do.
+/// Takes a block that the stream may have at once and without recording an event: from its older generation, else from the
+/// host's set. For a small block it cuts no slab. For a large one, of worth_an_event_bytes or more, it splits no range if the
+/// `open_bytes`, those that the stream freed since its last event, may be enough: the answer is an empty range then.
 template <class Set>
 base::range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, std::size_t open_bytes) {
     base::range block;
@@ -110,7 +118,7 @@ base::range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, s
     return block;
 }
 
-/// Brings what `donor` covers, and no work uses, to `taker`. Throws std::bad_alloc; then some may be there.
+/// Moves the covered bytes of `donor`, which no work uses, to `taker`. Throws std::bad_alloc; some bytes may have moved then.
 template <class Set>
 void settle_into(Set& taker, Set& donor) {
     try {

@@ -3,12 +3,13 @@
 
 // Which of the blocks freed a moment ago has just this size?
 //
-// A program frees what it will ask for again: the same sizes, in a loop. This is a small fixed store of the
-// blocks freed last, hashed by size, newest first. It neither splits nor joins nor allocates, so a hit costs a
-// few instructions and leaves the placement behind it untouched. When it is full its owner drains it there.
+// A program frees what it will ask for again: the same sizes, in a loop. This is a small store of fixed size for the blocks
+// that were freed last. It is hashed by size, and the newest block of a size is found first. It neither splits nor joins
+// blocks, nor allocates, so a hit costs a few instructions and leaves the placement behind it untouched. When the store is
+// full, its owner drains it into that placement.
 //
-// invariant: at most Capacity blocks; a block is on the chain of its size's bucket, newest first.
-// cost:      put and take a few instructions; take walks one chain. Capacity * 17 + 272 bytes.
+// invariant: there are at most Capacity blocks. Each is on the chain of its size's bucket, the newest first.
+// cost:      put and take: a few instructions; take walks one chain. The store has Capacity * 17 + 272 bytes.
 // not for:   a best fit: it answers for one exact size.
 
 #include <cstddef>
@@ -28,7 +29,7 @@ class recent_blocks {
 public:
     recent_blocks() noexcept { keep(0); }
 
-    /// Keeps a block; false when full, and nothing changed.
+    /// Keeps a block. False: the store is full, and nothing changed.
     bool put(base::range block) noexcept {
         if (spare_ == 0)
             return false;
@@ -54,7 +55,7 @@ public:
         return base::range{};
     }
 
-    /// Hands every block to `sink(range)` and forgets it. Where the sink throws, what it has not taken stays.
+    /// Hands every block to `sink(range)` and forgets it. If the sink throws, the blocks that it has not taken stay.
     template <class Sink>
     void drain(Sink&& sink) {
         struct remainder {
@@ -62,7 +63,7 @@ public:
             std::uint64_t places;
             ~remainder() { store.keep(places); }
         } left{*this, every_place & ~spare_};
-        // Along the places and not the chains, whose lengths would be a wrong guess each.
+        // This walks the places and not the chains: the processor would guess the end of each chain wrong.
         for (; left.places != 0; left.places &= left.places - 1)
             sink(base::in_registers(blocks_[base::lowest_bit(left.places)]));
     }
@@ -74,7 +75,7 @@ public:
 private:
     static constexpr std::uint64_t every_place = ~std::uint64_t{0} >> (64 - Capacity);
     static constexpr std::uint8_t none = 255;
-    static constexpr unsigned buckets = 256; // many more than blocks: a size that is not here is seen at once
+    static constexpr unsigned buckets = 256; // many more than blocks, so that a size that is not here is mostly seen at once
 
     void link(unsigned at) noexcept {
         std::uint8_t& head = heads_[bucket_of(blocks_[at].bytes)];
@@ -93,7 +94,7 @@ private:
             link(base::lowest_bit(places));
     }
 
-    // Sizes are multiples of some power of two with the low bits zero; the product's high bits depend on all.
+    // Sizes are multiples of some power of two, so their low bits are zero. The product's high bits depend on all bits.
     static unsigned bucket_of(std::size_t bytes) noexcept {
         return static_cast<unsigned>((static_cast<std::uint64_t>(bytes) * 0x9E3779B97F4A7C15u) >> 56);
     }
@@ -103,7 +104,7 @@ private:
     std::uint64_t spare_; // a bit for each place without a block
     std::size_t bytes_;
     std::uint8_t next_[Capacity];
-    alignas(16) base::range blocks_[Capacity]; // each in one cache line
+    alignas(16) base::range blocks_[Capacity]; // each lies in one cache line
 };
 
 } // namespace reuse::detail

@@ -3,12 +3,13 @@
 
 // Up to which event may bytes be in use?
 //
-// Bytes that a stream freed are in use until it has passed an event that was recorded later. One event stands for many of them,
-// and is recorded anew for more. Copies share the event.
+// Bytes that a stream freed may be in use until the stream has passed an event that was recorded after the free. One such
+// event stands for many bytes; they are the bytes that it covers. To cover more, the event is recorded again. Copies share
+// the event.
 //
-// order:     as event's.
-// cost:      an event each; asks CUDA until it was reached, then no more.
-// not for:   which bytes those are: stream_set.hpp.
+// order:     as runtime::event.
+// cost:      one event each. CUDA is asked until the event was reached, and not any more then.
+// not for:   knowing which bytes those are: see stream_set.hpp.
 
 #include <weir/base/shared.hpp>
 #include <weir/runtime/devices.hpp>
@@ -22,7 +23,7 @@ namespace reuse::detail {
 /// One thread at a time.
 class safe_event {
 public:
-    /// From now on of streams of device number `device`: what was covered is in no use.
+    /// From this call on the event is for a stream of device number `device`. The caller says that nothing covered is in use.
     void start_anew(int device) noexcept {
         if (device != device_)
             passed_ = base::shared<runtime::event>();
@@ -31,14 +32,14 @@ public:
     }
     int device() const noexcept { return device_; }
 
-    /// Covers all that `stream` did so far. Throws cuda_error, std::bad_alloc; then it covers what it did.
+    /// Covers all that `stream` did so far. Throws cuda_error, std::bad_alloc; it then covers what it covered before.
     void record(stream_ref stream) {
         if (!passed_)
             passed_ = base::shared<runtime::event>::make(device_);
         passed_->record(stream);
         reached_ = false;
     }
-    /// The same; false where it cannot.
+    /// The same; false in place of an exception.
     bool try_record(stream_ref stream) noexcept {
         try {
             return record(stream), true;
@@ -47,25 +48,25 @@ public:
         }
     }
 
-    /// Covers nothing, while a copy of it covers what it did. Takes the event of `spare`, which covers nothing either, if it
-    /// can.
+    /// Covers nothing from then on, while a copy that shares the event covers what this did. For the next record it takes the
+    /// event of `spare`, which covers nothing either; if that is of another device or the same event, it will make a new one.
     void release(safe_event const& spare) noexcept {
         passed_ = spare.device_ == device_ && spare.passed_ != passed_ ? spare.passed_ : base::shared<runtime::event>();
         reached_ = true;
     }
 
-    /// Whether what is covered is in no use. Never blocks. Throws cuda_error.
+    /// Whether no work uses what is covered. Never blocks. Throws cuda_error.
     bool reached() { return reached_ = reached_ || passed_->reached(); }
-    /// Whether that is known: asks nobody.
+    /// Whether that is known already, without a question to CUDA.
     bool was_reached() const noexcept { return reached_; }
-    void settle() noexcept { reached_ = true; } ///< the caller knows
+    void settle() noexcept { reached_ = true; } ///< The caller knows that no work uses what is covered.
 
-    /// The event; null until the first 'record'. Shared, so that one can wait for it without a lock.
+    /// The event; null until the first 'record'. It is shared, so that one can wait for it without holding a lock.
     base::shared<runtime::event> const& passed() const noexcept { return passed_; }
 
 private:
     base::shared<runtime::event> passed_;
-    bool reached_ = true; // or nothing is covered yet
+    bool reached_ = true; // true also while nothing is covered yet
     int device_ = any_device;
 };
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How does a host thread wait until what was freed is in nobody's use?
+// How does a host thread wait until no work uses what was freed?
 //
-// Under the locks it notes what to wait for: the sets' events, the uses of blocks that other streams used, and the devices
-// where work may run that no event tells of. It waits without a lock, so that all others go on. Then it takes the locks again
-// and settles what is as it was: a set to which bytes came meanwhile is left for the next time.
+// First, under the locks, it notes what to wait for: the sets' events, the events of deferred blocks (which other streams
+// used), and the devices on which work may run that no event tells of. Then it waits without a lock, so that all other
+// threads go on. At the end it takes the locks again and settles each set that is as it was, that is, lets anyone have its
+// bytes. A set to which bytes came meanwhile is left for the next time.
 //
-// invariant: what is settled came before the wait began.
-// order:     `moving`: the lock under which bytes go from one set to another; held while the sets are asked, so that none
-//            passes on its way. Then each set's own.
-// cost:      an event's wait a set that is not at rest; a wait for the device (runtime/wait.hpp) where no event tells of some
-// bytes.
-// not for:   deciding when to wait: that is ladder.hpp.
+// invariant: what is settled was freed before the wait began.
+// order:     `moving` is the lock under which bytes go from one set to another. It is held while the sets are asked, so that
+//            no bytes are missed on their way. After it, each set's own lock is taken.
+// cost:      one event's wait for each set that is not at rest; and where no event tells of some bytes, a wait for the device
+//            (runtime/wait.hpp).
+// not for:   deciding when to wait: that is pool/pool/ladder.hpp.
 
 #include <cstdint>
 #include <weir/base/growing_array.hpp>
@@ -29,8 +30,8 @@ namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
 
-/// Blocks until every event that is known of now has been reached; whether any had not been. `sets`: a stream_directory. Any
-/// thread. Throws cuda_error, std::bad_alloc.
+/// Blocks until every event that the sets know of has been reached, and tells whether any had not been. `sets`: a
+/// stream_directory. Any thread. Throws cuda_error, std::bad_alloc.
 template <class Sets, class Lock>
 bool wait_for_events(Sets& sets, Lock& moving) {
     using locked = typename Sets::locked;
@@ -52,9 +53,9 @@ bool wait_for_events(Sets& sets, Lock& moving) {
     return wait_for(uses) || any;
 }
 
-/// Blocks until no work uses a byte of the sets; settles those to which nothing came meanwhile, and what was stranded before.
-/// Waits for events; where none tells of some bytes, for all work on the stream's device, or on all in use. Any thread. Throws
-/// cuda_error, std::bad_alloc.
+/// Blocks until no work uses the bytes that are in the sets or stranded at the call. Then it settles the sets to which
+/// nothing came meanwhile, and frees what was stranded before. It waits for events; where none tells of some bytes, it waits
+/// for all work on the stream's device, or on all devices in use. Any thread. Throws cuda_error, std::bad_alloc.
 template <class Sets, class Lock>
 void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
     using locked = typename Sets::locked;
@@ -65,7 +66,7 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
     };
     runtime::capture_mode_guard const relaxed;
     base::growing_array<moment> moments;
-    base::growing_array<int> places; // where work may run of which no event tells; any_device: nobody knows
+    base::growing_array<int> places; // devices on which work may run that no event tells of; any_device: any in use
     base::growing_array<shared_uses> uses;
     std::uint64_t stranded_until = 0;
     auto const add_place = [&places](int device) {
@@ -86,7 +87,7 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
             if (own->is_untold())
                 add_place(own->device());
         }
-        // After the sets: a stream's last frees are in its set, or here.
+        // The list is asked after the sets, since bytes go from a set to the list: so none is missed on its way.
         locked const host = sets.settled();
         stranded_until = stranded.mark();
         stranded.visit_devices(add_place);

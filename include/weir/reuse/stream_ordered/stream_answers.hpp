@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Which of many events were reached, by as few questions as can be?
+// Which of many events were reached, with as few questions to CUDA as possible?
 //
-// A stream reaches its events in the order in which they were recorded. So where it is known when that was, one answer tells
-// of others as well: who reached an event has reached those before it, and who did not has not reached those after it.
+// A stream reaches its events in the order in which they were recorded. So if that order is known, one answer tells of other
+// events as well: if a stream has reached an event, it has reached all that were recorded before it; if it has not, it has
+// not reached any that were recorded after it.
 //
-// invariant: what is told is what CUDA would have answered at that moment or at an earlier one.
-// cost:      a question asks CUDA, 112 to 139 ns, or a few instructions where an answer before tells.
-// not for:   more than a few streams: what those tell of themselves only is asked of each event.
+// invariant: an answer is what CUDA would have said at that moment or earlier.
+// cost:      a question to CUDA takes 112 to 139 ns. If an earlier answer tells, a few instructions.
+// not for:   more than 8 streams: nothing is remembered of the others, so CUDA is asked about each of their events.
 
 #include <cstdint>
 #include <weir/base/growing_array.hpp>
@@ -18,7 +19,7 @@ namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
 
-/// For one visit of many events, whose places one counter told. One thread at a time.
+/// Make one for each visit of many events. Their places must have been numbered by one counter. One thread at a time.
 class stream_answers {
 public:
     /// Whether the event was reached. Never blocks. Throws cuda_error.
@@ -26,14 +27,15 @@ public:
         answer* const known = find(which.place());
         return known ? known->reached(which) : which.reached();
     }
-    /// Whether all of them were: asks up to the first that was not.
+    /// Whether all of them were reached. Asks until it meets the first that was not.
     bool all_reached(base::growing_array<runtime::event> const& list) {
         for (runtime::event const& each : list)
             if (!reached(each))
                 return false;
         return true;
     }
-    /// Asks the same, but only what tells of other events.
+    /// Asks about the events of the list, up to the first that was not reached, so that the answers tell of others. It skips
+    /// events whose answer would not tell of any.
     void learn(base::growing_array<runtime::event> const& list) {
         for (runtime::event const& each : list)
             if (answer* const known = find(each.place()))
@@ -61,11 +63,11 @@ private:
         }
 
         unsigned long long stream_id = 0;
-        std::uint64_t reached_begin = 0;              // the last of events that were reached
-        std::uint64_t missed_end = ~std::uint64_t{0}; // the first of events that were not
+        std::uint64_t reached_begin = 0; // number of the last event that was reached
+        std::uint64_t missed_end = ~std::uint64_t{0}; // number of the first event that was not
     };
 
-    // Null: none is kept of the stream.
+    // What is known of the event's stream; null if nothing is kept of it.
     answer* find(runtime::event_place const& at) noexcept {
         if (at.begin == 0)
             return nullptr;

@@ -3,16 +3,23 @@
 
 // Which set belongs to the stream that a caller names?
 //
-// A directory of stream sets: found without a lock by the stream's key, made at the first sight of a stream, listed for those
-// who look for bytes elsewhere. A handle that bears another stream than before is noticed here (Identity): the old set is
-// retired, and the new stream gets a set of its own. What the old stream freed last, of which no event tells, is stranded: it
-// leaves the set for a list that only 'settle' empties. The other bytes stay, to be taken by the ladder's upper rungs. A set
-// whose bytes no work uses is used again, with them: a retired one, or that of the default stream that came last the longest
-// ago, since its thread may be gone. It gets a new one if it comes again, so there are as many as streams come before one does
-// (up to 1,024).
+// The directory keeps a set of free bytes for each stream (stream_set.hpp). It finds a set by the stream's key, without a
+// lock, and makes one when it sees a stream for the first time. It also lists all sets, for those who look for bytes
+// elsewhere.
 //
-// invariant: a set with key k is the only one with key k; sets live as long as the directory.
-// order:     lock order: the directory's mutex before a set's lock; of two sets, first that of the earlier in the list.
+// Streams end, and CUDA gives their handles to new ones. The directory notices this by the stream's id (Identity). Then the
+// old set is retired: nobody calls for it any more, and the new stream gets a set of its own. No event tells of the old
+// stream's last frees, its open bytes. They are stranded: they leave the set for a list that only 'settle' empties. The other
+// bytes stay in the retired set, where rungs 2 and 4 of the ladder (reuse/stream_ordered.hpp) find them.
+//
+// A set whose bytes no work uses can serve another stream, which then gets those bytes too. First in line are retired sets,
+// then the set of the default stream that has not come here for longest, since its thread may have ended. If that stream does
+// come again, it gets a new set and keeps it. So there are at most as many sets as streams that come here before one of them
+// comes again (up to 1,024).
+//
+// invariant: a set with key k is the only one with key k. Sets live as long as the directory.
+// order:     locks are taken in this order: the directory's mutex, then a set's lock; of two sets, first the one that is
+//            earlier in the list.
 // cost:      a known stream: one look-up and one spin lock. A new one: a mutex and a few CUDA calls.
 // not for:   deciding who may have which bytes.
 
@@ -51,36 +58,38 @@ class stream_directory {
 public:
     using locked = weir::base::locked<Set>;
 
-    /// `device`: the device of every stream; any_device: any.
+    /// `device`: the device of every stream; any_device: they may be of any. `make()` makes an empty set.
     template <class MakeSet>
     stream_directory(int device, MakeSet const& make) : device_(device) {
         publish(make());
     }
     stream_directory(stream_directory const&) = delete;
     stream_directory& operator=(stream_directory const&) = delete;
-    /// Blocks until other streams have passed their uses of blocks that were freed: giving memory back to a device waits
-    /// for that device only, and a stream of another may use it.
+    /// Blocks until other streams have passed their uses of freed blocks. Giving memory back to a device waits for that
+    /// device only, and these streams may belong to another one.
     ~stream_directory() {
         try {
             base::growing_array<shared_uses> uses;
             for (Set* each = first(); each; each = following(*each))
                 each->deferred().list_uses(uses);
             wait_for(uses);
-        } catch (...) { // the device is lost: nothing runs any more
+        } catch (...) { // the device has failed: nothing runs any more
         }
         for (Set* each = first(); each;)
             delete std::exchange(each, following(*each));
     }
 
-    /// The newest set; the host's is the last. Whoever looks at all of them in this order misses no byte that is set aside.
+    /// The newest set. The others follow, and the host's is the last. Whoever looks at all of them in this order misses no
+    /// byte that is set aside meanwhile.
     Set* first() const noexcept { return first_.load(base::memory_order_acquire); }
     static Set* following(Set const& set) noexcept { return set.next.load(base::memory_order_acquire); }
 
-    /// The set of the host: bytes there are in nobody's use.
+    /// The host's set, locked. No work uses the bytes in it.
     locked settled() noexcept { return locked(*host_); }
     bool is_settled(Set const& set) const noexcept { return &set == host_; }
 
-    /// Takes back a block of whose last use nothing is known, and counts it: only 'settle' frees it.
+    /// Takes back a block of whose last use nothing is known, and counts it as freed. It is stranded: only 'settle' makes it
+    /// free.
     void strand(base::range block) noexcept {
         locked const host = settled();
         host->used().gave(block);
@@ -91,8 +100,8 @@ public:
         }
     }
 
-    /// The set of `stream`, made by `make` if it is new. With `verify`, the stream is told from an earlier one of
-    /// the same handle. Throws usage_error for another device's stream, cuda_error, std::bad_alloc.
+    /// The set of `stream`, locked. `make` makes it if the stream is new. With `verify`, the stream is told apart from an
+    /// earlier one of the same handle. Throws usage_error for another device's stream, cuda_error, std::bad_alloc.
     template <class MakeSet>
     [[gnu::always_inline]] locked enter(stream_ref stream, bool verify, MakeSet const& make) {
         if (stream.is_host())
@@ -103,7 +112,8 @@ public:
         return enter_by(runtime::key_of(stream), stream, asks, asks ? Identity::id(stream) : 0, make);
     }
 
-    /// The device of `stream`, which is not captured. Throws usage_error where it is not the sets', cuda_error.
+    /// The device of `stream`, which must not be captured. Throws usage_error if the directory is for another device,
+    /// cuda_error.
     int require_device(stream_ref stream) const {
         int const device = runtime::device_of(stream);
         if (device_ != any_device && device != device_)
@@ -113,28 +123,28 @@ public:
         return device;
     }
 
-    /// Blocks until every event that is known of now has been reached; whether any had not been. `moving`: see set_waits.hpp.
-    /// Throws cuda_error, std::bad_alloc.
+    /// Blocks until every event that the sets know of has been reached. The answer is whether any had not been. `moving`: see
+    /// set_waits.hpp. Throws cuda_error, std::bad_alloc.
     template <class Lock>
     bool wait(Lock& moving) {
         return wait_for_events(*this, moving);
     }
 
-    /// Blocks until no work uses a byte of the sets, and settles those to which nothing came meanwhile, and what is stranded.
-    /// Throws cuda_error, std::bad_alloc.
+    /// Blocks until no work uses the bytes that are in the sets or stranded. Then anyone may have them, except those of a set
+    /// to which more came meanwhile. Throws cuda_error, std::bad_alloc.
     template <class Lock>
     void settle(Lock& moving) {
         settle_sets(*this, stranded_, moving);
     }
 
-    /// What is stranded, in bytes; of each block 16 KiB at least. Takes no lock.
+    /// The stranded bytes; each block counts as 16 KiB at least. Takes no lock.
     std::size_t stranded_bytes() const noexcept { return stranded_.weight(); }
 
-    /// Bytes that no event makes anyone's, but 'settle' does.
+    /// Bytes of which no event tells when others may have them; 'settle' makes them available.
     std::size_t unsettled_bytes() noexcept { return used().unsettled_bytes; }
 
-    /// Calls visit(placement) for the covered bytes of the sets whose event was reached and which may offer `least_bytes`,
-    /// until one answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
+    /// Calls visit(placement) for the covered bytes of each set whose event was reached and which may hold `least_bytes`,
+    /// until a call answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
     template <class Visit>
     void visit_unused(Visit const& visit, std::size_t least_bytes) {
         runtime::capture_mode_guard const relaxed;
@@ -152,7 +162,7 @@ public:
         }
     }
 
-    /// What is handed out, and the largest free range of any set.
+    /// Bytes and blocks in use, lost and unsettled bytes, and the largest free range of any set.
     base::usage used() noexcept {
         base::usage sum;
         for (Set* each = first(); each; each = following(*each)) {
@@ -165,12 +175,13 @@ public:
                 sum.largest_free_bytes = own->largest_bytes();
         }
         sum.unsettled_bytes += stranded_under_lock();
-        // Not one moment: what other threads moved between sets meanwhile may be missing, so the sum may be below zero.
+        // This is no snapshot. What other threads move between sets meanwhile may be missing, so the sum may be below zero.
         sum.not_below_zero();
         return sum;
     }
 
-    /// Makes `empty`, which 'make' made, the set where the bytes of `owner`, one of these that has none, are set aside.
+    /// Makes `empty` the older generation of `owner`, which has none: the set in which its bytes are set aside. 'make' has
+    /// made `empty`, and `owner` is one of these sets.
     void add_aside(Set& owner, Set* empty) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         locked const own(owner);
@@ -187,18 +198,18 @@ private:
         return stranded_.bytes();
     }
 
-    // The handle of the set's stream, which is locked, bears another by now: nobody calls for it any more. What no event tells
-    // of leaves the set, so that this is at rest once its event was reached, and used again.
+    // The set is locked, and its stream's handle names another stream by now, so nobody calls for it any more. The open bytes
+    // leave the set. What remains is at rest once the event was reached, and the set can serve another stream then.
     void retire(Set& gone) noexcept {
         gone.key.store(0, base::memory_order_relaxed);
         locked const host = settled();
         try {
             gone.leave_open([&](base::range block) { stranded_.add(block, gone.device()); });
-        } catch (...) { // no host memory: they stay, and only 'settle' frees them as well
+        } catch (...) { // no host memory: they stay, and only 'settle' frees them here too
         }
     }
 
-    // Locks the set if it is that of the key, and of the id if that was asked for.
+    // Locks the set if it has this key and, if the caller `asks`, this stream id. False: it is not locked.
     [[gnu::always_inline]] static bool lock_if(Set& set, std::uint64_t key, bool asks, unsigned long long id) noexcept {
         set.lock.lock();
         if (set.key.load(base::memory_order_relaxed) == key && (!asks || set.is_of(id)))
@@ -215,18 +226,20 @@ private:
                                                        : enter_anew(found, stream, key, asks, id, make);
     }
 
-    // What 'enter' does for a default stream, whose key CUDA knows. Not inlined, as 'enter_anew'.
+    // The part of 'enter' for a default stream, whose key only CUDA can tell. Not inlined, like 'enter_anew'.
     template <class MakeSet>
     [[gnu::noinline]] locked enter_by_default(stream_ref stream, bool verify, MakeSet const& make) {
         if (!(Identity::asks && verify)) // else the caller has asked already
             runtime::require_no_capture(stream);
         std::uint64_t const key = runtime::key_of(stream);
-        if (Set* const found = table_.find(key)) // perhaps another's by now, which is said to have come a little late
+        // If it is another stream's by now, that stream seems to have come a little later than it did, which is harmless.
+        if (Set* const found = table_.find(key))
             found->came_at.store(newcomers_.load(base::memory_order_relaxed), base::memory_order_relaxed);
         return enter_by(key, stream, false, 0, make);
     }
 
-    // What 'enter' does where the set at hand is not the stream's. Not inlined, so that the usual path saves no registers.
+    // The part of 'enter' for a set at hand that is not the stream's, or for none. Not inlined, so that the usual path saves
+    // no registers.
     template <class MakeSet>
     [[gnu::noinline]] locked enter_anew(Set* found, stream_ref stream, std::uint64_t key, bool asks,
                                         unsigned long long id, MakeSet const& make) {
@@ -236,8 +249,8 @@ private:
         return locked(*found, locked::already_held);
     }
 
-    // The set of `stream` where the one at hand (null: none) is not its: retired and perhaps used again meanwhile, or
-    // still that of an earlier stream of the same handle, which is retired now.
+    // Finds or makes the set of `stream`, since the one at hand is not its own (null: there is none). That one may have been
+    // retired and used again meanwhile, or it belongs to an earlier stream of the same handle, and is retired here.
     template <class MakeSet>
     Set& renew(Set* at_hand, stream_ref stream, std::uint64_t key, MakeSet const& make) {
         runtime::require_no_capture(stream);
@@ -267,13 +280,13 @@ private:
                 spare = find_spare(true);
             if (!spare)
                 look_for_spare_at_ = 2 * count_;
-            else if (locked const other(*spare); other->is_at_rest()) { // still
+            else if (locked const other(*spare); other->is_at_rest()) { // it may have changed meanwhile
                 std::uint64_t const former = other->key.load(base::memory_order_relaxed);
                 if (former != 0)
                     table_.assign(former, nullptr);
                 robbed_.note(former);
                 table_.assign(key, spare);
-                spare->came_at.store(now, base::memory_order_relaxed); // or who comes next takes this one again
+                spare->came_at.store(now, base::memory_order_relaxed); // else the next newcomer would take this set again
                 other->name(stream, key, id, device);
                 return *spare;
             }
@@ -286,7 +299,8 @@ private:
         return publish(fresh);
     }
 
-    // The set to use again, if it is at rest, which `asks` finds out of each before, and costs most; null: there is none.
+    // A set that another stream can take over; null: there is none. With `asks` it is at rest: this asks each set about that,
+    // which is what costs most. Without, the caller must ask.
     Set* find_spare(bool asks) {
         Set* best = nullptr;
         for (Set* each = first(); each && !(best && best->key.load(base::memory_order_relaxed) == 0); each = following(*each)) {
@@ -311,15 +325,16 @@ private:
     }
 
     int device_;
-    base::mutex mutex_;         // serialises 'create' and 'add_aside'
+    base::mutex mutex_; // held in 'create' and 'add_aside'
     lookup_table<Set> table_;
     base::atomic<Set*> first_{nullptr};
-    last_numbers<1024> robbed_; // keys of default streams whose sets became others'; who comes again lives, and gets a new one
+    // Keys of default streams whose sets were given to others. One that comes again lives, so it gets a new set.
+    last_numbers<1024> robbed_;
     base::atomic<std::uint64_t> newcomers_{0};
     Set* host_ = nullptr;      // the first one made
     order::stranded_blocks stranded_; // under the host's lock
     std::size_t count_ = 0;
-    std::size_t look_for_spare_at_ = 16; // sets; doubles when none was, so that looking stays cheap
+    std::size_t look_for_spare_at_ = 16; // sets; doubles when no spare was found, so that looking stays cheap
 };
 
 } // namespace reuse::detail

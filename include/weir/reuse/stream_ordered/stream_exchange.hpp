@@ -3,21 +3,27 @@
 
 // How do bytes get from one stream's set to another's?
 //
-// A search walks past every other set (stream_directory.hpp). From one whose event was reached it takes a block, a few of
-// a slab, or a stock of bytes for more of them; 'gather' takes all, so that they join. Where the event was not reached, the
-// stream is made to wait for it, if the caller wants that; else the set is told that it is wanted.
+// A search visits every other stream's set in turn (stream_directory.hpp). If the set's event was reached, no work uses the
+// covered bytes there, and the search may take some of them, in one of three ways. Where many blocks lie free in slabs, it
+// takes one and a few more of the same size. (A slab serves blocks of one size; the free bytes in it are splinters.) Or it
+// takes a stock: a range that the taker adds to its own set, for this block and later ones. Or it takes just the block.
+// 'gather' takes all such bytes of all sets, so that neighbours join. If the event was not reached, the search makes the
+// stream wait for it, if the caller asked for that; else it marks the set as wanted.
 //
-// One event stands for all that a stream freed, and is recorded anew with every close: a stream that never rests would keep for
-// itself whatever it ever got, and others would grow for ever in its stead. So before a pool grows, what such a set holds is
-// set aside with its event as it is, in a set of its own, which is reached as the stream goes on; wanted again, the set's next
-// close does the same, before it records, and brings what no work uses to the host's set. All of that begins only where others
-// search in vain: streams that get along pay nothing.
+// What becomes of a wanted set? One event stands for all that a stream freed, and each 'close' records it again, further on.
+// So a stream that never rests would keep for ever whatever it once got, and others would have to grow instead. Therefore
+// such a set gets an older generation, a second set in its member 'aside' (older_generation.hpp). Before the pool grows, the
+// covered bytes of a busy set move there together with the event as it is. Nobody records that event again, so the stream
+// reaches it as it goes on, and others can have the bytes. If the set is wanted after that, its next close moves bytes aside
+// again before it records; bytes that no work uses it moves to the host's set. All of this begins only after a search has
+// found nothing: streams that find enough pay nothing.
 //
-// invariant: whoever takes bytes from another set is ordered after that set's event: it was reached, or the taker's stream was
-//            made to wait and then recorded its own, so that the order travels on.
-// order:     any thread may call any member. Locks: 'moving_', the directory's, then sets' in the order of their list.
-// cost:      a search: each set's lock and, where it offers enough, a query of its event.
-// not for:   deciding when to wait or to grow: that is ladder.hpp.
+// invariant: whoever takes bytes from another stream's set is ordered after that set's event. Either it was reached, or the
+//            taker's stream was made to wait for it and then recorded its own, so that the order travels on with the bytes.
+// order:     any thread may call any member. Locks are taken in this order: 'moving_', the directory's, then those of sets in
+//            the order of the directory's list.
+// cost:      a search: the lock of each set and, if the set offers enough, one query of its event.
+// not for:   deciding when to wait or to grow: that is pool/pool/ladder.hpp.
 
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +45,8 @@ namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
 
-/// `Make`: makes an empty set. All members throw cuda_error and std::bad_alloc, and then nothing is lost.
+/// `Make`: a function object that makes an empty set. All members throw cuda_error and std::bad_alloc; no bytes are lost
+/// then.
 template <class Set, class Identity, class Tuning, class Make>
 class stream_exchange {
     using directory = stream_directory<Set, Identity>;
@@ -51,9 +58,9 @@ public:
     stream_exchange(stream_exchange const&) = delete;
     stream_exchange& operator=(stream_exchange const&) = delete;
 
-    /// A block for `stream`, whose set is `mine`: of another's slabs where much lies there in pieces, and a few more for its
-    /// own set; of a stock that it lends; or by itself. With `wait`, the stream waits for the event of bytes that are not free
-    /// yet. Never blocks.
+    /// Finds a block for `stream`, whose set is `mine`, in the other sets, and takes it in one of the three ways that the
+    /// head names, in that order. `needed`: the block's size, rounded. With `wait`, bytes that work still uses will do as
+    /// well, and the stream is made to wait for their event. An empty range if nothing was found. Never blocks the host.
     base::range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
         runtime::capture_mode_guard const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
@@ -94,7 +101,8 @@ public:
         return base::range{};
     }
 
-    /// Whether a large block may fit better among other sets' bytes than among those of `mine`, which is locked.
+    /// Whether the caller should 'gather' before it takes a block of `bytes` bytes: the block is large, and another set
+    /// offers enough that joining may help. `mine` is locked.
     bool gathers_for(std::size_t bytes, Set const* mine) const noexcept {
         for (Set const* each = bytes < Tuning::gather_bytes ? nullptr : sets_.first(); each; each = directory::following(*each))
             if (each != mine && each != mine->aside && each->hint.bytes() >= Tuning::gather_bytes)
@@ -102,10 +110,11 @@ public:
         return false;
     }
 
-    /// Brings all bytes that no work uses together, where they join, and to `stream`, unless its own are in use. With `grows`,
-    /// when the pool is about to: there they come anyway, and what others still use is set aside, for the next time. What is
-    /// aside of the stream itself comes back to join whenever a quarter more lies free than when it last did; more often,
-    /// others would wait for it in vain. Never blocks.
+    /// Brings all bytes that no work uses together in the host's set, where they join. From there they go to the set of
+    /// `stream`, unless work uses the bytes that this set covers; with `grows` they go there in any case. `grows`: the pool
+    /// is about to grow. Then bytes that other streams still use are set aside, for the next time. Also, the older generation
+    /// of `stream` itself comes back to join, but only if a quarter more bytes lie free in the pool than when it last came
+    /// back: more often, others would wait for it in vain. Never blocks.
     void gather(stream_ref stream, bool grows) {
         runtime::capture_mode_guard const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
@@ -123,7 +132,7 @@ public:
             return;
         auto const own = sets_.enter(stream, true, make_);
         own->poll(on_host);
-        if (offered_bytes < own->offered_at_recall / 2) // given back, or used for long
+        if (offered_bytes < own->offered_at_recall / 2) // much was given back upstream, or is in use for long
             own->offered_at_recall = 0;
         if (grows && own->aside && offered_bytes >= own->offered_at_recall + own->offered_at_recall / 4) {
             own->offered_at_recall = offered_bytes;
@@ -135,24 +144,25 @@ public:
         }
     }
 
-    /// Brings back what is aside of `stream`, before it waits for others; makes it wait for their uses of its own bytes.
+    /// Brings the older generation of `stream` back into its set, before the stream waits for others. Where other streams use
+    /// blocks of its own, the stream is made to wait for these uses.
     void recall(stream_ref stream) {
         base::lock_guard<base::mutex> const alone(moving_);
         auto const own = sets_.enter(stream, true, make_);
         detail::recall(*own.get());
-        own->wanted.store(false, base::memory_order_relaxed); // or its next close sets it aside again
+        own->wanted.store(false, base::memory_order_relaxed); // else its next close would set the bytes aside again
         own->poll(stream, true);
     }
 
-    /// As stream_directory'.
+    /// As the members of stream_directory of these names.
     bool wait() { return sets_.wait(moving_); }
     void settle() { sets_.settle(moving_); }
 
 private:
-    // Blocks of one size, in no use, on their way from one set's slabs to another's: who wants one wants the next as well, and
-    // each search costs an event and a query.
+    // Blocks of one size that no work uses, on their way from one set's slabs to another's. Several move at once because
+    // whoever wants one soon wants the next, and each search costs an event and a query.
     struct batch {
-        static constexpr unsigned most_blocks = 8; // with the one that was wanted
+        static constexpr unsigned most_blocks = 8; // the wanted one included
         static constexpr std::size_t most_bytes = 128 * KiB;
 
         void fill(placement& from, std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
@@ -166,7 +176,7 @@ private:
                             return;
                         ++count;
                     }
-                } catch (...) { // no host memory: so many do
+                } catch (...) { // no host memory: the blocks found so far are enough
                 }
             }
         }
@@ -184,15 +194,16 @@ private:
         return owner.hint.bytes() >= Tuning::aside_bytes && !owner.aside && !owner.is_aside && !sets_.is_settled(owner);
     }
 
-    // Whether what is aside of a set may be used up sooner than more of it can be set aside.
+    // Whether a set covers so much, compared with its older generation, that it should set bytes aside again before that one
+    // is used up.
     static bool lies_ready(Set const& owner) noexcept {
         return owner.aside && owner.hint.bytes() >= Tuning::aside_bytes &&
                owner.hint.bytes() >= owner.aside->hint.bytes();
     }
 
-    // Asks, once a search, whether the bytes of another stream's set, which is locked, are in use. If so, they are wanted, and
-    // with `sets_aside` set aside, where what was there before is not in use; if not, with `settles`, they join those of
-    // others.
+    // Asks whether work uses the covered bytes of another stream's set, which is locked; at most once in each search. If it
+    // does, the set is marked as wanted; with `sets_aside` its bytes are set aside as well, unless work still uses what was
+    // set aside before. If it does not, and with `settles`, the bytes move to the host's set, where they join.
     void look_at(Set& donor, bool sets_aside, bool settles = false) {
         if (std::exchange(donor.looked_at, searches_) == searches_)
             return;
@@ -215,7 +226,8 @@ private:
         }
     }
 
-    // The bytes of a set, which no work uses, become the host's; of one aside also the blocks that wait for other streams only.
+    // Moves the covered bytes of a set, which no work uses, to the host's set. From an older generation the deferred blocks
+    // move too: they wait for uses on other streams only.
     void settle(Set& donor) {
         if (sets_.is_settled(donor))
             return;
@@ -228,7 +240,7 @@ private:
         }
     }
 
-    // A stream took all that others had brought: those make way with their next close, so that it finds more.
+    // A stream took all that others had given up. This asks those for more: they make way at their next close.
     void want_of_others(Set const* mine) noexcept {
         for (Set* each = sets_.first(); each; each = directory::following(*each))
             if (each != mine && each->aside)
@@ -240,14 +252,14 @@ private:
         try {
             donor.safe().passed()->make_wait(stream);
         } catch (...) {
-            if (!donor.put_back(found, stock)) // a placement of our own always can: see 'lend'
+            if (!donor.put_back(found, stock)) // weir's placements can always take back what they lent: see 'lend'
                 donor.lose(found);
             throw;
         }
     }
 
-    // Adds a stock to the stream's own set and takes a block of it. Where the stream had to wait for the stock,
-    // it records its own event after that: the donor's event travels with the bytes. Where that fails, they return.
+    // Adds a stock to the stream's own set and takes a block from it. If the stream had to wait for the stock, it records its
+    // own event after that wait, so the donor's event travels with the bytes. If that fails, the stock returns to the donor.
     base::range keep(base::range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, Set& donor) {
         bool kept = false;
         try {
@@ -274,13 +286,13 @@ private:
     void keep(batch const& more, stream_ref stream, Set& donor) noexcept {
         try {
             more.put_into(*sets_.enter(stream, true, make_).get());
-        } catch (...) { // the stream is not what it was: they return
+        } catch (...) { // the handle names another stream, or the like: the blocks return
             more.put_into(*locked(donor).get());
         }
     }
 
-    // The donor may be another stream's set by now, but then the last use of what it lent is over. Where the host has no
-    // memory for it there, only 'settle' frees the stock.
+    // The donor may have become another stream's set meanwhile; that happens only to a set at rest, so the last use of what
+    // it lent is over then. If the host has no memory to keep the stock there, the stock is stranded: only 'settle' frees it.
     void put_back(base::range stock, Set& donor) noexcept {
         bool const done = locked(donor)->put_back(stock, true);
         if (!done)
@@ -289,10 +301,11 @@ private:
 
     directory& sets_;
     Make make_;
-    // Held while bytes go from set to set, but for a close, which moves them further down the list: whoever finds none, looking
-    // at all sets in that order, has seen all but what was handed out and freed meanwhile.
+    // Held while bytes go from one set to another. Only a close moves bytes without it, and only to sets further down the
+    // list. So whoever looks at all sets in the order of the list and finds nothing has missed only what was handed out and
+    // freed meanwhile.
     base::mutex moving_;
-    std::uint64_t searches_ = 0; // so far
+    std::uint64_t searches_ = 0; // how many there were so far
 };
 
 } // namespace reuse::detail

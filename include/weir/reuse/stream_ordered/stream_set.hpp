@@ -3,27 +3,27 @@
 
 // What is known of the bytes that were freed on one stream?
 //
-// Three kinds of bytes, by who may have them:
-//   open       freed on this stream since its event was last recorded: this stream only, no questions asked.
-//   covered    freed before 'passed' was recorded: this stream at once; another stream once 'passed' has been reached, or
-//              after it has been made to wait for it. They lie in a placement, where they join.
-//   deferred   freed here, but used on other streams too, whose events have not been reached: nobody yet. Those that are
-//              closed, freed before 'passed' was recorded, anyone may turn into covered ones then.
+// They are of three kinds, by who may have them:
+//   open       freed since the stream's event was last recorded: only this stream may have them, and it asks nobody.
+//   covered    freed before the event 'passed' was recorded: this stream may have them at once, another one once 'passed' was
+//              reached, or after it was made to wait for it. They lie in a placement, where neighbours join.
+//   deferred   freed here, but used on other streams that have not yet passed these uses: nobody may have them. One is closed
+//              if it was freed before 'passed' was recorded: once its uses are over, anyone may turn it into covered bytes.
 //
-// 'close' records the event and turns open bytes into covered ones. Recording costs as much as ten frees, so it is done once
-// for many, and only inside a call that names the stream: then its handle is alive, while at any other moment it may have been
-// destroyed, or belong to another stream by now. The last of many blocks has it recorded too, for the pool's end.
+// 'close' records the event, which turns open bytes into covered ones. That costs as much as ten frees, so it is done once
+// for many; and only in a call that names the stream, since its handle is alive then. At any other moment it may be
+// destroyed, or another stream's. The last of many blocks that comes back has it recorded too, as the pool may end next.
 //
-// Recorded anew, the event puts off what it stood for. So where others want what is covered, 'close' first makes way: known to
-// be in no use, it goes to the host's set, else to a set aside, with the event as it was; see stream_exchange.hpp.
+// A new record delays all that the event stood for. So if other streams want covered bytes, 'close' first makes way: it moves
+// them to the host's set if no work uses them, else with the old event to this set's older generation (older_generation.hpp).
 //
-// invariant: every covered byte's last use comes before 'passed' in its stream's order, also of those from another stream: the
-//            taker waited for its event before it recorded its own. What came after the moment of a settle raised 'arrivals'.
-// order:     all members need 'lock', the atomics and 'hint' excepted. An event is recorded under it, so that nobody sees the
-//            bytes before. While the stream's queue is full (1,021 launches on an H200), recording waits until the device has
-//            taken up some of its work, as a launch there would, and so do those who look for bytes in this set; no other
-//            stream's queue matters.
-// cost:      put and take of a size freed lately: a few instructions. Some 20 KiB a stream, twice where it sets aside.
+// invariant: each covered byte's last use comes before 'passed' in its stream's order, even if it was on another stream: the
+//            taker waited for that one's event before it recorded its own. Bytes that come during a settle raise 'arrivals'.
+// order:     all members need 'lock', except the atomics and 'hint'. Events are recorded under the lock, so nobody sees bytes
+//            before their event. If the stream's queue is full (1,021 launches on an H200), recording waits, as a launch
+//            would, until the device has taken up some of its work; who looks for bytes in this set waits too. Other streams'
+//            queues do not matter.
+// cost:      put and take of a size freed lately: a few instructions. About 20 KiB a stream, or twice that with 'aside'.
 // not for:   deciding whose bytes to take: see the reuse rule's ladder.
 
 #include <cstddef>
@@ -56,22 +56,22 @@ public:
 
     base::spin_lock lock;
     base::atomic<stream_set*> next{nullptr}; // the next set of the same pool
-    stream_set* aside = nullptr; // right behind it, where its bytes are set aside; null until the first time
-    stream_set* settled = nullptr; // the host's, from then on
-    bool is_aside = false; // fixed once published
-    std::uint64_t looked_at = 0; // in which search of the pool's
-    std::size_t offered_at_recall = 0; // all that was free in the pool when what is aside came back last
-    base::atomic<bool> wanted{false}; // by other streams, since bytes were set aside or settled
-    base::atomic<std::uint64_t> key{0}; // what it is looked up by; 0: its stream is gone, or it is the host's
-    weir::reuse::detail::free_hint<Tuning> hint; // what is covered, or deferred and closed
-    base::atomic<std::uint64_t> came_at{0}; // how many streams had come to the directory when a default stream came here last
+    stream_set* aside = nullptr; // its older generation, right behind it in the list; null until the first time
+    stream_set* settled = nullptr; // the host's set, from then on
+    bool is_aside = false; // whether it is such an older generation; fixed once published
+    std::uint64_t looked_at = 0; // the number of the last search of the pool that came here
+    std::size_t offered_at_recall = 0; // bytes that were free in the pool when 'aside' last came back
+    base::atomic<bool> wanted{false}; // whether others wanted bytes since some were set aside or settled
+    base::atomic<std::uint64_t> key{0}; // by which it is looked up; 0: its stream is gone, or it is the host's
+    weir::reuse::detail::free_hint<Tuning> hint; // of the covered bytes and the closed deferred ones
+    base::atomic<std::uint64_t> came_at{0}; // streams seen by the directory until a default stream last came here
 
-    /// Makes this set, which is at rest, the set of `stream`, whose id is `id` and which belongs to device number `device`.
+    /// Makes this set, which is at rest, the set of `stream` with the key `as`, whose id is `id` and device number `device`.
     void name(stream_ref stream, std::uint64_t as, unsigned long long id, int device) noexcept {
         safe_.start_anew(device);
         id_ = id;
         wanted.store(false, base::memory_order_relaxed);
-        // A thread may end without a word, so nothing of its default stream is left without an event.
+        // A thread may end without another call, so nothing of its default stream stays without an event.
         open_.start_anew(!runtime::is_per_thread(stream));
         key.store(as, base::memory_order_release);
     }
@@ -80,7 +80,7 @@ public:
     bool is_of(unsigned long long id) const noexcept { return id_ == id; }
     int device() const noexcept { return safe_.device(); }
 
-    /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' could.
+    /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' can.
     [[gnu::always_inline]] bool give(base::range block, stream_ref stream) noexcept {
         bool const recent = put_recent(block);
         if (!recent && !put(block, stream))
@@ -98,7 +98,7 @@ public:
         return kept;
     }
 
-    /// The same for a block that may not, if the event can be recorded. On the host there is none to record. Never blocks.
+    /// The same for a block that may not stay open; false if the event cannot be recorded. The host needs none. Never blocks.
     [[gnu::noinline]] bool put(base::range block, stream_ref stream) noexcept {
         if (!stream.is_host() && !close(stream))
             return false;
@@ -109,7 +109,7 @@ public:
         return true;
     }
 
-    /// Takes back a block that other streams use up to the events `uses`, which it takes; else false, as put.
+    /// Takes back a block that other streams use up to the events `uses`, which it takes. False, as put: it took nothing.
     bool defer(base::range block, base::growing_array<runtime::event>&& uses, stream_ref stream) noexcept {
         if (!stream.is_host() && !close(stream))
             return false;
@@ -117,14 +117,14 @@ public:
         return true;
     }
 
-    /// The same, without an event, for a stream that lives and is not captured: its own until the next event.
+    /// The same without an event, for a stream that lives and is not captured: the block stays open until the next event.
     void keep_open(base::range block) noexcept {
         ++arrivals_;
         hold(block);
     }
 
-    /// Hands each open block to `sink(range)`, an empty one for those that went out again (see is_untold): the stream is gone.
-    /// Where the sink throws, the others stay.
+    /// For a stream that is gone: hands each open block to `sink(range)`, and an empty range if open ones went out again (see
+    /// is_untold). If the sink throws, the others stay.
     template <class Sink>
     void leave_open(Sink const& sink) {
         open_.drain(sink);
@@ -133,15 +133,15 @@ public:
         taken_open_ = false;
     }
 
-    /// Takes back a block, or a `stock` that was lent, of whose last use only `uses` is known: for 'settle'. In the host's set.
+    /// In the host's set: keeps a block, or a `stock` that was lent, for 'settle'. Of its last use only `uses` is known.
     void strand(base::range block, base::growing_array<runtime::event> uses, bool stock = false) noexcept {
         keep_back(block, std::move(uses), false, stock);
     }
 
     /// Takes back a block that must not be handed out again.
     void lose(base::range block) noexcept { used_.lost_bytes += block.bytes; }
-    /// Returns what was just lent, or taken, from covered bytes, these or another set's of which nobody uses a byte. False: the
-    /// host had no memory to keep a `stock`.
+    /// Returns what was just lent or taken from covered bytes: from this set's, or from another's that no work uses. False:
+    /// the host had no memory to keep a `stock`.
     bool put_back(base::range bytes, bool stock) noexcept {
         try {
             stock ? receive(bytes, false) : cover(bytes);
@@ -151,19 +151,19 @@ public:
         }
     }
 
-    /// Adds bytes that another set lent; `waited`: after the stream waited for that one's event, and recorded its own.
-    /// Throws std::bad_alloc before any change.
+    /// Adds bytes that another set lent. `waited`: the stream waited for that set's event, then recorded its own. Throws
+    /// std::bad_alloc before any change.
     void receive(base::range stock, bool waited) {
         covered_.add(stock);
         update_hint();
         arrivals_ += waited;
     }
 
-    /// Rung 1 at its quickest: a block of just that size that was freed here lately, or an empty range.
+    /// Rung 1 at its quickest: an open block of just that size, or an empty range.
     base::range take_recent(std::size_t bytes, std::size_t alignment) noexcept {
         base::range const block = open_.take(Placement::rounded(bytes, alignment), alignment);
         taken_open_ |= block.bytes != 0;
-        arrivals_ += block.bytes != 0; // to a settle under way
+        arrivals_ += block.bytes != 0; // so that a settle under way leaves this set alone
         return block;
     }
 
@@ -174,8 +174,8 @@ public:
         return block;
     }
 
-    /// Rung 1: bytes that this stream may have at once, also of those that no work uses, or an empty range. Throws cuda_error,
-    /// std::bad_alloc.
+    /// Rung 1: bytes that this stream may have at once, among them those that no work uses; else an empty range. Throws
+    /// cuda_error, std::bad_alloc.
     base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (base::range const block = take_covered(bytes, alignment))
             return block;
@@ -189,8 +189,8 @@ public:
         return aside ? base::locked<stream_set>(*aside)->take_covered(bytes, alignment) : base::range{};
     }
 
-    /// Records the event and turns open bytes into covered ones. False, and nothing changed, where it cannot be recorded: the
-    /// stream is captured, the handle bears another stream by now, or CUDA failed.
+    /// Records the event, which turns open bytes into covered ones. False, with nothing changed, if it cannot be recorded:
+    /// the stream is captured, its handle names another stream by now, or CUDA failed.
     [[gnu::noinline]] bool close(stream_ref stream) noexcept {
         try {
             // In this order: the id of a captured stream may not be asked for.
@@ -206,11 +206,11 @@ public:
         return true;
     }
 
-    /// Whether any stream may have the covered bytes. Never blocks. Throws cuda_error.
+    /// Whether the event was reached, so that any stream may have the covered bytes. Never blocks. Throws cuda_error.
     bool reached() { return safe_.reached(); }
 
-    /// Looks after deferred blocks whose uses are over: closed ones become covered and, where `stream` is this set's
-    /// own, others open. With `wait` it makes `stream` wait for the uses that are not over. Whether any moved. Never
+    /// Looks for deferred blocks whose uses are over. Closed ones become covered; others become open, if `stream` is this
+    /// set's own. With `wait`, `stream` is made to wait for uses that are not over. Answers whether any block moved. Never
     /// blocks. Throws cuda_error, std::bad_alloc.
     bool poll(stream_ref stream, bool wait = false) {
         if (deferred_.empty())
@@ -232,8 +232,8 @@ public:
         return any;
     }
 
-    /// All work on the set's device, and all uses that 'list_uses' told, were over when 'arrivals' was what it is:
-    /// anyone may have every byte. Throws cuda_error, std::bad_alloc.
+    /// The caller knows that all work on the set's device, and all uses in 'list_uses', were over when 'arrivals' got its
+    /// present value: anyone may have every byte. Throws cuda_error, std::bad_alloc.
     void settle() {
         stream_answers answers = deferred_.ask();
         deferred_.take_if([&](deferred_block const& each) {
@@ -247,8 +247,8 @@ public:
         taken_open_ = false;
     }
 
-    /// The covered bytes, up to which event they are, and the deferred blocks. Call `update_hint` after a change, and `arrived`
-    /// where bytes in use came.
+    /// The covered bytes, the event up to which they may be in use, and the deferred blocks. After a change call
+    /// `update_hint`, and `arrived` if bytes in use came.
     Placement& covered() noexcept { return covered_; }
     safe_event& safe() noexcept { return safe_; }
     deferred_blocks& deferred() noexcept { return deferred_; }
@@ -256,25 +256,25 @@ public:
     void arrived() noexcept { ++arrivals_; }
     void update_hint() noexcept { hint.update(covered_, deferred_.closed_bytes()); }
 
-    /// The largest range among the covered ones; 0 where the placement does not tell.
+    /// The largest range of covered bytes; 0 if the placement does not tell.
     std::size_t largest_bytes() const noexcept {
         if constexpr (contract::has_largest<Placement>)
             return covered_.largest();
         return 0;
     }
     bool is_open() const noexcept { return !open_.empty(); }
-    /// Bytes that only the stream itself, or 'settle', can make anyone's.
+    /// Bytes that become available to others only by a call on the stream itself, or by 'settle'.
     std::size_t open_bytes() const noexcept { return open_.bytes() + deferred_.open_bytes(); }
-    /// Whether work that no event tells of may use bytes that are open, or were: who took them may give them elsewhere.
+    /// Whether work that no event tells of may use bytes that are open or were: who took those may have freed them elsewhere.
     bool is_untold() const noexcept { return taken_open_ || open_bytes() != 0; }
-    /// Whether no work uses a byte of these. Never blocks. Throws cuda_error.
+    /// Whether no work uses a byte of this set or of its older generation. Never blocks. Throws cuda_error.
     bool is_at_rest() {
         return !is_untold() && deferred_.empty() && reached() && (!aside || base::locked<stream_set>(*aside)->is_at_rest());
     }
 
-    /// How often bytes came here that were in use until then, or went out while they were open.
+    /// Counts how often bytes came here that may be in use, or open bytes went out.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
-    /// What was handed out less what came back here, perhaps below zero (the sum over a pool's sets is live), and lost.
+    /// What was handed out less what came back here, which may be below zero (a pool's sum is not); and what is lost.
     base::usage& used() noexcept { return used_; }
 
 private:
@@ -286,7 +286,7 @@ private:
         safe_ = before; // what was lent may come back here, and be in use up to that event, which may have gone aside
         return false;
     }
-    // Before the event is recorded anew.
+    // Call before the event is recorded again.
     void make_way() noexcept {
         bool const is_wanted = wanted.load(base::memory_order_relaxed);
         if (!patience_.lasts(is_wanted) || !is_much())
@@ -315,7 +315,7 @@ private:
         try {
             covered_.give(block);
         } catch (...) {
-            hold(block); // covered bytes may always be held back
+            hold(block); // safe: covered bytes may always wait as open ones
         }
         update_hint();
     }
@@ -328,7 +328,7 @@ private:
     void cover_open() noexcept {
         try {
             open_.drain([this](base::range block) { covered_.give(block); });
-        } catch (...) { // no host memory: what is left stays open
+        } catch (...) { // no host memory: the rest stays open
         }
         update_hint();
     }
@@ -337,8 +337,8 @@ private:
     deferred_blocks deferred_;
     Placement covered_;
     safe_event safe_;
-    bool overflowed_ = false; // since all were back: where all comes and goes without an event, so does the last block
-    bool taken_open_ = false; // since the event was recorded
+    bool overflowed_ = false; // since all blocks were back: whether 'put' was called; if not, the last block costs no event
+    bool taken_open_ = false; // whether open blocks went out since the event was recorded
     unsigned long long id_ = 0;
     patience patience_;
     alignas(16) base::usage used_; // bytes and blocks in one cache line

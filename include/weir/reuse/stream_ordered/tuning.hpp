@@ -3,12 +3,12 @@
 
 // What may a program choose about stream order, beside the identity of streams?
 //
-// Which of two rungs of the ladder in reuse/stream_ordered.hpp comes first, as a policy, and how much a stream keeps
-// for itself, as a struct of constants.
+// It chooses two things. A policy says which of two rungs of the ladder in reuse/stream_ordered.hpp comes first. A struct of
+// constants says how much a stream keeps for itself.
 //
 // invariant: both are read at compile time only.
 // cost:      none.
-// not for:   run-time options: see pool_options.
+// not for:   options at run time: see pool_options.
 
 #include <cstddef>
 #include <type_traits>
@@ -22,11 +22,13 @@ namespace weir {
 inline namespace v0 {
 
 namespace handover {
-/// Rung 3 before 4: streams stay independent of one another, at the price of more memory.
+/// Rung 3 before rung 4: the pool grows before a stream is made to wait. Streams stay independent, at the price of more
+/// memory.
 struct grow_first {
     static constexpr bool waits_before_growing = false;
 };
-/// Rung 4 before 3: the smallest footprint, at the price of streams that wait for one another.
+/// Rung 4 before rung 3: a stream is made to wait before the pool grows. This takes the least memory, at the price of streams
+/// that wait for one another.
 struct wait_first {
     static constexpr bool waits_before_growing = true;
 };
@@ -34,30 +36,33 @@ struct wait_first {
 
 namespace reuse {
 
-/// The constants of stream_ordered. Derive and hide a member to change it.
+/// The constants of stream_ordered. To change one, derive from this struct and declare a member of the same name.
 struct stream_ordered_tuning {
-    /// Blocks that a stream keeps, found by size, before it records an event; 1 to 64. More: fewer events (148 ns
-    /// each) on long runs of frees; each costs 17 bytes a stream.
+    /// How many blocks a stream keeps, found by size, before it records an event; 1 to 64. More: fewer events (148 ns each)
+    /// in long runs of frees, but each block costs 17 bytes for every stream.
     static constexpr unsigned recent_blocks = 64;
-    /// Bytes that a stream keeps so. More: large pairs stay cheap; less: other streams see freed memory sooner.
+    /// How many bytes a stream keeps in those blocks. More: allocating and freeing large blocks in turn stays cheap. Less:
+    /// other streams can have freed memory sooner.
     static constexpr std::size_t recent_bytes = 4 * MiB;
-    /// Frees on a stream that record an event each before it keeps any block so: a stream that lives shortly, of which
-    /// there may be many, leaves nothing behind that only 'settle' frees. More: less is left by longer lives; less, down
-    /// to 0: fewer events in programs whose streams live on.
+    /// How many frees on a new stream record an event each before it keeps any such block. So a stream that lives only
+    /// shortly leaves nothing behind that only 'settle' frees, and there may be many such streams. More: streams that live
+    /// longer leave less behind, too. Less, down to 0: fewer events in programs whose streams live on.
     static constexpr unsigned young_frees = 8;
-    /// Bytes that may be stranded, without an event, before an allocation that finds nothing at hand waits for the device:
-    /// what a stream kept when it was destroyed, at most 'recent_bytes' of it, and what CUDA could not record, as in host
-    /// functions. Each block counts as 16 KiB at least. They come back in no other way. More: fewer waits where streams come
-    /// and go; less: a smaller footprint there.
+    /// How many bytes may be stranded before an allocation that finds nothing at hand waits for the device. Stranded bytes
+    /// are those of which no event tells: what a stream kept when it was destroyed (at most 'recent_bytes' of it), and what
+    /// was freed where CUDA records no event, as in host functions. They come back in no other way. Each block counts as 16
+    /// KiB at least. More: fewer waits where streams come and go. Less: a smaller footprint there.
     static constexpr std::size_t stranded_bytes = 64 * MiB;
-    /// Bytes from which on a block is placed with a view of all that any stream may have, and not just of its own
-    /// stream's. Less: a smaller footprint with several streams; more: fewer queries for large blocks.
+    /// Size in bytes from which on a block is searched among the free bytes of all streams, and not just of its own. Less: a
+    /// smaller footprint with several streams. More: fewer queries for large blocks.
     static constexpr std::size_t gather_bytes = 8 * MiB;
-    /// Bytes that may lie free in a stream's slabs before others take a few blocks of those rather than whole slabs. Less: a
-    /// smaller footprint where several streams hold small blocks; more: blocks that go from stream to stream cost less.
+    /// How many splinter bytes a stream may have before others take a few blocks of them rather than whole slabs. Splinters
+    /// are the free bytes in slabs, each of which serves one size. Less: a smaller footprint where several streams hold small
+    /// blocks. More: blocks that go from stream to stream cost less.
     static constexpr std::size_t splinter_bytes = 4 * MiB;
-    /// Bytes from which on what a stream that never rests has freed is set aside with an event of its own where others want it.
-    /// Less: a smaller footprint where bytes go from stream to stream; more: fewer events and searches there.
+    /// How many bytes a stream that never rests must have freed before they are set aside, with an event of their own, if
+    /// others want them (older_generation.hpp). Less: a smaller footprint where bytes go from stream to stream. More: fewer
+    /// events and searches there.
     static constexpr std::size_t aside_bytes = 4 * MiB;
 };
 
@@ -83,7 +88,7 @@ using tunes_streams = decltype(constant<static_cast<unsigned>(T::recent_blocks)>
                                constant<static_cast<std::size_t>(T::splinter_bytes)>(),
                                constant<static_cast<std::size_t>(T::aside_bytes)>());
 
-/// The slots of reuse::stream_ordered.
+/// Checks what fills the slots of reuse::stream_ordered.
 template <class Identity, class Handover, class Tuning, class Stream>
 constexpr bool require_stream_order() {
     static_assert(holds<identifies, Identity, Stream>,

@@ -3,14 +3,14 @@
 
 // Which addresses of a reservation have no memory behind them?
 //
-// An upstream that reserves addresses and puts memory behind some of them keeps the others here: a sorted array of
-// gaps, joined where they meet. There are about as many gaps as chunks were given back, each costs tens of
-// microseconds of driver calls, and so a linear search is all it takes.
+// An upstream that reserves addresses puts memory behind some of them. The others are kept here, as a sorted array of gaps;
+// gaps that touch are joined. There are about as many gaps as chunks that were given back. A chunk costs tens of microseconds
+// in driver calls, so a linear search through the gaps is fast enough.
 //
-// invariant: gaps are disjoint, sorted, and do not touch, but where one reservation ends and another starts.
+// invariant: gaps are disjoint and sorted. They do not touch, except where one reservation ends and another starts.
 // order:     one thread at a time.
 // cost:      O(gaps) a call; 16 bytes a gap.
-// not for:   memory: placements do that.
+// not for:   memory: a placement keeps track of free memory.
 
 #include <cstddef>
 #include <weir/base/growing_array.hpp>
@@ -26,10 +26,10 @@ public:
     /// Makes room, so that the next `more` calls of 'add' or 'give' do not throw. Throws std::bad_alloc.
     void reserve(std::size_t more) { gaps_.reserve(gaps_.size() + more); }
 
-    /// Adds a reservation, which joins no other; after 'reserve'.
+    /// Adds the addresses of a reservation. They join no other reservation's. Call 'reserve' first.
     void add(base::range reservation) noexcept { gaps_.insert(after(reservation.offset), reservation); }
 
-    /// The start of the smallest gap of `bytes` bytes at least, out of which they are taken; or an empty range.
+    /// Takes `bytes` bytes from the start of the smallest gap that is large enough; an empty range if none is.
     base::range take(std::size_t bytes) noexcept {
         base::range* best = nullptr;
         for (base::range& each : gaps_)
@@ -42,7 +42,7 @@ public:
         return taken;
     }
 
-    /// Takes just `wanted`, which must be where a gap starts; whether it is free.
+    /// Takes exactly `wanted`, which must start where a gap starts. Returns whether it was free.
     bool take_at(base::range wanted) noexcept {
         base::range* const next = after(wanted.offset);
         if (next == gaps_.begin() || next[-1].offset != wanted.offset || next[-1].bytes < wanted.bytes)
@@ -51,7 +51,7 @@ public:
         return true;
     }
 
-    /// Takes `freed` back, which was taken here; after 'reserve'. `reservation`: where it lies.
+    /// Takes `freed` back, which was taken here before. `reservation`: the reservation that it lies in. Call 'reserve' first.
     void give(base::range freed, base::range reservation) noexcept {
         base::range* const next = after(freed.offset);
         bool const joins_next = next != gaps_.end() && next->offset == freed.end() && freed.end() != reservation.end();
@@ -68,7 +68,7 @@ public:
         }
     }
 
-    /// Gaps, in order of address.
+    /// The gaps, in order of address.
     base::range const* begin() const noexcept { return gaps_.begin(); }
     base::range const* end() const noexcept { return gaps_.end(); }
 

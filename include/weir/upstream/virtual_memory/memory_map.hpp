@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How does memory get behind an address, and away from it?
+// How is memory put behind an address, and taken away from it?
 //
-// The driver reserves addresses without memory, makes memory without an address, and maps the one behind the other in
-// pages of 2 MiB. The runtime has no such functions; the driver's are looked up through it, so there is nothing more to
-// link. Their types are declared here in the few words that are needed: <cuda.h> takes a tenth of a second to compile,
-// and tests/runtime/memory_map.cpp holds these against it.
+// The driver can reserve addresses without memory, create memory without an address, and map the memory behind the addresses,
+// in pages of 2 MiB. The runtime has no such functions. The driver's functions are looked up through the runtime, so there is
+// nothing more to link. The few types that they need are declared here, because <cuda.h> takes a tenth of a second to
+// compile. tests/runtime/memory_map.cpp compares these declarations with it.
 //
-// invariant: a call that fails leaves nothing reserved, made or mapped; 'map' and 'move' say where CUDA does not let it.
-// order:     'unmap' waits for nothing: the caller knows that no work uses the bytes. No call needs a context or breaks a
+// invariant: a call that fails leaves nothing reserved, created or mapped. If CUDA does not let 'map' or 'move' undo what
+//            they did, they say so.
+// order:     'unmap' waits for nothing: the caller must know that no work uses the bytes. No call needs a context or breaks a
 //            capture (seen on CUDA 13).
 // cost:      map: 36 us for 2 MiB, 45 us for 64 MiB, most of it to make the memory accessible; move: 45 us, whatever the
 //            size; unmap: 35 us for 2 MiB, 60 us for 64 MiB. None waits for work on the device.
-// not for:   deciding which addresses: see upstream::virtual_memory.
+// not for:   choosing the addresses: see upstream::virtual_memory.
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
@@ -51,7 +52,7 @@ struct memory_access {
     int flags = 3; // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 };
 
-// The driver's functions; CUresult is an int to its callers, CUdeviceptr and a memory handle are 64 bits.
+// The driver's functions. In their signatures CUresult is an int, and CUdeviceptr and a memory handle are 64-bit numbers.
 struct memory_calls {
     int (*granularity)(std::size_t*, memory_properties const*, int) = nullptr;
     int (*reserve)(unsigned long long*, std::size_t, std::size_t, unsigned long long, unsigned long long) = nullptr;
@@ -101,32 +102,34 @@ public:
     bool supported() const noexcept { return supported_; }
     int device_number() const noexcept { return device_; }
 
-    /// Whether another device was allowed.
+    /// Whether 'enable_access_from' named another device.
     bool has_peers() const noexcept { return readers_.size() > 1; }
 
-    /// Memory that is mapped or moved from now on can be used by kernels of device number `device` as well; its own always may.
-    /// Throws std::bad_alloc.
+    /// Lets kernels of device number `device` use memory that is mapped or moved after this call. This object's own device
+    /// can always use it. Throws std::bad_alloc.
     void enable_access_from(int device) {
         if (device != device_)
             readers_.push_back(access_of(device));
     }
 
-    /// Addresses without memory, of `bytes` bytes; an empty range where there are no more. Throws cuda_error.
+    /// Reserves `bytes` bytes of addresses, with no memory behind them; an empty range if there are no more. Throws
+    /// cuda_error.
     base::range reserve(std::size_t bytes) const {
         unsigned long long at = 0;
         int const result = runtime::detail::ask_driver(calls_.reserve, &at, bytes, page_bytes, 0ull, 0ull);
         return lacks_memory(result, "cuMemAddressReserve") ? base::range{} : base::range{static_cast<std::size_t>(at), bytes};
     }
 
-    /// Gives addresses back, behind which nothing is mapped. Where CUDA refuses, nobody could give them back later: once more.
+    /// Gives addresses back; nothing may be mapped behind them. If CUDA refuses, the call is tried once more, because nobody
+    /// could do it later.
     void unreserve(base::range addresses) const noexcept {
         if (runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) != 0)
             static_cast<void>(runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
     }
 
-    /// Puts fresh memory behind `addresses`, in one piece; false where the device has no more. Throws cuda_error. Then
-    /// there is none behind them, unless CUDA refuses to take it away again: 'stuck' says so, and 'unmap' may be tried
-    /// later.
+    /// Puts fresh memory behind `addresses`, as one mapping. False if the device has no more. Throws cuda_error. After false
+    /// or an exception there is no memory behind the addresses, unless CUDA refused to unmap it: then 'stuck' is true, and
+    /// 'unmap' may be tried later.
     bool map(base::range addresses, bool& stuck) const {
         unsigned long long memory = 0;
         stuck = false;
@@ -141,8 +144,9 @@ public:
         return !lacks_memory(opened, "cuMemSetAccess");
     }
 
-    /// Puts the memory behind `from`, which one 'map' or 'move' put there, behind `to`, as many bytes without any. False:
-    /// CUDA refused, and it is where it was; 'stuck' says that it is behind `to` as well, as for 'map'.
+    /// Takes the memory away from `from`, where one 'map' or 'move' put it, and puts it behind `to`, a range of the same size
+    /// with no memory behind it. False if CUDA refused; the memory is then where it was. If 'stuck' is true as well, it is
+    /// also still mapped behind `to`.
     bool move(base::range from, base::range to, bool& stuck) const noexcept {
         unsigned long long memory = 0;
         stuck = false;
@@ -155,13 +159,15 @@ public:
         return false;
     }
 
-    /// Takes the memory behind `addresses`, which one 'map' or 'move' put there, away, which frees it. False: CUDA refused.
+    /// Takes away the memory behind `addresses`, where one 'map' or 'move' put it, and thereby frees it. False if CUDA
+    /// refused.
     bool unmap(base::range addresses) const noexcept {
         return runtime::detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
     }
 
 private:
-    // The mapping keeps the memory from now on; without one, it goes. Nobody could let go of it later: once more.
+    // After this the mapping alone keeps the memory alive; if the mapping failed, the memory is freed. A release that CUDA
+    // refuses is tried once more, because nobody could do it later.
     int put(unsigned long long memory, base::range addresses) const noexcept {
         int const mapped =
             runtime::detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
@@ -181,7 +187,8 @@ private:
     }
     static unsigned long long address_of(base::range addresses) noexcept { return addresses.offset; }
 
-    // True where a call found no memory or addresses; throws for any other failure. Numbers are cudaError_t's here.
+    // True if a call found no memory or no addresses. Throws for any other failure. The driver's error numbers equal the
+    // cudaError_t values here.
     static bool lacks_memory(int result, char const* call) {
         return runtime::out_of_room(static_cast<cudaError_t>(result), call);
     }

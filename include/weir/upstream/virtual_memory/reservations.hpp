@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How many addresses does a pool reserve, and which of them are free?
+// How many addresses does a pool reserve, and which of them have no memory behind them?
 //
-// What lies in two reservations does not join, so a pool gets all that it will ever need in one: eight times what its device
-// has, since chunks that move leave addresses behind. But a process may have thousands of pools, and everything in it shares
-// its addresses. So that much is reserved only while sixteen times as many are left in a row; else a pool gets 1 GiB, twice as
-// many each time, and where the process has not so many, at last just what it needs.
+// Memory in two different reservations does not join. So a pool should get all addresses that it will ever need in one
+// reservation: eight times as many bytes as its device has, since a chunk that moves leaves its addresses behind. But a
+// process may have thousands of pools, and everything in it shares the addresses. So a pool gets that much only while a row
+// of sixteen times as many addresses is left. Otherwise it gets 1 GiB, and twice as much each next time. If the process has
+// not even that, the pool gets just what it needs.
 //
-// invariant: what is taken lies in one reservation; nothing goes back to the process before the end.
-// order:     one thread at a time; 'ran_out' is for any.
-// cost:      two to five calls of the driver a reservation; else O(gaps).
-// not for:   memory behind the addresses: see upstream::virtual_memory.
+// invariant: what is taken lies in one reservation; no addresses go back to the process before the end.
+// order:     one thread at a time; only 'ran_out' may be called by any thread.
+// cost:      two to five driver calls for a reservation; other calls O(gaps).
+// not for:   the memory behind the addresses: see upstream::virtual_memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,11 +32,11 @@ namespace upstream::detail {
 /// One thread at a time.
 class reservations {
 public:
-    /// `map` outlives it.
+    /// `map` must outlive this object.
     explicit reservations(memory_map const& map) noexcept : map_(map) {}
     reservations(reservations const&) = delete;
     reservations& operator=(reservations const&) = delete;
-    /// Nothing is mapped any more.
+    /// Nothing may be mapped any more.
     ~reservations() {
         for (base::range const& each : all_)
             map_.unreserve(each);
@@ -44,28 +45,29 @@ public:
     /// Makes room, so that the next `more` calls of 'give' do not throw. Throws std::bad_alloc.
     void make_room(std::size_t more) { gaps_.reserve(more); }
 
-    /// Addresses of the smallest gap that has as many; an empty range where none has.
+    /// Takes `bytes` bytes of addresses from the smallest gap that is large enough; an empty range if none is.
     base::range take(std::size_t bytes) noexcept { return gaps_.take(bytes); }
 
-    /// Takes just these, right behind an address of the same reservation, where a gap starts; whether they are free.
+    /// Takes exactly these addresses. They must start where a gap starts, right behind an address of the same reservation.
+    /// Returns whether they were free.
     bool take_at(base::range wanted) noexcept {
         return of(base::range{wanted.offset - 1, wanted.bytes}) && gaps_.take_at(wanted);
     }
 
-    /// Takes back what was taken; after 'make_room'.
+    /// Takes back addresses that were taken. Call 'make_room' first.
     void give(base::range freed) noexcept {
         if (base::range const* const here = of(freed))
             gaps_.give(freed, *here);
     }
 
-    /// How many there are from `end`, where something that was taken ends, to the end of its reservation.
+    /// How many bytes of addresses lie between `end`, where something that was taken ends, and the end of its reservation.
     std::size_t behind(std::size_t end) const noexcept {
         base::range const* const here = of(base::range{end - 1, 1});
         return here ? here->end() - end : 0;
     }
 
-    /// Reserves more, `bytes` at least, for 'take'; uses up the room for one 'give'. False: the process has not so many. Throws
-    /// cuda_error, std::bad_alloc; nothing has changed then.
+    /// Reserves at least `bytes` more bytes of addresses, which 'take' can then find. It uses up the room for one 'give'.
+    /// False if the process has not so many. Throws cuda_error and std::bad_alloc; nothing has changed then.
     bool more(std::size_t bytes) {
         all_.reserve(all_.size() + 1);
         gaps_.reserve(1);
@@ -79,12 +81,13 @@ public:
         return done;
     }
 
-    /// Whether the last call of 'more' was in vain. 'forget' makes it false.
+    /// Whether the last call of 'more' failed. 'forget' resets this to false.
     bool ran_out() const noexcept { return ran_out_.load(base::memory_order_relaxed); }
     void forget() noexcept { ran_out_.store(false, base::memory_order_relaxed); }
 
 private:
-    // The last addresses of the process are for others as well: never more of them than the pool soon needs.
+    // Used when addresses are scarce. Others in the process need the last addresses too, so this takes no more than the pool
+    // soon needs.
     bool few(std::size_t bytes) {
         std::size_t const usual = next_bytes_ > bytes ? next_bytes_ : bytes;
         for (std::size_t const each : {usual, bytes < usual / 4 ? 4 * bytes : bytes, bytes}) {
@@ -114,7 +117,8 @@ private:
         return static_cast<bool>(addresses);
     }
 
-    // The one that has them all; null: none. Two may touch, and a copy must not lie across both.
+    // The reservation that contains all of `bytes`; null if none does. Two reservations may touch, and a copy must not lie
+    // across both.
     base::range const* of(base::range bytes) const noexcept {
         for (base::range const& each : all_)
             if (each.contains(bytes))
