@@ -75,14 +75,15 @@ REFUSED = [
     (["tests/run.sh", "--only", "nosuch"], "no stage 'nosuch'; there are: checks, "),
     (["tests/run.sh", "--list", "--only", ""], "no stage ''"),
     (["tests/run.sh", "--list", "--only", "gcc,"], "no stage ''"),
-    (["tests/run.sh", "--list", "--quick", "--gpu"], "not allowed with argument"),
-    (["tests/run.sh", "--list", "--quick", "--only", "headers"], "no stage 'headers' of --quick; there are: checks, gcc, umbrella"),
+    (["tests/run.sh", "--list", "--ci", "--gpu"], "not allowed with argument"),
+    (["tests/run.sh", "--list", "--gpu", "--only", "headers"], "no stage 'headers' of --gpu; there are: checks, gpu"),
     (["tests/headers/run.py", "nosuch.hpp"], "no header 'nosuch.hpp'"),
     (["tests/bugs/run.py", "nosuch"], "no bug 'nosuch'"),
 ]
 TAKEN = [
     (["tests/run.sh", "--ci", "--only", "headers", "--list"], "nvcc: C++17 or 20"),
     (["tests/run.sh", "--only", "headers", "--list"], "nvcc; C++17, 20"),
+    (["tests/run.sh", "--list"], "all tests, g++ C++17"),
 ]
 
 
