@@ -66,7 +66,7 @@ STAGES = [
           [PY, "tests/checks/programs.py", "gcc", "simulation", "examples"], ("ci",)),
     Stage("gcc", "all tests, g++ C++17", [PY, "tests/checks/programs.py", "gcc", "--figures"], ("usual", "all")),
     Stage("oldest", "what calls CUDA, with the headers of CUDA 12.8: g++ C++17",
-          [PY, "tests/checks/programs.py", "oldest-cuda", "pool", "runtime", "simulated_cuda", "upstream"], ("ci",)),
+          [PY, "tests/checks/programs.py", "oldest-cuda", "order", "pool", "runtime", "simulated_cuda", "upstream"], ("ci",)),
     Stage("oldest", "all tests but Thrust's, with the headers of CUDA 12.8: g++ C++17",
           [PY, "tests/checks/programs.py", "oldest-cuda", "--without", "examples,interop"]),
     Stage("clang", "all tests, clang++ C++20", [PY, "tests/checks/programs.py", "clang"]),
