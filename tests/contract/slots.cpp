@@ -172,6 +172,10 @@ struct walking {
     void* ask(int const&, Retry const&);
 };
 
+struct joining_rule {
+    void add(range, on_host_t, bool joins);
+};
+
 // What an upstream may bound.
 struct plain_upstream {
     static constexpr std::size_t alignment = 64;
@@ -214,6 +218,7 @@ TEST_CASE("slots: what keeps every clause is let in, asked at run time too") {
                                  &contract::require_reuse<rule::over<placement>, on_host_t>,
                                  &contract::require_rule<rich_rule, placement>,
                                  &contract::require_reuse<rich_rule::over<placement>, on_host_t>,
+                                 &contract::require_reuse_in_place<joining_rule, on_host_t>,
                                  &contract::require_growth<growth>,
                                  &contract::require_pool<pool, on_host_t>,
                                  &contract::require_layered<whole_pool, on_host_t>,

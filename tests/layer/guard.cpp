@@ -611,13 +611,14 @@ TEST_CASE("guard: an address that is handed out again before the free has return
 
 #ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork
 TEST_CASE("guard: a pool whose options say so aborts at a wrong free, and says why before") {
+    weir::layer::guard<weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate,
+                                  weir::growth::fixed<64 * weir::KiB>>>
+        pool(weir::pool_options{}.on_violation(weir::violation_action::abort));
     int status = 0;
     std::string const said = support::standard_error_of([&] {
         pid_t const child = fork();
         if (child == 0) {
             std::signal(SIGABRT, SIG_DFL);
-            weir::layer::guard<weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate,
-                                          weir::growth::fixed<64 * weir::KiB>>> pool(weir::pool_options{}.on_violation(weir::violation_action::abort));
             int elsewhere = 0;
             pool.deallocate_sync(&elsewhere, sizeof elsewhere);
             _exit(0);

@@ -18,6 +18,7 @@ struct my_upstream {
 #endif
     void wait_before_unmapping() noexcept {}
     static constexpr std::size_t alignment = 256;
+    static constexpr std::size_t granularity = 2 << 20;
     static constexpr weir::memory_space space = weir::memory_space::host;
 };
 

@@ -20,6 +20,7 @@ struct my_upstream {
     void wait_before_unmapping() noexcept {}
 #endif
     static constexpr std::size_t alignment = 256;
+    static constexpr std::size_t granularity = 2 << 20;
     static constexpr weir::memory_space space = weir::memory_space::host;
 };
 
