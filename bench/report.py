@@ -229,7 +229,7 @@ def as_csv(figures):
     return file.getvalue()
 
 
-def facts(context):
+def state(context):
     for key, label in (("device", "GPU"), ("nvidia_driver", "driver"), ("cuda_driver", "CUDA of the driver"),
                        ("cuda_runtime", "CUDA runtime"), ("processor", "processor"), ("num_cpus", "cores"),
                        ("compiler", "compiler"), ("commit", "weir's commit"), ("date", "date"),
@@ -253,7 +253,7 @@ def markdown(figures, context, title, picture, path, replayed):
     if context.get("device") == "simulated":
         print("\n**On the simulated device: these times mean nothing.**", file=out)
     print(file=out)
-    for label, value in facts(context):
+    for label, value in state(context):
         print(f"- {label}: {value}", file=out)
     if picture:
         print(f"\n![All pools, all questions]({picture})", file=out)

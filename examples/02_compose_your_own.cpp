@@ -39,8 +39,8 @@ void compose(cudaStream_t stream) {
     pool.deallocate(stream, pool.allocate(stream, 1000), 1000);
 
     auto const& seen = pool.inner(); // the layer inside: statistics
-    std::printf("in all %zu blocks, %zu at the peak, %zu now\n", seen.total_blocks(), seen.peak_blocks(),
-                seen.current_blocks());
+    std::printf("in all %zu blocks, %zu at the peak, %zu now\n", seen.total_blocks(), seen.peak_live_blocks(),
+                seen.live_blocks());
 }
 
 int main() {

@@ -32,7 +32,7 @@ void frames(cudaStream_t stream) {
     } // everything of this frame is gone; its stream orders it before the next frame's work
 
     std::printf("after the loop: %zu KiB in use, and the driver was asked %zu time for %zu MiB\n",
-                pool.in_use_bytes() / weir::KiB, pool.facts().chunks, pool.reserved_bytes() / weir::MiB);
+                pool.in_use_bytes() / weir::KiB, pool.state().chunks, pool.reserved_bytes() / weir::MiB);
     pool.clear(); // the scene too
 }
 

@@ -32,8 +32,8 @@ void sort_on_a_pool(cudaStream_t stream) {
     std::printf("sorted %zu numbers: %u, ..., %u, ..., %u\n", xs.size(), xs.element_sync(0),
                 xs.element_sync(xs.size() / 2), xs.element_sync(xs.size() - 1));
     std::printf("their sum: %llu\n", sum);
-    std::printf("left in the pool: %zu block of %zu MiB; with what Thrust borrowed it was %zu MiB\n", pool.current_blocks(),
-                pool.current_bytes() / weir::MiB, pool.peak_bytes() / weir::MiB);
+    std::printf("left in the pool: %zu block of %zu MiB; with what Thrust borrowed it was %zu MiB\n", pool.live_blocks(),
+                pool.requested_bytes() / weir::MiB, pool.peak_requested_bytes() / weir::MiB);
 }
 
 int main() {

@@ -31,7 +31,7 @@ void stage(cudaStream_t stream) {
     for (std::size_t row = 0; row < rows; ++row)
         std::printf("row %zu came back as %.0f ... %.0f\n", row, static_cast<double>(back[row * columns]),
                     static_cast<double>(back[(row + 1) * columns - 1]));
-    std::printf("in use: %zu pinned block of %zu KiB\n", staging.facts().live_blocks,
+    std::printf("in use: %zu pinned block of %zu KiB\n", staging.state().live_blocks,
                 staging.in_use_bytes() / weir::KiB);
 }
 

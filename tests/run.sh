@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-# Every test of weir, on a machine with or without a GPU. Installs what is missing, builds, runs, and ends with one
-# line: 'N passed, N failed'.
+# The tests of weir, on a machine with or without a GPU. Installs what is missing, builds, runs, and ends with one
+# line: 'N passed, N failed'. Without an argument: the checks, every test under g++ on the simulated device, the
+# README's snippets, and what the umbrella costs to compile; ten minutes on two cores.
 #
-# usage: sh tests/run.sh [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list]
-#   --all    every stage (the default); on the simulated device
+# usage: sh tests/run.sh [--all | --ci | --gpu] [--only STAGE[,STAGE...]] [--list]
+#   --all    every stage; on the simulated device
 #   --ci     in short: g++'s tests are mostly those that count lines, clang++'s those of the sanitizers, the thread
 #            sanitizer's where threads meet; and an eighth of the planted bugs, half of nvcc's headers, by the commit
-#   --quick  the checks, all tests under g++, and the umbrella under nvcc
 #   --gpu    all tests on the GPU of this machine
 #   --only   the named stages, whole or as --ci has them;  --list names them
 cd "$(dirname "$0")/.." || exit 1
@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 case " $* " in
 *" -h "* | *" --help "*)
-    sed -n '3,12s/^# \{0,1\}//p' tests/run.sh
+    sed -n '3,14s/^# \{0,1\}//p' tests/run.sh
     exit 0
     ;;
 esac

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "contender.hpp"
 
-#include <weir/runtime/order_after.hpp>
+#include <weir/order/order_after.hpp>
 
 namespace replay {
 

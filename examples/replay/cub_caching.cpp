@@ -68,7 +68,7 @@ public:
     void* allocate(cudaStream_t stream, std::size_t bytes) {
         void* p = nullptr;
         cudaError_t const error = allocator_.DeviceAllocate(device_, &p, bytes, stream);
-        if (weir::out_of_room(error, "cub::CachingDeviceAllocator::DeviceAllocate"))
+        if (weir::runtime::out_of_room(error, "cub::CachingDeviceAllocator::DeviceAllocate"))
             return nullptr;
         if (!p) {
             // CUB goes on after a cudaMalloc that failed for another reason than memory, and notes a null block.

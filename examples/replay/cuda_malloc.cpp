@@ -15,7 +15,7 @@ public:
 
     void* allocate(cudaStream_t, std::size_t bytes) {
         void* p = nullptr;
-        return weir::out_of_room(counted_malloc(book_, &p, bytes), "cudaMalloc") ? nullptr : p;
+        return weir::runtime::out_of_room(counted_malloc(book_, &p, bytes), "cudaMalloc") ? nullptr : p;
     }
     void deallocate(cudaStream_t, void* p, std::size_t bytes) noexcept {
         static_cast<void>(counted_free(book_, p, bytes));

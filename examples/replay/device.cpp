@@ -4,7 +4,7 @@
 #include "trace.hpp"
 #include <cuda_runtime_api.h>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/devices.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
 #endif
@@ -33,7 +33,7 @@ device_facts open_device() {
     return {"the simulated device", true};
 #else
     cudaDeviceProp properties{};
-    weir::check(cudaGetDeviceProperties(&properties, weir::current_device()), "cudaGetDeviceProperties");
+    weir::check(cudaGetDeviceProperties(&properties, weir::runtime::current_device()), "cudaGetDeviceProperties");
     return {properties.name, false};
 #endif
 }

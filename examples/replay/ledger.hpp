@@ -28,7 +28,7 @@ public:
 
     /// Bytes of the driver's memory that a request of `bytes` takes, for itself.
     static constexpr std::size_t taken_by(std::size_t bytes) noexcept {
-        return weir::align_up(bytes, bytes < shared_below_bytes ? shared_step_bytes : page_bytes);
+        return weir::base::align_up(bytes, bytes < shared_below_bytes ? shared_step_bytes : page_bytes);
     }
 
     explicit ledger(std::size_t limit_bytes = no_limit) : limit_bytes_(limit_bytes) {}
@@ -60,7 +60,7 @@ public:
 
     /// Bytes held from the driver now, in whole pages.
     std::size_t reserved_bytes() const noexcept {
-        return own_bytes_ + weir::align_up(shared_bytes_, page_bytes);
+        return own_bytes_ + weir::base::align_up(shared_bytes_, page_bytes);
     }
 
     /// How often the driver was asked for memory or given some back.

@@ -26,7 +26,7 @@ public:
 
     void* do_allocate(std::size_t bytes, std::size_t) override {
         void* p = nullptr;
-        if (weir::out_of_room(counted_malloc(book, &p, bytes), "cudaMalloc"))
+        if (weir::runtime::out_of_room(counted_malloc(book, &p, bytes), "cudaMalloc"))
             throw std::bad_alloc();
         bytes_at_[p] = bytes;
         return p;
@@ -89,7 +89,7 @@ private:
     std::size_t set_aside(void* p, std::size_t bytes) const noexcept {
         if (bytes > options_.largest_block_size)
             return memory_.bytes_at(p);
-        return weir::power_of_two_above(bytes < alignment ? alignment : bytes);
+        return weir::base::power_of_two_above(bytes < alignment ? alignment : bytes);
     }
 
     device_memory memory_;

@@ -3,7 +3,7 @@
 
 // What did a program allocate and free, and when?
 //
-// A trace is a CSV file, gzip'd or not. Lines that begin with '#' may come first and hold facts as key=value;
+// A trace is a CSV file, gzip'd or not. Lines that begin with '#' may come first and hold state as key=value;
 // then the header 'op,id,bytes,stream,t_us'; then a row an event: 'a' allocates and 'f' frees the block 'id',
 // of 'bytes' bytes, on a small stream number, 't_us' microseconds after the first event. Blocks that are
 // never freed outlive the trace.

@@ -5,10 +5,10 @@
 // Their calls about memory are turned to counted ones by the preprocessor. So that no other file's weir is mixed
 // up with this one, its inline namespace has another name here.
 
+#define v0 replay_counted
 #include "contender.hpp"
 #include "counted_driver.hpp"
 
-#define v0 replay_counted
 #define cudaMalloc(...) ::replay::counted_call(cudaMalloc(__VA_ARGS__))
 #define cudaMallocManaged(...) ::replay::counted_call(cudaMallocManaged(__VA_ARGS__))
 #define cudaFree(...) ::replay::counted_call(cudaFree(__VA_ARGS__))
@@ -87,9 +87,9 @@ std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes) {
 
 std::unique_ptr<session> open_driver_pool(std::size_t limit_bytes) {
     weir::driver_pool_options options;
-    options.name = "driver_pool";
+    options.name("driver_pool");
     if (limit_bytes != no_limit)
-        options.maximum_bytes = limit_bytes;
+        options.limit(limit_bytes);
     return std::make_unique<driver_pool>(options);
 }
 

@@ -3,10 +3,10 @@
 
 // Which names does weir have, and what are their defaults?
 //
-// Every part, layer and container is declared here with all of its default arguments, and nowhere else:
-// a header that defines one includes this page. Include it alone where a name is enough.
+// Every part, layer and container is declared here with all of its default arguments, and nowhere else. A header that defines
+// one of them includes this header. Include it alone where a name is enough.
 //
-// not for: using a part; include its header, or <weir/weir.hpp> for all of the core.
+// not for:   using a part; include its header, or <weir/weir.hpp> for all of the core.
 
 #if __cplusplus < 201703L
 #error "weir: needs C++17 or later; compile with -std=c++17"
@@ -97,6 +97,16 @@ template <class Pool, class Placement = placement::best_fit<>>
 class graph_memory;
 template <class Pool>
 class scope;
+
+// The recipes: see recipes.hpp.
+class device_pool;
+class promised_device_pool;
+class compact_device_pool;
+class pinned_pool;
+class managed_pool;
+class host_pool;
+class frame_pool;
+class node_pool;
 
 namespace layer {
 template <class Pool>

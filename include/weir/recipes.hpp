@@ -3,9 +3,10 @@
 
 // Which combinations are good, and what are they called?
 //
-// Ready-made names for pools that most programs want. Each is an alias of parts; write your own beside them. Where
-// WEIR_GUARD is 1 all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in debug
-// builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1.
+// These are ready-made pools that suit most programs. Each is a class over its parts. It has their constructors and members and
+// nothing of its own, so that it can be declared ahead (fwd.hpp) and is short in compilers' messages; write your own beside
+// them. If WEIR_GUARD is 1, all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in
+// debug builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1.
 //
 // invariant: the files of one program, or of one shared library, agree in WEIR_GUARD, or the linker refuses them: a pool that
 //            they share would be of two types.
@@ -15,6 +16,10 @@
 #include <cstddef>
 #include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/fixed.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
@@ -22,7 +27,6 @@
 #include <weir/placement/by_size.hpp>
 #include <weir/placement/slab.hpp>
 #include <weir/pool/driver_pool.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>
@@ -51,9 +55,10 @@ namespace detail {
 template <int Guard>
 struct guard_setting;
 
-// Nobody calls this function. Of those of equal settings the linker keeps one. Those of unequal settings define one name twice,
-// which linkers do not let pass, and they print the name. It is hidden, so that shared libraries may differ. It stands inside
-// of a function because clang's link-time optimization takes equal definitions outside of any for a conflict.
+// Nobody calls this function. It defines a name for the linker. If all files have the same setting, the linker keeps one copy
+// of the function, and one definition. With two settings there are two functions, and the name is defined twice: linkers refuse
+// that and print the name. It is hidden, so that shared libraries may differ. It stands inside of a function because clang's
+// link-time optimization takes equal definitions outside of any function for a conflict.
 [[gnu::used, gnu::noinline, gnu::visibility("hidden")]] inline void agree(guard_setting<WEIR_GUARD>*) noexcept {
     asm volatile(".globl weir_files_differ_in_WEIR_GUARD\n"
                  ".hidden weir_files_differ_in_WEIR_GUARD\n"
@@ -75,45 +80,84 @@ using guarded = Pool;
 /// Small blocks in size classes, large ones by best fit: holds little and is fast for any mix of sizes.
 using general_placement = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
 
-/// Mapped memory that grows in place. Where it must be cudaMalloc's (cudaIpcGetMemHandle, GPUDirect RDMA, access from other
-/// devices by cudaDeviceEnablePeerAccess), put upstream::device and growth::geometric<> in the places of the first and the
-/// last.
+/// Mapped memory that grows in place. If it must be cudaMalloc's memory (cudaIpcGetMemHandle, GPUDirect RDMA, access from other
+/// devices by cudaDeviceEnablePeerAccess), write the pool with upstream::device in place of the upstream and
+/// growth::geometric<> in place of the growth policy.
 template <class Reuse, class Growth = growth::by_holes<>>
 using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>>;
+
+// What the recipes are made of.
+using general = general_device_pool<reuse::stream_ordered<identity::checked>>;
+using promised = general_device_pool<reuse::stream_ordered<identity::promised>>;
+using compact_growth = growth::by_holes<growth::paged<128, 2 * MiB, 64 * MiB>, growth::paged<256, 2 * MiB, 64 * MiB>,
+                                        growth::paged<512, 2 * MiB, 64 * MiB>, 200>;
+using compact = general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>, compact_growth>;
+using staging =
+    guarded<pool<upstream::pinned<>, general_placement, reuse::after_event, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+using managed = guarded<pool<upstream::managed, general_placement, reuse::stream_ordered<>>>;
+using host = guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
+                          reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+using frames =
+    guarded<pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>>;
+using nodes = guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>>;
 } // namespace recipe
 
 /// Device memory for any program: any sizes, any number of streams and threads, streams that come and go.
-using device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked>>;
+class device_pool : public recipe::general {
+public:
+    using parts = recipe::general;
+    using parts::parts;
+};
 
-/// The same where the program promises that its streams outlive the pool's use of them (identity::promised): the
-/// fastest.
-using promised_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::promised>>;
+/// The same, for a program that promises that its streams outlive the pool's use of them (identity::promised): the fastest.
+class promised_device_pool : public recipe::promised {
+public:
+    using parts = recipe::promised;
+    using parts::parts;
+};
 
-/// The same with the smallest footprint: it maps nearly page by page, which a cold pool takes longer for, and a stream waits
-/// for another's memory before the pool grows.
-using compact_device_pool = recipe::general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>,
-                                                        growth::by_holes<growth::paged<128, 2 * MiB, 64 * MiB>,
-                                                                         growth::paged<256, 2 * MiB, 64 * MiB>,
-                                                                         growth::paged<512, 2 * MiB, 64 * MiB>, 200>>;
+/// As device_pool, with the smallest footprint. It maps memory nearly page by page, which takes a cold pool longer, and a
+/// stream waits for another stream's memory before the pool grows.
+class compact_device_pool : public recipe::compact {
+public:
+    using parts = recipe::compact;
+    using parts::parts;
+};
 
-/// Page-locked host memory for staging: freed on a stream, anyone's once that stream has passed.
-using pinned_pool =
-    recipe::guarded<pool<upstream::pinned<>, recipe::general_placement, reuse::after_event,
-                         growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+/// Page-locked host memory for staging. A block freed on a stream may go to anyone once that stream has reached the free.
+class pinned_pool : public recipe::staging {
+public:
+    using parts = recipe::staging;
+    using parts::parts;
+};
 
 /// Managed memory, ordered by streams.
-using managed_pool = recipe::guarded<pool<upstream::managed, recipe::general_placement, reuse::stream_ordered<>>>;
+class managed_pool : public recipe::managed {
+public:
+    using parts = recipe::managed;
+    using parts::parts;
+};
 
 /// Ordinary host memory, for one thread; no CUDA call.
-using host_pool = recipe::guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
-                                       reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+class host_pool : public recipe::host {
+public:
+    using parts = recipe::host;
+    using parts::parts;
+};
 
-/// Device memory that ends frame by frame: allocation is an addition, weir::scope ends the frame. One thread.
-using frame_pool = recipe::guarded<
-    pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>>;
+/// Device memory that ends frame by frame: an allocation is an addition, and weir::scope ends the frame. One thread.
+class frame_pool : public recipe::frames {
+public:
+    using parts = recipe::frames;
+    using parts::parts;
+};
 
 /// Pinned nodes of 64 bytes in O(1). One thread.
-using node_pool = recipe::guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>>;
+class node_pool : public recipe::nodes {
+public:
+    using parts = recipe::nodes;
+    using parts::parts;
+};
 
 } // namespace v0
 } // namespace weir

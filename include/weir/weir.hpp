@@ -14,12 +14,16 @@
 
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/pool_options.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 #include <weir/container/buffer.hpp>
 #include <weir/container/value.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/exact.hpp>
+#include <weir/growth/fixed.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 #include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
@@ -29,14 +33,14 @@
 #include <weir/layer/watermark.hpp>
 #include <weir/pool/driver_pool.hpp>
 #include <weir/pool/graph_memory.hpp>
-#include <weir/pool/growth.hpp>
+#include <weir/pool/imported_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
-#include <weir/runtime/imported_pool.hpp>
+#include <weir/resource/pool_options.hpp>
 #include <weir/runtime/managed_memory.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/runtime/synchronize.hpp>
+#include <weir/runtime/wait.hpp>
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>

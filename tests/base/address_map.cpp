@@ -5,7 +5,7 @@
 #include <support/failing_new.hpp>
 #include <weir/base/address_map.hpp>
 
-using weir::address_map;
+using weir::base::address_map;
 
 TEST_CASE("address_map: finds what was inserted, and nothing else") {
     address_map map;

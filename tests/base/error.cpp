@@ -27,15 +27,15 @@ static_assert(std::is_nothrow_copy_constructible_v<memory_report>);
 namespace {
 
 memory_report report() {
-    memory_report facts;
-    facts.name = "frames";
-    facts.in_use_bytes = 1000;
-    facts.reserved_bytes = 2000;
-    facts.limit_bytes = 3000;
-    facts.largest_free_bytes = 400;
-    facts.live_blocks = 5;
-    facts.chunks = 6;
-    return facts;
+    memory_report state;
+    state.name = "frames";
+    state.in_use_bytes = 1000;
+    state.reserved_bytes = 2000;
+    state.limit_bytes = 3000;
+    state.largest_free_bytes = 400;
+    state.live_blocks = 5;
+    state.chunks = 6;
+    return state;
 }
 
 } // namespace
@@ -61,11 +61,11 @@ TEST_CASE("error: out_of_memory says what is left on the device and who has the 
     out_of_memory const plain(1, report(), "x");
     CHECK(plain.device_free_bytes() == SIZE_MAX);
     CHECK(plain.largest_live().empty());
-    memory_report facts = report();
-    facts.device_free_bytes = 123;
-    facts.largest_live.offer({reinterpret_cast<void const*>(0x1000), 64});
-    facts.largest_live.offer({reinterpret_cast<void const*>(0x7f00), 900});
-    out_of_memory const error(4096, facts, "the limit leaves no room; free something");
+    memory_report state = report();
+    state.device_free_bytes = 123;
+    state.largest_live.offer({reinterpret_cast<void const*>(0x1000), 64});
+    state.largest_live.offer({reinterpret_cast<void const*>(0x7f00), 900});
+    out_of_memory const error(4096, state, "the limit leaves no room; free something");
     CHECK(error.device_free_bytes() == 123);
     REQUIRE(error.largest_live().size() == 2);
     CHECK(error.largest_live()[0].bytes == 900);
@@ -73,25 +73,25 @@ TEST_CASE("error: out_of_memory says what is left on the device and who has the 
           "weir: out of memory: pool 'frames' cannot hand out 4096 bytes (4 KiB): the limit leaves no room; free something "
           "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB, largest free 400 B, free on the device 123 B); the largest live blocks: "
           "900 B at 0x7f00, 64 B at 0x1000");
-    facts.device_free_bytes = 0;
-    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0 B)") != std::string::npos);
+    state.device_free_bytes = 0;
+    CHECK(std::string(out_of_memory(1, state, "x").what()).find("free on the device 0 B)") != std::string::npos);
     CHECK(plain.lost_bytes() == 0);
-    facts.lost_bytes = 77; // or the other figures do not add up
-    CHECK(out_of_memory(1, facts, "x").lost_bytes() == 77);
-    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("free on the device 0 B, not handed out again 77 B)") != std::string::npos);
-    facts.largest_live = {};
-    facts.largest_live.offer({reinterpret_cast<void const*>(0x1000), 1});
-    std::string const said = out_of_memory(1, facts, "x").what();
+    state.lost_bytes = 77; // or the other figures do not add up
+    CHECK(out_of_memory(1, state, "x").lost_bytes() == 77);
+    CHECK(std::string(out_of_memory(1, state, "x").what()).find("free on the device 0 B, not handed out again 77 B)") != std::string::npos);
+    state.largest_live = {};
+    state.largest_live.offer({reinterpret_cast<void const*>(0x1000), 1});
+    std::string const said = out_of_memory(1, state, "x").what();
     CHECK(said.find("cannot hand out 1 byte: x (") != std::string::npos);
     CHECK(said.find("; the largest live blocks: 1 B at 0x1000") != std::string::npos);
 }
 
 TEST_CASE("error: out_of_memory says when there is no limit") {
-    memory_report facts = report();
-    facts.limit_bytes = SIZE_MAX;
-    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("limit none") != std::string::npos);
-    facts.limit_bytes = SIZE_MAX - 1;
-    CHECK(std::string(out_of_memory(1, facts, "x").what()).find("limit none") == std::string::npos);
+    memory_report state = report();
+    state.limit_bytes = SIZE_MAX;
+    CHECK(std::string(out_of_memory(1, state, "x").what()).find("limit none") != std::string::npos);
+    state.limit_bytes = SIZE_MAX - 1;
+    CHECK(std::string(out_of_memory(1, state, "x").what()).find("limit none") == std::string::npos);
 }
 
 TEST_CASE("error: copies and moves of out_of_memory all tell the whole story") {
@@ -170,16 +170,16 @@ TEST_CASE("error: an error for whose sentence the host has no memory is std::bad
     if (!support::host_memory_can_fail)
         return;
     weir::text const why = "the limit leaves no room";
-    memory_report const facts = report();
+    memory_report const state = report();
     auto const nothing = [] { return 0; };
     auto const unharmed = [&](int) {
         CHECK(why == "the limit leaves no room");
-        CHECK(facts.name == "frames");
+        CHECK(state.name == "frames");
     };
-    CHECK(support::each_failure(nothing, [&](int) { out_of_memory(1, facts, why); }, unharmed) > 0);
+    CHECK(support::each_failure(nothing, [&](int) { out_of_memory(1, state, why); }, unharmed) > 0);
     CHECK(support::each_failure(nothing, [](int) { usage_error("weir: do this"); }, unharmed) > 0);
     CHECK(support::each_failure(nothing, [](int) { cuda_error("cudaFree", "cudaErrorUnknown", 999, ""); }, unharmed) > 0);
-    out_of_memory const error(1, facts, why);
+    out_of_memory const error(1, state, why);
     support::allocations_left = 0;
     out_of_memory const copy = error; // a rethrow needs no memory
     support::allocations_left = -1;

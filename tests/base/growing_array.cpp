@@ -9,7 +9,7 @@
 #include <vector>
 #include <weir/base/growing_array.hpp>
 
-using weir::growing_array;
+using weir::base::growing_array;
 
 namespace {
 

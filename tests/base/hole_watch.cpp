@@ -5,8 +5,8 @@
 #include <weir/base/hole_watch.hpp>
 #include <weir/base/size.hpp>
 
-using weir::hole_watch;
-using weir::holes;
+using weir::base::hole_watch;
+using weir::base::holes;
 using weir::MiB;
 
 static_assert(noexcept(std::declval<hole_watch&>().note(0, 0)));

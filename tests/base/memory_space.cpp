@@ -5,10 +5,10 @@
 #include <string>
 #include <weir/base/memory_space.hpp>
 
-using weir::device_accessible;
-using weir::host_accessible;
+using weir::base::device_accessible;
+using weir::base::host_accessible;
 using weir::memory_space;
-using weir::name_of;
+using weir::base::name_of;
 
 static_assert(sizeof(memory_space) == 1);
 static_assert(device_accessible(memory_space::device) && !host_accessible(memory_space::device));
@@ -23,7 +23,7 @@ struct blocks_of {
         return bytes <= Bytes && alignment <= Bytes ? Bytes : 0;
     }
 };
-using weir::default_alignment_of;
+using weir::base::default_alignment_of;
 
 TEST_CASE("memory_space: the usual alignment is the memory's, and no more than the blocks have") {
     CHECK(default_alignment_of<blocks_of<4096>>(memory_space::device) == 256);

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <weir/base/range.hpp>
 
-using weir::range;
+using weir::base::range;
 
 static_assert(!range{} && range{0, 1} && range{3, 4}.end() == 7);
 static_assert(range{1, 2} == range{1, 2} && range{1, 2} != range{1, 3} && range{1, 2} != range{2, 2});
@@ -38,8 +38,8 @@ TEST_CASE("range: the end of the address space is no trap") {
     CHECK_FALSE(last.contains(std::size_t{0}));
     CHECK(range{0, SIZE_MAX}.contains(last));
     CHECK_FALSE(last.contains(range{SIZE_MAX - 9, 10}));
-    CHECK_FALSE(weir::inward({SIZE_MAX - 9, 9}, 16));
-    CHECK_FALSE(weir::has_room({SIZE_MAX - 9, 9}, 1, 16));
+    CHECK_FALSE(weir::base::inward({SIZE_MAX - 9, 9}, 16));
+    CHECK_FALSE(weir::base::has_room({SIZE_MAX - 9, 9}, 1, 16));
 }
 
 TEST_CASE("range: in_registers changes nothing") {
@@ -51,7 +51,7 @@ TEST_CASE("range: inward keeps whole units only") {
     for (std::size_t offset = 0; offset < 40; ++offset)
         for (std::size_t bytes = 0; bytes < 40; ++bytes) {
             range const r{offset, bytes};
-            range const inside = weir::inward(r, 8);
+            range const inside = weir::base::inward(r, 8);
             std::size_t units = 0;
             for (std::size_t unit = 0; unit < 12; ++unit)
                 units += r.contains(range{unit * 8, 8});
@@ -68,6 +68,6 @@ TEST_CASE("range: has_room agrees with trying each place") {
                     bool room = false;
                     for (std::size_t at = 0; at < 64; at += alignment)
                         room = room || range{offset, bytes}.contains(range{at, wanted});
-                    CHECK(weir::has_room({offset, bytes}, wanted, alignment) == room);
+                    CHECK(weir::base::has_room({offset, bytes}, wanted, alignment) == room);
                 }
 }

@@ -22,7 +22,7 @@ struct counted {
     int value;
 };
 
-using owner = weir::shared<counted>;
+using owner = weir::base::shared<counted>;
 
 } // namespace
 

@@ -4,6 +4,7 @@
 #include <weir/base/size.hpp>
 
 using namespace weir;
+using namespace weir::base;
 
 static_assert(KiB == 1024 && MiB == 1024 * KiB && GiB == 1024 * MiB);
 static_assert(align_up(1, 256) == 256 && align_down(257, 256) == 256 && is_aligned(512, 256) && !is_aligned(8, 16));

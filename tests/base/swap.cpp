@@ -6,7 +6,7 @@
 TEST_CASE("swap: each gets what the other had, by moves") {
     auto a = std::make_unique<int>(1);
     std::unique_ptr<int> b;
-    weir::swap_values(a, b);
+    weir::base::swap_values(a, b);
     CHECK(a == nullptr);
     REQUIRE(b != nullptr);
     CHECK(*b == 1);

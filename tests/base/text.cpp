@@ -19,7 +19,7 @@
 using weir::GiB;
 using weir::KiB;
 using weir::MiB;
-using weir::number_text;
+using weir::base::number_text;
 using weir::text;
 
 namespace {
@@ -308,11 +308,11 @@ TEST_CASE("text: goes to streams as it is") {
 }
 
 TEST_CASE("text: one thing is no plural, and none is") {
-    CHECK(weir::count_text(0, " byte") == "0 bytes");
-    CHECK(weir::count_text(1, " byte") == "1 byte");
-    CHECK(weir::count_text(2, " byte") == "2 bytes");
-    CHECK(weir::count_text(11, " free range") == "11 free ranges");
-    CHECK(weir::count_text(SIZE_MAX, " block") == "18446744073709551615 blocks");
+    CHECK(weir::base::count_text(0, " byte") == "0 bytes");
+    CHECK(weir::base::count_text(1, " byte") == "1 byte");
+    CHECK(weir::base::count_text(2, " byte") == "2 bytes");
+    CHECK(weir::base::count_text(11, " free range") == "11 free ranges");
+    CHECK(weir::base::count_text(SIZE_MAX, " block") == "18446744073709551615 blocks");
 }
 
 TEST_CASE("text: a number is its decimal digits") {
@@ -329,35 +329,35 @@ TEST_CASE("text: a number is its decimal digits") {
 }
 
 TEST_CASE("text: bytes read with the largest unit that fits") {
-    CHECK(weir::bytes_text(0) == "0 B");
-    CHECK(weir::bytes_text(1) == "1 B");
-    CHECK(weir::bytes_text(256) == "256 B");
-    CHECK(weir::bytes_text(1023) == "1023 B");
-    CHECK(weir::bytes_text(KiB) == "1 KiB");
-    CHECK(weir::bytes_text(MiB - 1) == "1023.99 KiB");
-    CHECK(weir::bytes_text(MiB) == "1 MiB");
-    CHECK(weir::bytes_text(GiB) == "1 GiB");
-    CHECK(weir::bytes_text(80 * GiB) == "80 GiB");
+    CHECK(weir::base::bytes_text(0) == "0 B");
+    CHECK(weir::base::bytes_text(1) == "1 B");
+    CHECK(weir::base::bytes_text(256) == "256 B");
+    CHECK(weir::base::bytes_text(1023) == "1023 B");
+    CHECK(weir::base::bytes_text(KiB) == "1 KiB");
+    CHECK(weir::base::bytes_text(MiB - 1) == "1023.99 KiB");
+    CHECK(weir::base::bytes_text(MiB) == "1 MiB");
+    CHECK(weir::base::bytes_text(GiB) == "1 GiB");
+    CHECK(weir::base::bytes_text(80 * GiB) == "80 GiB");
 }
 
 TEST_CASE("text: two decimals where the number is not whole, and never one") {
-    CHECK(weir::bytes_text(KiB + KiB / 2) == "1.50 KiB");
-    CHECK(weir::bytes_text(MiB + MiB / 2) == "1.50 MiB");
-    CHECK(weir::bytes_text(MiB + 16 * KiB) == "1.01 MiB");
-    CHECK(weir::bytes_text(MiB + 103 * KiB) == "1.10 MiB");
-    CHECK(weir::bytes_text(GiB + 52 * MiB) == "1.05 GiB");
-    CHECK(weir::bytes_text(KiB + 1) == "1 KiB"); // less than a hundredth is cut
+    CHECK(weir::base::bytes_text(KiB + KiB / 2) == "1.50 KiB");
+    CHECK(weir::base::bytes_text(MiB + MiB / 2) == "1.50 MiB");
+    CHECK(weir::base::bytes_text(MiB + 16 * KiB) == "1.01 MiB");
+    CHECK(weir::base::bytes_text(MiB + 103 * KiB) == "1.10 MiB");
+    CHECK(weir::base::bytes_text(GiB + 52 * MiB) == "1.05 GiB");
+    CHECK(weir::base::bytes_text(KiB + 1) == "1 KiB"); // less than a hundredth is cut
 }
 
 TEST_CASE("text: the largest size there is does not overflow") {
-    CHECK(weir::bytes_text(SIZE_MAX) == "17179869183.99 GiB");
+    CHECK(weir::base::bytes_text(SIZE_MAX) == "17179869183.99 GiB");
 }
 
 TEST_CASE("text: what is printed is the size, cut to hundredths of its unit") {
     std::mt19937_64 draw(7);
     for (int i = 0; i < 2000; ++i) {
         std::size_t const bytes = static_cast<std::size_t>(draw() >> (draw() % 60));
-        std::string const said = weir::bytes_text(bytes);
+        std::string const said = weir::base::bytes_text(bytes);
         std::size_t const unit = bytes >= GiB ? GiB : bytes >= MiB ? MiB : bytes >= KiB ? KiB : 1;
         std::string const name = bytes >= GiB ? " GiB" : bytes >= MiB ? " MiB" : bytes >= KiB ? " KiB" : " B";
         REQUIRE(said.size() > name.size());
@@ -374,10 +374,10 @@ TEST_CASE("text: what is printed is the size, cut to hundredths of its unit") {
 }
 
 TEST_CASE("text: sizes that are nearly equal differ to the byte") {
-    CHECK(weir::exact_bytes_text(0) == "0 bytes");
-    CHECK(weir::exact_bytes_text(1) == "1 byte");
-    CHECK(weir::exact_bytes_text(1023) == "1023 bytes");
-    CHECK(weir::exact_bytes_text(KiB) == "1024 bytes (1 KiB)");
-    CHECK(weir::exact_bytes_text(8 * GiB) == "8589934592 bytes (8 GiB)");
-    CHECK(weir::exact_bytes_text(8 * GiB + 1) == "8589934593 bytes (8 GiB)");
+    CHECK(weir::base::exact_bytes_text(0) == "0 bytes");
+    CHECK(weir::base::exact_bytes_text(1) == "1 byte");
+    CHECK(weir::base::exact_bytes_text(1023) == "1023 bytes");
+    CHECK(weir::base::exact_bytes_text(KiB) == "1024 bytes (1 KiB)");
+    CHECK(weir::base::exact_bytes_text(8 * GiB) == "8589934592 bytes (8 GiB)");
+    CHECK(weir::base::exact_bytes_text(8 * GiB + 1) == "8589934593 bytes (8 GiB)");
 }

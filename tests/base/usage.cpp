@@ -5,8 +5,8 @@
 #include <vector>
 #include <weir/base/usage.hpp>
 
-using weir::range;
-using weir::usage;
+using weir::base::range;
+using weir::base::usage;
 
 TEST_CASE("usage: counts what was taken and not yet given") {
     usage now;

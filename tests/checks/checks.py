@@ -25,8 +25,9 @@ GOOD = {
     "include/weir/weir.hpp": HEAD + "#include <weir/base/size.hpp>\n#include <weir/pool/pool.hpp>\n#include <weir/layer/limit.hpp>\n"
                                     "#include <weir/layer/zero.hpp>\n",
     "include/weir/base/size.hpp": HEAD + "#include <cstddef>\n",
-    "include/weir/pool/pool.hpp": HEAD + "#include <weir/base/size.hpp>\n",
-    "include/weir/layer/limit.hpp": HEAD,
+    "include/weir/pool/pool.hpp": HEAD + "#include <weir/base/size.hpp>\n#include <weir/pool/pool/ladder.hpp>\n",
+    "include/weir/pool/pool/ladder.hpp": HEAD,
+    "include/weir/layer/limit.hpp": HEAD + "#include <weir/base/size.hpp>\n",
     "include/weir/layer/zero.hpp": HEAD,
     "tests/base/size.cpp": LICENCE + 'TEST_CASE("size: rounds") {}\n',
     "tests/pool/pool.cpp": LICENCE + 'TEST_CASE("pool: binds") {}\n',
@@ -38,6 +39,13 @@ GOOD = {
 MISTAKES = [
     ("floors", {"include/weir/base/size.hpp": HEAD + "#include <weir/pool/pool.hpp>\n"}, "no arrow"),
     ("floors", {"include/weir/layer/limit.hpp": HEAD + "#include <weir/layer/zero.hpp>\n"}, "no arrow"),
+    ("floors", {"include/weir/layer/zero.hpp": HEAD + "#include <weir/pool/pool/ladder.hpp>\n"}, "no arrow"),
+    ("floors", {"include/weir/pool/other.hpp": HEAD + "#include <weir/pool/pool/ladder.hpp>\n"}, "private to 'pool/pool'"),
+    ("floors", {"include/weir/base/one.hpp": HEAD, "include/weir/layer/zero.hpp": HEAD + "#include <weir/base/one.hpp>\n"},
+     "serves layer/zero only"),
+    ("floors", {"include/weir/base/one.hpp": HEAD + "#include <weir/base/two.hpp>\n", "include/weir/base/two.hpp": HEAD},
+     "serves nobody only"),
+    ("floors", {f"include/weir/layer/zero/n{number}.hpp": HEAD for number in range(16)}, "16 headers"),
     ("floors", {"include/weir/base/size.hpp": HEAD + "#include <cuda_runtime_api.h>\n"}, "no CUDA"),
     ("floors", {"include/weir/base/size.hpp": HEAD + "#include <string>\n"}, "compile time"),
     ("floors", {"include/weir/pool/pool.hpp": HEAD + "#include <thrust/sort.h>\n"}, "interop"),
@@ -55,6 +63,7 @@ MISTAKES = [
     ("heads", {"include/weir/base/size.hpp": HEAD.replace("#pragma once\n", "")}, "pragma once"),
     ("heads", {"include/weir/base/size.hpp": LICENCE + "#pragma once\n\n// Short.\n"}, "head comment of 1 lines"),
     ("heads", {"include/weir/base/size.hpp": HEAD + "int x;\n" * 350}, "350 at most"),
+    ("heads", {"include/weir/base/size.hpp": HEAD + "int x;" + " " * 123 + "\n"}, "129 columns"),
     ("heads", {"include/weir/base/size.hpp": HEAD + 'static_assert(true, "`x`");\n'}, "backtick"),
     ("heads", {"tests/base/size.cpp": LICENCE + "// TO" "DO: more\n"}, "leaves something open"),
     ("heads", {"tests/base/size.sh": "#!/bin/sh\n"}, "first line"),
@@ -66,14 +75,15 @@ REFUSED = [
     (["tests/run.sh", "--only", "nosuch"], "no stage 'nosuch'; there are: checks, "),
     (["tests/run.sh", "--list", "--only", ""], "no stage ''"),
     (["tests/run.sh", "--list", "--only", "gcc,"], "no stage ''"),
-    (["tests/run.sh", "--list", "--quick", "--gpu"], "not allowed with argument"),
-    (["tests/run.sh", "--list", "--quick", "--only", "headers"], "no stage 'headers' of --quick; there are: checks, gcc, umbrella"),
+    (["tests/run.sh", "--list", "--ci", "--gpu"], "not allowed with argument"),
+    (["tests/run.sh", "--list", "--gpu", "--only", "headers"], "no stage 'headers' of --gpu; there are: checks, gpu"),
     (["tests/headers/run.py", "nosuch.hpp"], "no header 'nosuch.hpp'"),
     (["tests/bugs/run.py", "nosuch"], "no bug 'nosuch'"),
 ]
 TAKEN = [
     (["tests/run.sh", "--ci", "--only", "headers", "--list"], "nvcc: C++17 or 20"),
     (["tests/run.sh", "--only", "headers", "--list"], "nvcc; C++17, 20"),
+    (["tests/run.sh", "--list"], "all tests, g++ C++17"),
 ]
 
 

@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which header may include which? The plan's table of rooms, held against the code.
+"""Which header may include which? The plan's rooms, held against the code.
 
 usage: floors.py [ROOT]
 
 Each folder of include/weir is a floor. A header may include the floors that the table gives its own, and the
-standard library; CUDA and other libraries only where the table says so. Parts of one floor do not include each
-other, because they meet as template arguments: WITHIN lists what is no part, with the reason.
+standard library; CUDA and other libraries only where the table says so.
+
+  parts    do not include each other, because they meet as template arguments: upstream/device.hpp is a part.
+  private  What a part alone is made of lies in the folder of its name, reuse/stream_ordered/... is reuse/stream_ordered.hpp's,
+           and nobody else includes it.
+  shared   What several parts need lies in a floor of SHARED, or in a folder of a floor that bears no part's name
+           (container/owned). Each such header has users in at least two parts, as far as includes lead; a header that users
+           include themselves (PUBLIC) counts as used.
 """
 
 import pathlib
@@ -15,33 +21,41 @@ import sys
 
 from workshop import ROOT, close_with
 
-CORE = ["base", "placement", "runtime", "upstream", "reuse", "pool", "layer", "container", "staging"]
+SHARED = ["base", "contract", "runtime", "order", "resource"]
+CORE = [*SHARED, "placement", "growth", "upstream", "reuse", "pool", "layer", "container"]
 
 # floor -> floors that it may include, besides fwd.hpp, which declares names and stands on nothing.
 MAY_INCLUDE = {
     "base": [],
-    "placement": ["base"],
+    "contract": ["base"],
+    "placement": ["base", "contract"],
+    "growth": ["base", "contract"],
     "runtime": ["base"],
-    "upstream": ["base", "runtime"],
-    "reuse": ["base", "runtime"],
-    "pool": ["base", "runtime"],
-    "layer": ["base", "runtime"],
-    "container": ["base", "runtime"],
-    "staging": ["base", "runtime", "container"],
+    "trace": ["base"],
+    "order": ["base", "runtime", "trace"],
+    "upstream": ["base", "runtime", "trace"],
+    "resource": ["base", "contract", "runtime"],
+    "reuse": ["base", "contract", "runtime", "order", "trace"],
+    "pool": ["base", "contract", "runtime", "order", "resource"],
+    "layer": ["base", "contract", "runtime", "resource", "trace"],
+    "container": ["base", "runtime", "order", "resource"],
+    "staging": ["base", "runtime", "order", "resource", "container"],
     "kernel": ["base"],
-    "interop": ["base", "runtime", "container"],
+    "interop": ["base", "runtime", "order", "resource", "container"],
     "fwd.hpp": [],
     "recipes.hpp": CORE,
     "weir.hpp": CORE + ["recipes.hpp"],
 }
 
-# (header or whole floor that includes, header or whole floor that is included): why that is no arrow between parts.
-WITHIN = {
-    ("base", "base"): "words that the parts are written in, not parts",
-    ("runtime", "runtime"): "words that the parts are written in, not parts",
+# Shared headers, or floors of them, that users need themselves, with what for.
+PUBLIC = {
+    "contract": "who writes a part reads what its slot asks for",
+    "runtime/managed_memory.hpp": "prefetch, advise and discard",
+    "runtime/wait.hpp": "synchronize",
 }
 
-CUDA = ["runtime", "upstream", "reuse", "pool", "layer", "container", "staging", "interop", "kernel"]
+CUDA = ["runtime", "order", "upstream", "resource", "reuse", "pool", "layer", "container", "staging", "interop", "kernel"]
+MOST_ROOMS = 15  # headers a folder
 CUDA_HEADERS = {"cuda_runtime_api.h", "cuda.h", "driver_types.h", "vector_types.h"}
 KERNEL_HEADERS = {"cuda_runtime.h"}
 LIBRARIES = re.compile(r"^(thrust|cub|cuda|c10|torch|ATen|nccl|cutlass)(?:/|\.h$)|^(memory_resource)$")
@@ -64,13 +78,55 @@ def includes(text):
             yield found.group(1) or found.group(2)
 
 
-def allowed(name, target):
-    """May header 'name' include header 'target' (both relative to include/weir)?"""
-    floor = name.split("/")[0]
-    to = target.split("/")[0]
-    if target == "fwd.hpp" or to in MAY_INCLUDE.get(floor, []):
-        return True
-    return any((here, there) in WITHIN for here in (floor, name) for there in (to, target))
+def part_of(name, top):
+    """The part that a header is or belongs to, as its path without suffix; the room where it is shared: 'base/',
+    'container/owned/'; '' for what stands at the top."""
+    path = pathlib.PurePosixPath(name)
+    if len(path.parts) == 1:
+        return ""
+    if path.parts[0] in SHARED:
+        return path.parts[0] + "/"
+    part = "/".join(path.parts[:2])
+    if len(path.parts) == 2:
+        return part.rpartition(".")[0]
+    return part if any((top / (part + suffix)).exists() for suffix in (".hpp", ".cuh")) else part + "/"
+
+
+def objection(name, target, top):
+    """Why header 'name' may not include header 'target' (both relative to include/weir); '' if it may."""
+    floor, to = name.split("/")[0], target.split("/")[0]
+    if target == "fwd.hpp":
+        return ""
+    if to != floor and to not in MAY_INCLUDE.get(floor, []):
+        return f"no arrow from '{floor}' to '{target}' in the plan"
+    here, there = part_of(name, top), part_of(target, top)
+    if there.endswith("/") or here == there or here == "":
+        return ""
+    if target.count("/") > 1:
+        return f"it is private to '{there}'"
+    return f"no arrow from '{here}' to '{there}' in the plan: parts meet as template arguments" if to == floor else ""
+
+
+def lonely(names, top):
+    """(shared header, complaint): which of them serve one part only?"""
+    users = {name: set() for name in names}
+    for name in names:
+        for target in includes((top / name).read_text()):
+            if target.startswith("weir/") and target[5:] in users and name not in ("weir.hpp", "recipes.hpp"):
+                users[target[5:]].add(name)
+
+    def parts(name, seen):
+        found = set()
+        for user in users[name] - seen:
+            seen.add(user)
+            part = part_of(user, top)
+            found |= parts(user, seen) if part.endswith("/") else {part}
+        return found
+    for name in names:
+        if part_of(name, top).endswith("/"):
+            of = parts(name, {name})
+            few = len(of) < 2 and name not in PUBLIC and name.split("/")[0] not in PUBLIC
+            yield name, f"is shared, and serves {' and '.join(sorted(of)) or 'nobody'} only: put it into that part's folder" if few else ""
 
 
 def judge(name, text, top):
@@ -87,8 +143,8 @@ def judge(name, text, top):
             target = target[len("weir/"):]
             if not (top / target).exists():
                 wrong.append(f"includes <weir/{target}>, which does not exist")
-            elif not allowed(name, target):
-                wrong.append(f"includes <weir/{target}>: no arrow from '{floor}' to '{target}' in the plan")
+            elif reason := objection(name, target, top):
+                wrong.append(f"includes <weir/{target}>: {reason}")
         elif target in CUDA_HEADERS:
             if floor not in CUDA:
                 wrong.append(f"includes <{target}>: '{floor}' compiles with no CUDA on the path")
@@ -121,6 +177,10 @@ def main():
     top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT) / "include/weir"
     names = sorted(p.relative_to(top).as_posix() for p in top.rglob("*") if p.suffix in (".hpp", ".cuh"))
     results = [(f"floors: {name}", judge(name, (top / name).read_text(), top)) for name in names]
+    results += [(f"rooms: {name}", complaint) for name, complaint in lonely(names, top)]
+    folders = {path: [p for p in path.iterdir() if p.suffix in (".hpp", ".cuh")] for path in top.rglob("*") if path.is_dir()}
+    results += [(f"rooms: {path.relative_to(top)}/", f"{len(rooms)} headers; {MOST_ROOMS} at most" if len(rooms) > MOST_ROOMS else "")
+                for path, rooms in sorted(folders.items())]
     umbrella = reached(top, "weir.hpp")
     left = [n for n in names if n.split("/")[0] in CORE + ["recipes.hpp", "fwd.hpp"] and n not in umbrella]
     beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "kernel")]

@@ -5,7 +5,8 @@
 usage: heads.py [ROOT]
 
 Every source: the licence line first (after '#!'); nothing left open; no backtick in a static_assert, which nvcc
-prints as '?'. Every header besides: '#pragma once', then a head comment of 5 to 40 lines, and 350 lines at most.
+prints as '?'. Every header besides: '#pragma once', then a head comment of 5 to 40 lines, 350 lines at most, none of more
+than 128 columns.
 """
 
 import pathlib
@@ -18,6 +19,7 @@ LICENCE = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
 SOURCES = {".hpp", ".cuh", ".cpp", ".cu", ".py", ".sh", ".cmake", ".in", ".bug"}
 FOLDERS = ["include", "tests", "examples", "bench", "cmake"]
 LONGEST = 350
+WIDEST = 128
 HEAD_LINES = range(5, 41)
 
 
@@ -49,6 +51,9 @@ def judge(path, text):
                 wrong.append(f"a head comment of {len(block)} lines; {HEAD_LINES.start} to {HEAD_LINES.stop - 1} are due")
         if "include/weir" in path.as_posix() and len(lines) > LONGEST:
             wrong.append(f"{len(lines)} lines; {LONGEST} at most: split by idea")
+        if "include/weir" in path.as_posix():
+            wrong += [f"line {number} has {len(line)} columns; {WIDEST} at most" for number, line in enumerate(lines, 1)
+                      if len(line) > WIDEST]
     if path.suffix in (".hpp", ".cuh", ".cpp", ".cu"):
         if re.search(r'static_assert\s*\([^;]*`', text):
             wrong.append("a backtick in a static_assert's message; use single quotes")

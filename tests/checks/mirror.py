@@ -5,7 +5,9 @@
 usage: mirror.py [ROOT]
 
 include/weir/<folder>/<stem>.hpp is tested in tests/<folder>/<stem>.cpp (or .cu), whose cases begin with
-'<stem>:'. A file name that two headers bear makes messages, tabs and searches ambiguous.
+'<stem>:'. What lies in a folder within a folder may be tested so, or by the tests of the part whose folder it is, and what a
+slot asks for (contract/) by tests/contract/slots.cpp. A file name that two headers bear makes messages, tabs and searches
+ambiguous.
 """
 
 import pathlib
@@ -24,6 +26,8 @@ def judge(name, root, names):
     if len(path.parts) == 1:
         return ""  # fwd, recipes and the umbrella name what others define and test
     tests = [p for p in (root / "tests" / path.with_suffix(s) for s in (".cpp", ".cu")) if p.exists()]
+    if not tests and (path.parts[0] == "contract" or len(path.parts) > 2):
+        return ""
     if not tests:
         return f"no test at the mirrored path tests/{path.with_suffix('.cpp')}"
     cases = re.findall(r'TEST_CASE(?:_TEMPLATE|_FIXTURE)?\s*\((?:\w+,\s*)?"([^"]*)"', tests[0].read_text())

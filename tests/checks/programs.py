@@ -19,7 +19,7 @@ from workshop import BUILD, JOBS, ROOT, at_once, close, run, tail
 
 LEAST_CASES = 400
 LEAST_ASSERTIONS = 100_000
-LONGEST = ["interleavings", "faults", "simulation", "runtime", "examples"]
+LONGEST = ["interleavings", "faults", "simulation", "pool", "contract", "reuse", "examples"]
 TIME_LIMIT = 900  # seconds for one program
 SUMMARY = re.compile(r"test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed(?: \|\s*(\d+) skipped)?")
 ASSERTIONS = re.compile(r"assertions:\s*(\d+)")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs the stages of the tests, one line each, and adds them up. Called by tests/run.sh, which sets things up.
 
-usage: stages.py [--all | --ci | --quick | --gpu] [--only STAGE[,STAGE...]] [--list | --needs | --lacking 'NEED...']
-  --only     the named stages, whole; with --ci, --quick or --gpu in the form that they have there
+usage: stages.py [--all | --ci | --gpu] [--only STAGE[,STAGE...]] [--list | --needs | --lacking 'NEED...']
+  --only     the named stages, whole; with --ci or --gpu in the form that they have there
   --needs    prints what the stages need, for weir_get of cmake/setup.sh
   --lacking  what of it is missing: the stages that need it fail at once, before any other runs
 
@@ -61,12 +61,12 @@ class Stage:
 
 
 STAGES = [
-    Stage("checks", "rooms, mirrors, heads; and the checks see planted mistakes", [PY, "tests/checks/checks.py"], ("all", "ci", "quick", "gpu")),
+    Stage("checks", "rooms, mirrors, heads; and the checks see planted mistakes", [PY, "tests/checks/checks.py"], ("usual", "all", "ci", "gpu")),
     Stage("gcc", "the campaign, examples: g++ C++17 (the other tests: coverage)",
           [PY, "tests/checks/programs.py", "gcc", "simulation", "examples"], ("ci",)),
-    Stage("gcc", "all tests, g++ C++17", [PY, "tests/checks/programs.py", "gcc", "--figures"], ("all", "quick")),
+    Stage("gcc", "all tests, g++ C++17", [PY, "tests/checks/programs.py", "gcc", "--figures"], ("usual", "all")),
     Stage("oldest", "what calls CUDA, with the headers of CUDA 12.8: g++ C++17",
-          [PY, "tests/checks/programs.py", "oldest-cuda", "pool", "runtime", "simulated_cuda", "upstream"], ("ci",)),
+          [PY, "tests/checks/programs.py", "oldest-cuda", "order", "pool", "runtime", "simulated_cuda", "upstream"], ("ci",)),
     Stage("oldest", "all tests but Thrust's, with the headers of CUDA 12.8: g++ C++17",
           [PY, "tests/checks/programs.py", "oldest-cuda", "--without", "examples,interop"]),
     Stage("clang", "all tests, clang++ C++20", [PY, "tests/checks/programs.py", "clang"]),
@@ -82,19 +82,19 @@ STAGES = [
     Stage("bugs", "an eighth of the planted bugs turn tests red", [PY, "tests/bugs/run.py", "--part", "8"], ("ci",)),
     Stage("bugs", "planted bugs turn tests red", [PY, "tests/bugs/run.py"]),
     Stage("consume", "users' projects take weir in", [PY, "tests/consume/run.py"], ("all", "ci")),
-    Stage("readme", "README's snippets print what it says", [PY, "tests/checks/readme.py"], ("all", "ci")),
+    Stage("readme", "README's snippets print what it says", [PY, "tests/checks/readme.py"], ("usual", "all", "ci")),
     Stage("benches", "every bench runs, in short; instructions a pair", [PY, "tests/checks/benches.py"], ("all", "ci")),
     Stage("examples", "every example runs", [PY, "tests/checks/examples.py"], ("all", "ci")),
-    Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("all", "ci", "quick")),
+    Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("usual", "all", "ci")),
     Stage("gpu", "all tests on the real device", [PY, "tests/checks/programs.py", "gpu"], ("gpu",)),
 ]
 
 
 def chosen(options):
     """The stages that the command line asks for."""
-    group = next((each for each in ("gpu", "quick", "ci") if getattr(options, each)), "")
+    group = next((each for each in ("gpu", "ci", "all") if getattr(options, each)), "")
     if options.only is None:
-        return [stage for stage in STAGES if (group or "all") in stage.sets]
+        return [stage for stage in STAGES if (group or "usual") in stage.sets]
     known = {stage.name: stage for stage in STAGES if not group or group in stage.sets}  # the whole form comes last
     names = options.only.split(",")
     for name in names:
@@ -124,7 +124,7 @@ def perform(stage, logs, missing):
 def main():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     groups = parser.add_mutually_exclusive_group()
-    for flag in ("--all", "--ci", "--quick", "--gpu"):
+    for flag in ("--all", "--ci", "--gpu"):
         groups.add_argument(flag, action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only")

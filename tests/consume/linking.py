@@ -131,8 +131,8 @@ def two_commits(compiler):
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(INCLUDE, place / "include")
     for header, text, changed in (("pool/pool.hpp", "    pool_options options_;", "    char of_another_commit_[64] = {};\n    pool_options options_;"),
-                                  ("base/free_ranges.hpp", "    size_lists lists_;", "    char of_another_commit_[64] = {};\n    size_lists lists_;"),
-                                  ("base/report_text.hpp", "return \"pool '\"", "return \"pool of another commit '\"")):
+                                  ("placement/best_fit/free_ranges.hpp", "    size_lists lists_;", "    char of_another_commit_[64] = {};\n    size_lists lists_;"),
+                                  ("resource/report_text.hpp", "return \"pool '\"", "return \"pool of another commit '\"")):
         path = place / "include/weir" / header
         if path.read_text().count(text) != 1:
             raise Refused(f"'{text}' is not once in {header}: change another line")

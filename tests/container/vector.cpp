@@ -569,8 +569,8 @@ TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whicheve
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
 #endif
-    int const devices = weir::device_count() < 2 ? 1 : 2;
-    int const before = weir::current_device();
+    int const devices = weir::runtime::device_count() < 2 ? 1 : 2;
+    int const before = weir::runtime::current_device();
     for (int current = 0; current < devices; ++current) {
         weir::check(cudaSetDevice(0), "cudaSetDevice");
         Pool pool;
@@ -596,9 +596,9 @@ TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whicheve
             CHECK(copied.value_sync() == 7);
             y.zero_async();
             CHECK(contents(y) == std::vector<int>(1010));
-            CHECK(weir::current_device() == current);
+            CHECK(weir::runtime::current_device() == current);
         }
-        CHECK(pool.facts().live_blocks + other.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks + other.state().live_blocks == 0);
     }
     weir::check(cudaSetDevice(before), "cudaSetDevice");
 }
@@ -627,7 +627,7 @@ TEST_CASE_TEMPLATE("vector: memory of no device is filled from another device's 
             x.append(z);
             CHECK(contents(x) == counting(1000));
         }
-        CHECK(here.facts().live_blocks + there.facts().live_blocks + mapped.facts().live_blocks == 0);
+        CHECK(here.state().live_blocks + there.state().live_blocks + mapped.state().live_blocks == 0);
     }
 }
 

@@ -18,8 +18,8 @@
 #include <weir/container/vector.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/recipes.hpp>
-#include <weir/runtime/order_after.hpp>
 
 #define POOLS_THAT_KERNELS_REACH                                                                             \
     weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::driver_pool,             \
@@ -40,7 +40,7 @@ std::vector<int> counting(std::size_t count, int from = 0) {
 
 template <class Pool>
 std::size_t live_blocks(Pool& pool) {
-    return pool.facts().live_blocks;
+    return pool.state().live_blocks;
 }
 
 } // namespace
@@ -299,7 +299,7 @@ TEST_CASE("container: one call that fails as it ends does not take it to another
                 simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
             } // where CUDA does not answer at all, it goes back all the same
             simulated_cuda::clear_faults();
-            CHECK(pool.facts().live_blocks == 0);
+            CHECK(pool.state().live_blocks == 0);
             REQUIRE(cudaSetDevice(0) == cudaSuccess);
         }
 }
@@ -353,7 +353,7 @@ TEST_CASE("container: a stream that is captured uses no container of a stream th
     support::capture graph(b);
     CHECK_THROWS_AS(xs.used_on(b), weir::usage_error);
     CHECK_THROWS_AS(xs.last_used_on(b), weir::usage_error);
-    CHECK_FALSE(weir::is_capturing(a));
+    CHECK_FALSE(weir::runtime::is_capturing(a));
     CHECK(graph.unbroken());
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("container: a copy from what a graph works with does not make its targ
     support::capture graph(b);
     CHECK_THROWS_AS(xs.append(ys), weir::usage_error);
     CHECK(xs.empty());
-    CHECK_FALSE(weir::is_capturing(a));
+    CHECK_FALSE(weir::runtime::is_capturing(a));
     CHECK(graph.unbroken());
 }
 #endif

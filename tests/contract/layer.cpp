@@ -49,7 +49,7 @@ struct any_bounds {
 
 inline weir::driver_pool_options driver_limit(std::size_t bytes) {
     weir::driver_pool_options options;
-    options.maximum_bytes = bytes;
+    options.limit(bytes);
     return options;
 }
 
@@ -115,15 +115,15 @@ struct faulty {
 };
 
 void is_sound(faulty& x, std::size_t blocks, std::size_t bytes) {
-    CHECK(x.pool->current_blocks() == blocks);
-    CHECK(x.pool->current_bytes() == bytes);
-    CHECK(x.pool->inner().current_bytes() == bytes);
-    CHECK(x.pool->inner().inner().inner().first().facts().live_blocks +
-              x.pool->inner().inner().inner().second().facts().live_blocks ==
+    CHECK(x.pool->live_blocks() == blocks);
+    CHECK(x.pool->requested_bytes() == bytes);
+    CHECK(x.pool->inner().requested_bytes() == bytes);
+    CHECK(x.pool->inner().inner().inner().first().state().live_blocks +
+              x.pool->inner().inner().inner().second().state().live_blocks ==
           blocks);
     void* const p = x.pool->allocate(x.b, 5000);
     x.pool->deallocate(x.b, p, 5000);
-    CHECK(x.pool->current_blocks() == blocks);
+    CHECK(x.pool->live_blocks() == blocks);
 }
 
 } // namespace
@@ -176,12 +176,12 @@ TEST_CASE("layer contract: a tower of layers says which part refused and why") {
                          "(50 MiB), more than the pool's limit of 33554432 bytes (32 MiB); ask for less or raise pool_options::limit; then: CUDA's memory pool "
                          "found no 52428800 bytes (50 MiB)");
         CHECK(pool.failures() == 2);
-        CHECK(pool.current_bytes() == 0);
+        CHECK(pool.requested_bytes() == 0);
         void* const p = pool.allocate(s, 20 * MiB);
         void* const q = pool.allocate(s, 20 * MiB);
         CHECK(pool.inner().inner().inner().first().owns(p));
         CHECK_FALSE(pool.inner().inner().inner().first().owns(q));
-        CHECK(pool.peak_bytes() == 40 * MiB);
+        CHECK(pool.peak_requested_bytes() == 40 * MiB);
         pool.deallocate(s, p, 20 * MiB);
         pool.deallocate(s, q, 20 * MiB);
     });
@@ -197,14 +197,14 @@ TEST_CASE("layer contract: one pool, many layers on it, and each counts its own"
         void* const q = other.allocate(s, 200);
         void* const r = third.allocate(s, 1000);
         CHECK(third.try_allocate(s, 1) == nullptr);
-        CHECK(one.current_bytes() == 100);
-        CHECK(other.current_bytes() == 200);
-        CHECK(below.facts().live_blocks == 3);
+        CHECK(one.requested_bytes() == 100);
+        CHECK(other.requested_bytes() == 200);
+        CHECK(below.state().live_blocks == 3);
         CHECK(one.report() == other.report());
         one.deallocate(s, p, 100);
         other.deallocate(s, q, 200);
         third.deallocate(s, r, 1000);
-        CHECK(below.facts().live_blocks == 0);
-        CHECK(one.current_bytes() + other.current_bytes() + third.current_bytes() == 0);
+        CHECK(below.state().live_blocks == 0);
+        CHECK(one.requested_bytes() + other.requested_bytes() + third.requested_bytes() == 0);
     });
 }

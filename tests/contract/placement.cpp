@@ -9,7 +9,8 @@
 #include <support/failing_new.hpp>
 #include <support/interval_oracle.hpp>
 #include <vector>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/placement_slot.hpp>
+#include <weir/contract/upstream_slot.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
@@ -17,12 +18,12 @@
 #include <weir/placement/slab.hpp>
 
 namespace placement = weir::placement;
-namespace contracts = weir::contracts;
+namespace contract = weir::contract;
 using support::interval_oracle;
 using weir::GiB;
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 
 #define PLACEMENTS                                                                                                     \
     placement::arena,                                                                                                  \
@@ -66,7 +67,7 @@ constexpr std::size_t base = 16 * GiB; // where the tests' chunks start
 
 template <class Placement>
 std::size_t random_bytes(std::mt19937_64& random) {
-    std::size_t const octave = std::size_t{1} << random() % (weir::floor_log2(usual<Placement>::most_bytes) + 1);
+    std::size_t const octave = std::size_t{1} << random() % (weir::base::floor_log2(usual<Placement>::most_bytes) + 1);
     return 1 + random() % std::min(2 * octave, usual<Placement>::most_bytes);
 }
 
@@ -74,12 +75,12 @@ template <class Placement>
 std::size_t random_alignment(std::mt19937_64& random) {
     if (random() % 4 != 0)
         return 1;
-    return std::size_t{1} << random() % (weir::floor_log2(usual<Placement>::most_alignment) + 1);
+    return std::size_t{1} << random() % (weir::base::floor_log2(usual<Placement>::most_alignment) + 1);
 }
 
 template <class Placement>
 void add_fenced(Placement& p, range chunk) {
-    if constexpr (contracts::fences<Placement>)
+    if constexpr (contract::fences<Placement>)
         p.fence(chunk);
     p.add(chunk);
 }
@@ -102,7 +103,7 @@ std::vector<range> chunks_for(std::size_t count) {
     std::vector<range> chunks;
     std::size_t at = base;
     for (std::size_t n = 0; n < count; ++n) {
-        chunks.push_back({at, weir::align_up(usual<Placement>::chunk_bytes, 2 * MiB)});
+        chunks.push_back({at, weir::base::align_up(usual<Placement>::chunk_bytes, 2 * MiB)});
         at = chunks.back().end() + (n % 3 == 2 ? 2 * MiB : 0);
     }
     return chunks;
@@ -111,16 +112,16 @@ std::vector<range> chunks_for(std::size_t count) {
 } // namespace
 
 TEST_CASE_TEMPLATE("placement: has the members that its slot needs", Placement, PLACEMENTS) {
-    static_assert(contracts::require_placement<Placement>());
+    static_assert(contract::require_placement<Placement>());
     static_assert(std::is_nothrow_move_constructible_v<Placement>);
     Placement p;
     CHECK(p.free_bytes() == 0);
     CHECK_FALSE(p.take(1, 1));
-    if constexpr (contracts::has_largest<Placement>)
+    if constexpr (contract::has_largest<Placement>)
         CHECK(p.largest() == 0);
-    if constexpr (contracts::has_remove<Placement>)
+    if constexpr (contract::has_remove<Placement>)
         CHECK_FALSE(p.remove({base, usual<Placement>::chunk_bytes}));
-    if constexpr (contracts::migrates<Placement>) {
+    if constexpr (contract::migrates<Placement>) {
         CHECK_FALSE(p.lend(1, 1));
         Placement other = p.sibling();
         p.absorb(other);
@@ -207,9 +208,9 @@ TEST_CASE_TEMPLATE("placement: blocks are apart, aligned and inside one chunk; b
         }
         while (oracle.live() != 0)
             p.give(oracle.give_last());
-        if constexpr (contracts::has_clear<Placement>)
+        if constexpr (contract::has_clear<Placement>)
             p.clear();
-        if constexpr (contracts::has_remove<Placement>) {
+        if constexpr (contract::has_remove<Placement>) {
             for (range const& chunk : chunks)
                 CHECK(p.remove(chunk));
             CHECK(p.free_bytes() == 0);
@@ -245,10 +246,10 @@ TEST_CASE_TEMPLATE("placement: hands out everything, then says so, then serves a
         // At most an eighth of a slab's class, and the slabs' ends, are lost.
         CHECK(oracle.live_bytes() >= oracle.managed_bytes() / 10 * 8);
         CHECK_FALSE(p.take(bytes, 1));
-        if constexpr (contracts::has_largest<Placement>)
+        if constexpr (contract::has_largest<Placement>)
             CHECK(p.largest() < Placement::rounded(bytes, 1));
         p.give(last);
-        if constexpr (contracts::has_largest<Placement>)
+        if constexpr (contract::has_largest<Placement>)
             CHECK(p.largest() >= bytes);
         CHECK(p.take(bytes, 1) == last);
         CHECK_FALSE(p.take(bytes, 1));
@@ -256,7 +257,7 @@ TEST_CASE_TEMPLATE("placement: hands out everything, then says so, then serves a
 }
 
 TEST_CASE_TEMPLATE("placement: 'largest' can be had", Placement, PLACEMENTS) {
-    if constexpr (contracts::has_largest<Placement>) {
+    if constexpr (contract::has_largest<Placement>) {
         std::mt19937_64 random(3);
         Placement p;
         interval_oracle oracle;
@@ -280,7 +281,7 @@ TEST_CASE_TEMPLATE("placement: 'largest' can be had", Placement, PLACEMENTS) {
 }
 
 TEST_CASE_TEMPLATE("placement: a chunk is removed exactly when no block is in it", Placement, PLACEMENTS) {
-    if constexpr (contracts::has_remove<Placement>) {
+    if constexpr (contract::has_remove<Placement>) {
         for (unsigned seed = 0; seed < 4; ++seed) {
             CAPTURE(seed);
             std::mt19937_64 random(seed);
@@ -297,10 +298,10 @@ TEST_CASE_TEMPLATE("placement: a chunk is removed exactly when no block is in it
                 } else if (random() % 10 == 0 && here[at]) {
                     bool const empty = oracle.live_in(chunks[at]) == 0;
                     std::size_t const before = p.free_bytes();
-                    if (contracts::has_clear<Placement> && !empty)
+                    if (contract::has_clear<Placement> && !empty)
                         continue;
                     bool const removed = p.remove(chunks[at]);
-                    if (!contracts::has_clear<Placement>)
+                    if (!contract::has_clear<Placement>)
                         CHECK(removed == empty);
                     if (removed) {
                         oracle.remove(chunks[at]);
@@ -320,7 +321,7 @@ TEST_CASE_TEMPLATE("placement: a chunk is removed exactly when no block is in it
 }
 
 TEST_CASE_TEMPLATE("placement: siblings take, give, lend and absorb one another's blocks", Placement, PLACEMENTS) {
-    if constexpr (contracts::migrates<Placement>) {
+    if constexpr (contract::migrates<Placement>) {
         for (unsigned seed = 0; seed < 6; ++seed) {
             CAPTURE(seed);
             std::mt19937_64 random(seed);
@@ -466,12 +467,12 @@ TEST_CASE_TEMPLATE("placement: without host memory a call changes nothing", Plac
                     s.p.give(block);
                 }
             }
-            if constexpr (contracts::has_clear<Placement>)
+            if constexpr (contract::has_clear<Placement>)
                 s.p.clear();
-            if constexpr (contracts::has_remove<Placement>)
+            if constexpr (contract::has_remove<Placement>)
                 CHECK(s.p.remove(chunks[0]));
         }
-        if constexpr (contracts::migrates<Placement>) {
+        if constexpr (contract::migrates<Placement>) {
             auto const with_sibling = [&] {
                 auto both = std::make_pair(make_scene(steps)(), scene_type{});
                 both.second.p = both.first.p.sibling();
@@ -502,13 +503,13 @@ TEST_CASE_TEMPLATE("placement: without host memory a call changes nothing", Plac
             support::each_failure(make_scene(steps), [](scene_type& s) { s.p.lend(1, 1); },
                                   [&](scene_type& s) { CHECK(s.p.free_bytes() >= s.free); });
         }
-        if constexpr (contracts::has_remove<Placement>) {
+        if constexpr (contract::has_remove<Placement>) {
             support::each_failure(
                 [&] {
                     scene_type s = make_scene(steps)();
                     while (s.oracle.live() != 0)
                         s.p.give(s.oracle.give_last());
-                    if constexpr (contracts::has_clear<Placement>)
+                    if constexpr (contract::has_clear<Placement>)
                         s.p.clear();
                     return s;
                 },

@@ -42,7 +42,7 @@ struct subject<weir::driver_pool_of<Space>> {
 private:
     static weir::driver_pool_options with_limit(std::size_t bytes) {
         weir::driver_pool_options options;
-        options.maximum_bytes = bytes;
+        options.limit(bytes);
         return options;
     }
 };

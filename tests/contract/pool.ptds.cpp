@@ -18,6 +18,7 @@
 #endif
 
 using namespace weir;
+using namespace weir::runtime;
 
 namespace {
 

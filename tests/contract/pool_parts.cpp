@@ -3,12 +3,14 @@
 // Any parts that fit make a pool: compositions that no recipe names. A new part joins one of them, or adds a line.
 
 #include "pool_subject.hpp"
+#include <weir/growth/exact.hpp>
+#include <weir/growth/fixed.hpp>
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
 #include <weir/placement/slab.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>
@@ -76,7 +78,7 @@ struct subject<on_device_span> : bounds<SIZE_MAX, SIZE_MAX / 2 + 1, true> {
 private:
     struct lent {
         static constexpr std::size_t bytes = 128 * MiB;
-        lent() { check(cudaMalloc(&p, bytes), "cudaMalloc"); }
+        lent() { weir::check(cudaMalloc(&p, bytes), "cudaMalloc"); }
         lent(lent const&) = delete;
         lent& operator=(lent const&) = delete;
         ~lent() { static_cast<void>(cudaFree(p)); }

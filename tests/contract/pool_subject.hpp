@@ -22,13 +22,12 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/pool_options.hpp>
 #include <weir/base/size.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/pool/scope.hpp>
-#include <weir/runtime/order_after.hpp>
+#include <weir/resource/pool_options.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace pool_contract {
@@ -59,9 +58,9 @@ template <class Pool>
 void fill(void* p, int value, std::size_t bytes, stream_ref stream) {
     if (bytes == 0)
         return;
-    if (weir::device_accessible(Pool::space) && !stream.is_host()) {
+    if (weir::base::device_accessible(Pool::space) && !stream.is_host()) {
         check(cudaMemsetAsync(p, value, bytes, stream.get()), "cudaMemsetAsync");
-    } else if (weir::host_accessible(Pool::space)) {
+    } else if (weir::base::host_accessible(Pool::space)) {
         std::memset(p, value, bytes);
     } else {
         check(cudaMemset(p, value, bytes), "cudaMemset");
@@ -72,7 +71,7 @@ void fill(void* p, int value, std::size_t bytes, stream_ref stream) {
 template <class Pool>
 bool is_filled(void* p, int value, std::size_t bytes) {
     std::vector<unsigned char> host(bytes);
-    if (weir::host_accessible(Pool::space))
+    if (weir::base::host_accessible(Pool::space))
         std::memcpy(host.data(), p, bytes);
     else
         check(cudaMemcpy(host.data(), p, bytes, cudaMemcpyDefault), "cudaMemcpy");

@@ -9,10 +9,10 @@
 using namespace pool_contract;
 
 TEST_CASE_TEMPLATE("pool contract: says what it is", Pool, WEIR_TEST_POOLS) {
-    CHECK(weir::contracts::require_layered<Pool, stream_ref>());
+    CHECK(weir::contract::require_layered<Pool, stream_ref>());
     CHECK(std::is_same_v<decltype(Pool::thread_safe), bool const>);
     CHECK(std::is_same_v<decltype(Pool::stream_ordered), bool const>);
-    CHECK(weir::is_power_of_two(Pool::default_alignment));
+    CHECK(weir::base::is_power_of_two(Pool::default_alignment));
     CHECK(Pool::default_alignment >= alignof(std::max_align_t));
     CHECK((Pool::space != weir::memory_space::device || Pool::default_alignment >= 256));
     CHECK_FALSE(std::is_copy_constructible_v<Pool>);
@@ -34,13 +34,13 @@ TEST_CASE_TEMPLATE("pool contract: equals itself and no other", Pool, WEIR_TEST_
 TEST_CASE_TEMPLATE("pool contract: holds nothing before it is asked, and has a name", Pool, WEIR_TEST_POOLS) {
     support::every_schedule([] {
         subject<Pool> here;
-        weir::memory_report const facts = here.pool.facts();
-        CHECK(facts.in_use_bytes == 0);
-        CHECK(facts.live_blocks == 0);
-        CHECK(facts.reserved_bytes == 0);
-        CHECK_FALSE(facts.name.empty());
+        weir::memory_report const state = here.pool.state();
+        CHECK(state.in_use_bytes == 0);
+        CHECK(state.live_blocks == 0);
+        CHECK(state.reserved_bytes == 0);
+        CHECK_FALSE(state.name.empty());
         CHECK_FALSE(here.pool.report().empty());
-        CHECK_SAYS(here.pool.report(), facts.name);
+        CHECK_SAYS(here.pool.report(), state.name);
         CHECK(here.pool.device() >= weir::any_device);
     });
 }
@@ -57,8 +57,8 @@ TEST_CASE_TEMPLATE("pool contract: zero bytes are null, null is freed in vain", 
         }
         CHECK(here.pool.allocate_sync(0) == nullptr);
         here.pool.deallocate_sync(nullptr, 0);
-        CHECK(here.pool.facts().live_blocks == 0);
-        CHECK(here.pool.facts().reserved_bytes == 0);
+        CHECK(here.pool.state().live_blocks == 0);
+        CHECK(here.pool.state().reserved_bytes == 0);
     });
 }
 
@@ -75,8 +75,8 @@ TEST_CASE_TEMPLATE("pool contract: an alignment that is no power of two is a usa
             CHECK(support::sentence_of<weir::usage_error>(
                       [&] { static_cast<void>(here.pool.allocate_sync(10, wrong)); }) == expected);
         }
-        CHECK(here.pool.facts().live_blocks == 0);
-        CHECK(here.pool.facts().reserved_bytes == 0);
+        CHECK(here.pool.state().live_blocks == 0);
+        CHECK(here.pool.state().reserved_bytes == 0);
     });
 }
 
@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("pool contract: what cannot be is out_of_memory, with who, ho
         support::scoped_stream const s;
         subject<Pool> here;
         void* const p = here.pool.allocate(s, 16, 16);
-        std::size_t const in_use = here.pool.facts().in_use_bytes;
+        std::size_t const in_use = here.pool.state().in_use_bytes;
         for (std::size_t bytes : {SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 4095, SIZE_MAX - 8 * MiB}) {
             CHECK(here.pool.try_allocate(s, bytes) == nullptr);
             CHECK(here.pool.try_allocate(on_host, bytes, 1) == nullptr);
@@ -102,15 +102,15 @@ TEST_CASE_TEMPLATE("pool contract: what cannot be is out_of_memory, with who, ho
                 CHECK_FALSE(error.pool_name().empty());
                 CHECK_SAYS(error.reason(), "; "); // a refusal and what to do about it
                 CHECK_SAYS(error.what(), "weir: out of memory: pool '" + error.pool_name() + "' cannot hand out " +
-                                             std::to_string(bytes) + " bytes (" + std::string(weir::bytes_text(bytes)) +
+                                             std::to_string(bytes) + " bytes (" + std::string(weir::base::bytes_text(bytes)) +
                                              "): " + error.reason());
             }
         }
         CHECK(cudaPeekAtLastError() == cudaSuccess);
-        CHECK(here.pool.facts().live_blocks == 1);
-        CHECK(here.pool.facts().in_use_bytes == in_use);
+        CHECK(here.pool.state().live_blocks == 1);
+        CHECK(here.pool.state().in_use_bytes == in_use);
         here.pool.deallocate(s, p, 16, 16);
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
     });
 }
@@ -133,17 +133,17 @@ TEST_CASE_TEMPLATE("pool contract: any size at any alignment up to 1 MiB", Pool,
             REQUIRE(live.add(p, {bytes, alignment, 0}));
             fill<Pool>(p, 1, bytes, s);
         }
-    CHECK(here.pool.facts().live_blocks == live.size());
-    CHECK(here.pool.facts().in_use_bytes >= live.bytes());
-    CHECK(here.pool.facts().reserved_bytes >= here.pool.facts().in_use_bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    CHECK(here.pool.state().live_blocks == live.size());
+    CHECK(here.pool.state().in_use_bytes >= live.bytes());
+    CHECK(here.pool.state().reserved_bytes >= here.pool.state().in_use_bytes);
+    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     while (live.size() != 0) {
         auto const [p, what] = live.take(0);
         support::give(here.pool, s, p, what.bytes, what.alignment);
     }
-    CHECK(here.pool.facts().live_blocks == 0);
+    CHECK(here.pool.state().live_blocks == 0);
     end_blocks(here.pool);
-    CHECK(here.pool.facts().in_use_bytes == 0);
+    CHECK(here.pool.state().in_use_bytes == 0);
 }
 
 TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and are counted, over random calls", Pool,
@@ -165,22 +165,22 @@ TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and ar
                 REQUIRE(live.add(p, {bytes, alignment, value}));
                 fill<Pool>(p, value, bytes, s);
             } else {
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 auto const [p, what] = live.take(draw());
                 REQUIRE(is_filled<Pool>(p, what.value, what.bytes));
                 support::give(here.pool, s, p, what.bytes, what.alignment);
             }
-            REQUIRE(here.pool.facts().live_blocks == live.size());
+            REQUIRE(here.pool.state().live_blocks == live.size());
             if (subject<Pool>::frees)
-                REQUIRE(here.pool.facts().in_use_bytes >= live.bytes());
+                REQUIRE(here.pool.state().in_use_bytes >= live.bytes());
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         while (live.size() != 0) {
             auto const [p, what] = live.take(0);
             REQUIRE(is_filled<Pool>(p, what.value, what.bytes));
             support::give(here.pool, s, p, what.bytes, what.alignment);
         }
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
     }
 }
@@ -199,11 +199,11 @@ TEST_CASE_TEMPLATE("pool contract: memory that was freed is used again", Pool, W
                 blocks.push_back(support::take(here.pool, s, bytes));
             for (void* each : blocks)
                 support::give(here.pool, s, each, bytes);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             if (round == 0)
-                reserved = here.pool.facts().reserved_bytes;
+                reserved = here.pool.state().reserved_bytes;
         }
-        CHECK(here.pool.facts().reserved_bytes == reserved);
+        CHECK(here.pool.state().reserved_bytes == reserved);
     });
 }
 
@@ -223,11 +223,11 @@ TEST_CASE_TEMPLATE("pool contract: without a stream, memory is there at once and
         here.pool.deallocate_sync(q, 8, 64);
         std::size_t const large = std::min<std::size_t>(1 * MiB, subject<Pool>::largest_bytes);
         here.pool.deallocate_sync(here.pool.allocate_sync(large), large);
-        std::size_t const reserved = here.pool.facts().reserved_bytes;
+        std::size_t const reserved = here.pool.state().reserved_bytes;
         for (std::size_t gone = 0; subject<Pool>::frees && gone < 2 * reserved; gone += large) // more than it holds
             here.pool.deallocate_sync(here.pool.allocate_sync(large), large);
-        CHECK(here.pool.facts().reserved_bytes == reserved);
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().reserved_bytes == reserved);
+        CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
     });
 }
@@ -241,12 +241,12 @@ TEST_CASE_TEMPLATE("pool contract: the default streams will do", Pool, WEIR_TEST
                 void* const p = support::take(here.pool, s, bytes);
                 fill<Pool>(p, round, bytes, s);
                 if (!Pool::stream_ordered)
-                    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 support::give(here.pool, s, p, bytes);
             }
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
-        CHECK(here.pool.facts().live_blocks == 0);
+        CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
     });
 }
@@ -266,13 +266,13 @@ TEST_CASE_TEMPLATE("pool contract: a limit holds", Pool, WEIR_TEST_POOLS) {
                 if (!p)
                     break;
                 blocks.push_back(p);
-                CHECK(here.pool.facts().reserved_bytes <= 64 * MiB);
+                CHECK(here.pool.state().reserved_bytes <= 64 * MiB);
             }
             CHECK(blocks.size() >= most / 2);
             CHECK(blocks.size() <= most);
             for (void* each : blocks)
                 support::give(here.pool, s, each, bytes);
-            CHECK(here.pool.facts().live_blocks == 0);
+            CHECK(here.pool.state().live_blocks == 0);
             CHECK(here.pool.try_allocate(s, 65 * MiB) == nullptr);
             end_blocks(here.pool);
         }
@@ -297,16 +297,16 @@ TEST_CASE_TEMPLATE("pool contract: settle and trim give everything back", Pool, 
             for (void* each : blocks) {
                 fill<Pool>(each, 1, bytes, s);
                 if (!Pool::stream_ordered)
-                    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 support::give(here.pool, s, each, bytes);
             }
             end_blocks(here.pool);
-            std::size_t const reserved = here.pool.facts().reserved_bytes;
+            std::size_t const reserved = here.pool.state().reserved_bytes;
             CHECK(reserved >= std::min<std::size_t>(5 * bytes, 64 * KiB));
             here.pool.settle();
             CHECK(here.pool.trim(reserved) == 0);
             CHECK(here.pool.trim() == reserved);
-            CHECK(here.pool.facts().reserved_bytes == 0);
+            CHECK(here.pool.state().reserved_bytes == 0);
             CHECK(here.pool.trim() == 0);
             void* const again = support::take(here.pool, s, bytes);
             support::give(here.pool, s, again, bytes);
@@ -329,7 +329,7 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
             if (live[on].size() < 6 && draw() % 2 == 0) {
                 std::size_t const bytes = some_bytes<Pool>(draw);
                 void* const p = support::take(here.pool, streams[on], bytes);
-                if (weir::device_accessible(Pool::space))
+                if (weir::base::device_accessible(Pool::space))
                     fill<Pool>(p, step, bytes, streams[on]);
                 live[on].emplace_back(p, bytes);
             } else if (!live[on].empty()) {
@@ -340,14 +340,14 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
         for (std::size_t on : {0u, 1u})
             for (auto const& [p, bytes] : live[on])
                 support::give(here.pool, streams[on], p, bytes);
-        CHECK(here.pool.facts().live_blocks == 0);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        CHECK(here.pool.state().live_blocks == 0);
+        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
 TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do until then, whenever they were marked", Pool,
                    WEIR_TEST_POOLS) {
-    if constexpr (weir::contracts::has_used_on<Pool, stream_ref> && weir::device_accessible(Pool::space))
+    if constexpr (weir::contract::has_used_on<Pool, stream_ref> && weir::base::device_accessible(Pool::space))
         support::every_schedule([] {
             support::scoped_stream const a, b, c;
             subject<Pool> here;
@@ -377,10 +377,10 @@ TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do u
                     support::give(here.pool, each, q, bytes);
                 }
             }
-            CHECK(here.pool.facts().live_blocks == 0);
-            CHECK(here.pool.facts().lost_bytes == 0);
+            CHECK(here.pool.state().live_blocks == 0);
+            CHECK(here.pool.state().lost_bytes == 0);
             here.pool.settle();
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         });
 }
 
@@ -404,8 +404,8 @@ TEST_CASE_TEMPLATE("pool contract: threads share a pool that says they may", Poo
             auto const give_back = [&] {
                 auto const [p, what] = live.back();
                 live.pop_back();
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-                if (weir::host_accessible(Pool::space) && !is_filled<Pool>(p, what.value, what.bytes))
+                weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                if (weir::base::host_accessible(Pool::space) && !is_filled<Pool>(p, what.value, what.bytes))
                     wrong.fetch_add(1);
                 {
                     std::lock_guard<std::mutex> const lock(mutex);
@@ -434,5 +434,5 @@ TEST_CASE_TEMPLATE("pool contract: threads share a pool that says they may", Poo
     for (std::thread& each : crew)
         each.join();
     CHECK(wrong.load() == 0);
-    CHECK(here.pool.facts().live_blocks == 0);
+    CHECK(here.pool.state().live_blocks == 0);
 }

@@ -34,7 +34,7 @@ constexpr bool is_guard = false;
 template <class Pool>
 constexpr bool is_guard<weir::layer::guard<Pool>> = true;
 template <class... Pools>
-constexpr bool all_are_guarded = (is_guard<Pools> && ...);
+constexpr bool all_are_guarded = (is_guard<typename Pools::parts> && ...);
 static_assert(all_are_guarded<weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,
                               weir::managed_pool, weir::host_pool, weir::frame_pool, weir::node_pool>);
 static_assert(!is_guard<weir::driver_pool>);
@@ -62,7 +62,7 @@ TEST_CASE("recipes: in debug builds a wrong free is caught with a sentence") {
         void* const p = pool.allocate(s, 1000);
         pool.deallocate(s, p, 1000);
         CHECK_SAYS(support::standard_error_of([&] { pool.deallocate(s, p, 1000); }), "is freed already; free each block once");
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("recipes: frame_pool ends frame by frame") {
             CHECK(pool.allocate(s, 3 * MiB) != nullptr);
             CHECK(pool.reserved_bytes() == 16 * MiB);
         }
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -265,7 +265,7 @@ TEST_CASE_TEMPLATE(
                 return made<pool_type>();
         }();
         pool_type& pool = *owner;
-        bool const on_device = weir::device_accessible(pool_type::space);
+        bool const on_device = weir::base::device_accessible(pool_type::space);
         void* const live = pool.allocate(s, 1 * MiB);
         void* const idle = pool.allocate(s, 40 * MiB);
         void* const busy = pool.allocate(other, 20 * MiB);
@@ -274,7 +274,7 @@ TEST_CASE_TEMPLATE(
             check(cudaMemsetAsync(busy, 1, 20 * MiB, other), "cudaMemsetAsync");
         pool.deallocate(other, busy, 20 * MiB);
         handlers_asked = 0;
-        std::size_t const held = pool.facts().reserved_bytes;
+        std::size_t const held = pool.state().reserved_bytes;
         for (int turn = 0; turn < 2; ++turn)
             for (auto const& asked : {std::pair<std::size_t, std::size_t>{one_pebibyte, 256}, {1, Row::largest_alignment},
                                       {one_pebibyte - 1, 1}, {SIZE_MAX, 1}}) {
@@ -288,7 +288,7 @@ TEST_CASE_TEMPLATE(
                 for (cudaStream_t const on : {cudaStream_t(s), cudaStream_t(other)})
                     CHECK(pool.try_allocate(on, bytes, alignment) == nullptr);
                 CHECK_FALSE(pool.can_hold(bytes, alignment));
-                CHECK(pool.facts().reserved_bytes == held);
+                CHECK(pool.state().reserved_bytes == held);
                 CHECK(handlers_asked == 0);
 #ifdef WEIR_SIMULATED_CUDA
                 CHECK(heavy_calls() == before);

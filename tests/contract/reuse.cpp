@@ -17,8 +17,8 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
-#include <weir/base/contracts.hpp>
 #include <weir/base/size.hpp>
+#include <weir/contract/reuse_slot.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
@@ -31,7 +31,7 @@ namespace {
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;
-using weir::range;
+using weir::base::range;
 using weir::stream_ref;
 using weir::handover::grow_first;
 using weir::handover::wait_first;
@@ -118,7 +118,7 @@ public:
         return block;
     }
     range borrow(std::size_t bytes, std::size_t alignment, stream_ref on) {
-        if constexpr (weir::contracts::holds<weir::contracts::borrows, over, stream_ref>) {
+        if constexpr (weir::contract::holds<weir::contract::borrows, over, stream_ref>) {
             range const block = rule_.borrow(bytes, alignment, on);
             if (block)
                 note_take(block, on, orders);
@@ -132,7 +132,7 @@ public:
     }
     /// The chunk, as it was added.
     bool remove(range chunk) {
-        if constexpr (weir::contracts::holds<weir::contracts::gathers, over, stream_ref>)
+        if constexpr (weir::contract::holds<weir::contract::gathers, over, stream_ref>)
             rule_.gather(on_host, false);
         bool removed = false;
         rule_.visit_unused([&](auto& free) { return removed = free.remove(chunk); });
@@ -154,7 +154,7 @@ struct live_block {
 TEST_CASE_TEMPLATE("reuse contract: an empty rule has nothing", Contestant, WEIR_EVERY_RULE) {
     support::every_schedule([] {
         static_assert(!std::is_copy_constructible_v<typename Contestant::over>);
-        static_assert(weir::contracts::require_reuse<typename Contestant::over, stream_ref>());
+        static_assert(weir::contract::require_reuse<typename Contestant::over, stream_ref>());
         support::scoped_stream a;
         watched<Contestant> rule;
         CHECK_FALSE(rule.take(1, 1, a));
@@ -162,7 +162,7 @@ TEST_CASE_TEMPLATE("reuse contract: an empty rule has nothing", Contestant, WEIR
         CHECK_FALSE(rule.borrow(1, 1, a));
         CHECK_FALSE(rule.borrow(1, 1, on_host));
         rule->settle();
-        weir::usage const used = rule->used();
+        weir::base::usage const used = rule->used();
         CHECK(used.bytes == 0);
         CHECK(used.blocks == 0);
         CHECK(used.largest_free_bytes == 0);
@@ -270,7 +270,7 @@ TEST_CASE_TEMPLATE("reuse contract: chunks stay apart", Contestant, WEIR_EVERY_R
             rule->add(high, one_stream ? a : b);
             CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
             CHECK_FALSE(rule.borrow(4 * MiB, 256, b));
-            if constexpr (weir::contracts::holds<weir::contracts::gathers, typename Contestant::over, stream_ref>)
+            if constexpr (weir::contract::holds<weir::contract::gathers, typename Contestant::over, stream_ref>)
                 rule->gather(a, false); // nor where all lie in one placement
             CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
             range const block = rule.take(1 * MiB, 256, a);
@@ -286,7 +286,7 @@ TEST_CASE_TEMPLATE("reuse contract: chunks stay apart", Contestant, WEIR_EVERY_R
 }
 
 TEST_CASE_TEMPLATE("reuse contract: a use on a second stream is waited for", Contestant, WEIR_EVERY_RULE) {
-    if constexpr (weir::contracts::holds<weir::contracts::notes_last_uses, typename Contestant::over, range, stream_ref>) {
+    if constexpr (weir::contract::holds<weir::contract::notes_last_uses, typename Contestant::over, range, stream_ref>) {
         support::every_schedule([] {
             support::scoped_stream a, b;
             memory const chunk(4 * MiB);

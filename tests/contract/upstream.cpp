@@ -13,9 +13,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-#include <weir/base/contracts.hpp>
-#include <weir/base/holdings.hpp>
-#include <weir/base/spin_lock.hpp>
+#include <weir/base/threads/spin_lock.hpp>
+#include <weir/contract/upstream_slot.hpp>
+#include <weir/pool/pool/held_chunks.hpp>
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
@@ -55,17 +55,17 @@ struct subject<upstream::span<memory_space::host>> {
 
 // Bytes of a chunk that a pool may ask for.
 template <class Upstream>
-constexpr std::size_t page = weir::holdings<Upstream, weir::no_lock>::granularity();
+constexpr std::size_t page = weir::detail::held_chunks<Upstream, weir::base::no_lock>::granularity();
 
 void fill(memory_space space, void* p, unsigned char value, std::size_t bytes) {
-    if (weir::host_accessible(space))
+    if (weir::base::host_accessible(space))
         std::memset(p, value, bytes);
     else
         check(cudaMemset(p, value, bytes), "cudaMemset");
 }
 
 unsigned char byte_at(memory_space space, void* p, std::size_t at) {
-    if (weir::host_accessible(space))
+    if (weir::base::host_accessible(space))
         return static_cast<unsigned char*>(p)[at];
     unsigned char value = 0;
     check(cudaMemcpy(&value, static_cast<unsigned char*>(p) + at, 1, cudaMemcpyDefault), "cudaMemcpy");
@@ -80,8 +80,8 @@ unsigned char byte_at(memory_space space, void* p, std::size_t at) {
         upstream::span<memory_space::host>
 
 TEST_CASE_TEMPLATE("upstream contract: has what the slot needs", Upstream, WEIR_TEST_UPSTREAMS) {
-    CHECK(weir::contracts::require_upstream<Upstream>());
-    CHECK(weir::is_power_of_two(Upstream::alignment));
+    CHECK(weir::contract::require_upstream<Upstream>());
+    CHECK(weir::base::is_power_of_two(Upstream::alignment));
     CHECK(Upstream::alignment >= alignof(std::max_align_t));
     CHECK(page<Upstream> % Upstream::alignment == 0);
     CHECK(std::is_copy_constructible_v<Upstream>);
@@ -137,13 +137,13 @@ TEST_CASE_TEMPLATE("upstream contract: what was released can be acquired again, 
         here.upstream.release(chunk, bytes);
 }
 
-TEST_CASE_TEMPLATE("upstream contract: holdings keep it to a limit, and give everything back", Upstream,
+TEST_CASE_TEMPLATE("upstream contract: held_chunks keep it to a limit, and give everything back", Upstream,
                    WEIR_TEST_UPSTREAMS) {
     support::every_schedule([] {
         subject<Upstream> here;
-        weir::holdings<Upstream, weir::no_lock> held(std::move(here.upstream), 3 * page<Upstream>);
-        weir::range const one = held.acquire(page<Upstream>);
-        weir::range const two = held.acquire(2 * page<Upstream>);
+        weir::detail::held_chunks<Upstream, weir::base::no_lock> held(std::move(here.upstream), 3 * page<Upstream>);
+        weir::base::range const one = held.acquire(page<Upstream>);
+        weir::base::range const two = held.acquire(2 * page<Upstream>);
         CHECK(one);
         CHECK(two);
         CHECK_FALSE(held.acquire(page<Upstream>));

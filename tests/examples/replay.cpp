@@ -198,8 +198,8 @@ TEST_CASE("replay: a free knows on which stream its block was allocated") {
 TEST_CASE("replay: what a trace may have") {
     CHECK(complaint(header + "a,0,8,0,0\n") == "");                    // blocks that outlive it
     CHECK(complaint(header + "a,0,0,0,0\nf,0,0,0,0\n") == "");         // zero bytes
-    CHECK(complaint("# one\n# two\n" + header + "a,0,8,0,0\n") == ""); // more facts
-    CHECK(complaint("# no facts at all\n" + header + "a,0,8,0,0\n") == "");
+    CHECK(complaint("# one\n# two\n" + header + "a,0,8,0,0\n") == ""); // more state
+    CHECK(complaint("# no state at all\n" + header + "a,0,8,0,0\n") == "");
     CHECK(complaint("op,id,bytes,stream,t_us\r\na,0,8,0,0\r\n") == ""); // another system's line ends
     CHECK(complaint("\xef\xbb\xbf" + header + "a,0,8,0,0\n") == "");    // a byte order mark
     CHECK(complaint(header + "a,18446744073709551615,18446744073709551615,0,18446744073709551615\n") == "");
@@ -250,7 +250,7 @@ TEST_CASE("replay: every refused line says where it is and what to do") {
     }
 }
 
-TEST_CASE("replay: headers and facts that are refused") {
+TEST_CASE("replay: headers and state that are refused") {
     CHECK(contains(complaint(""), "in.csv: the file is empty"));
     CHECK(contains(complaint("\xef\xbb\xbf"), "in.csv: the file is empty"));
     CHECK(contains(complaint("\xef\xbb\xbf\xef\xbb\xbf" + header), "expected the header")); // one is enough
@@ -264,12 +264,12 @@ TEST_CASE("replay: headers and facts that are refused") {
     CHECK(contains(complaint("# events=three\n" + header + "a,0,8,0,0\n"), "events= is 'three'"));
     CHECK(contains(complaint("# events=3\n" + header + "a,0,8,0,0\n"), "after 1 of the 3 events"));
     CHECK(contains(complaint("# events=1\n" + header + "a,0,8,0,0\nf,0,8,0,0\n"), "after 2 of the 1 events"));
-    for (char const* const facts : {"#events=9", "# a,events=9", "# a=1;events=9;b", "#\tevents=9\tb=2", "# a, events=9, b",
+    for (char const* const state : {"#events=9", "# a,events=9", "# a=1;events=9;b", "#\tevents=9\tb=2", "# a, events=9, b",
                                     "# events=1 events=9", "# all_events=7 events=9 of_events=8"}) {
-        CAPTURE(facts);
-        CHECK(contains(complaint(std::string(facts) + '\n' + header + "a,0,8,0,0\n"), "after 1 of the 9 events"));
+        CAPTURE(state);
+        CHECK(contains(complaint(std::string(state) + '\n' + header + "a,0,8,0,0\n"), "after 1 of the 9 events"));
     }
-    CHECK(complaint("# all_events=9 no-events=x\n" + header + "a,0,8,0,0\n") == ""); // other facts
+    CHECK(complaint("# all_events=9 no-events=x\n" + header + "a,0,8,0,0\n") == ""); // other state
 }
 
 TEST_CASE("replay: at most 256 streams") {
@@ -695,7 +695,7 @@ TEST_CASE("replay: timed passes give a time") {
 
 TEST_CASE("replay: under a limit allocations fail, and the replay goes on") {
     replay::trace const t = replay::parse_trace(random_trace(6, 3000, 2), "random.csv");
-    std::size_t const limit = weir::align_up(t.peak_requested_bytes / 2, 2 * weir::MiB);
+    std::size_t const limit = weir::base::align_up(t.peak_requested_bytes / 2, 2 * weir::MiB);
     for (replay::contender const& pool : replay::contenders()) {
         CAPTURE(pool.name);
         fresh_device const device;

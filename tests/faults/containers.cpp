@@ -109,18 +109,18 @@ struct containers {
     void remember() {
         refused = false;
         x.remember(), y.remember(), w.remember(), v.remember(), z.remember(), q.remember(), u.remember();
-        before = pool->facts();
+        before = pool->state();
     }
     void check_unchanged(bool) {
-        CHECK(pool->facts().live_blocks == before.live_blocks);
+        CHECK(pool->state().live_blocks == before.live_blocks);
         x.check_unchanged(), w.check_unchanged(), v.check_unchanged(), z.check_unchanged(),
             q.check_unchanged();
         u.check_unchanged();
     }
     void check(bool may_lose) {
         y.check_unchanged(); // every act only reads it
-        CHECK(pool->facts().live_blocks == live(x) + live(y) + live(w) + live(v));
-        CHECK(pinned->facts().live_blocks == live(z) + live(q) + live(u));
+        CHECK(pool->state().live_blocks == live(x) + live(y) + live(w) + live(v));
+        CHECK(pinned->state().live_blocks == live(z) + live(q) + live(u));
         x.it->assign(numbers, 40), x.it->append(*y.it), z.it->append(counting(3, 0));
         CHECK(x.it->element_sync(59) == 119);
         end();
@@ -128,10 +128,10 @@ struct containers {
             pool->settle(), pinned->settle();
             pool->trim(), pinned->trim();
         }
-        CHECK(pool->facts().live_blocks == 0);
-        CHECK(pinned->facts().live_blocks == 0);
-        CHECK((may_lose || pool->facts().reserved_bytes == 0));
-        CHECK((may_lose || pinned->facts().reserved_bytes == 0));
+        CHECK(pool->state().live_blocks == 0);
+        CHECK(pinned->state().live_blocks == 0);
+        CHECK((may_lose || pool->state().reserved_bytes == 0));
+        CHECK((may_lose || pinned->state().reserved_bytes == 0));
     }
     void end() {
         x.it.reset(), y.it.reset(), w.it.reset(), v.it.reset(), z.it.reset(), q.it.reset(), u.it.reset();

@@ -122,7 +122,7 @@ struct neighbours {
 };
 
 void is_sound(neighbours& s) {
-    CHECK(s.handled->facts().live_blocks == (s.got[0] ? 2 : 1));
+    CHECK(s.handled->state().live_blocks == (s.got[0] ? 2 : 1));
     if (!s.got[0])
         s.got[1] = s.handled->try_allocate(s.a, 30 * GiB); // now it works
     CHECK((s.got[0] || s.got[1]));

@@ -30,8 +30,8 @@ template <class Pool>
 void settle_and_trim(Pool& pool) {
     pool.settle();
     pool.trim();
-    CHECK(pool.facts().in_use_bytes == 0);
-    CHECK(pool.facts().reserved_bytes == 0);
+    CHECK(pool.state().in_use_bytes == 0);
+    CHECK(pool.state().reserved_bytes == 0);
 }
 
 struct fresh_world : device::world {
@@ -83,10 +83,10 @@ TEST_CASE_TEMPLATE("inputs: a stream that was destroyed", Pool, WEIR_STREAM_RECI
         if (!std::is_same_v<Pool, weir::promised_device_pool> && !std::is_same_v<Pool, weir::pinned_pool>)
             CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(pool->allocate(gone, 64)); }),
                        "the stream or event was destroyed");
-        CHECK(pool->facts().live_blocks == 2);
+        CHECK(pool->state().live_blocks == 2);
         pool->deallocate(gone, p, 100 * KiB);
         pool->deallocate(gone, q, 100 * KiB);
-        CHECK(pool->facts().live_blocks == 0);
+        CHECK(pool->state().live_blocks == 0);
         CHECK(cudaPeekAtLastError() == cudaSuccess);
         settle_and_trim(*pool);
     }
@@ -125,7 +125,7 @@ TEST_CASE_TEMPLATE("inputs: a stream of another device", Pool, WEIR_STREAM_RECIP
         x.set_stream(there);
         x.used_on(here);
     }
-    CHECK(pool->facts().live_blocks == 0);
+    CHECK(pool->state().live_blocks == 0);
     CHECK(cudaStreamSynchronize(there) == cudaSuccess); // 'settle' waits for the pool's device
     settle_and_trim(*pool);
 }
@@ -165,11 +165,11 @@ TEST_CASE_TEMPLATE("inputs: in debug builds a wrong free goes no further", Pool,
     CHECK_SAYS(said(q, 64, 16), "was not handed out by this pool; free it where it was allocated");
     CHECK_SAYS(said(p + 16, 48, 16),
                "is 16 bytes inside a live block; free the pointer that 'allocate' returned");
-    CHECK(pool->facts().live_blocks == 1);
-    CHECK(other->facts().live_blocks == 1);
+    CHECK(pool->state().live_blocks == 1);
+    CHECK(other->state().live_blocks == 1);
     CHECK_SAYS(said(p, 32, 16),
                "was allocated with 64 bytes at alignment 16 and is freed with 32 bytes at alignment 16");
-    CHECK(pool->facts().live_blocks == 0); // freed as it was allocated
+    CHECK(pool->state().live_blocks == 0); // freed as it was allocated
     CHECK_SAYS(said(p, 64, 16), "is freed already; free each block once");
     other->deallocate_sync(q, 64, 16);
     for (Pool* each : {pool.get(), other.get()})
@@ -219,10 +219,10 @@ TEST_CASE("inputs: a device that there is not") {
     CHECK_SAYS(
         sentence_of<weir::cuda_error>([] {
             weir::driver_pool_options options;
-            options.ordinal = 7;
+            options.device(7);
             weir::driver_pool const pool(options);
         }),
-        "cudaMemPoolCreate failed with cudaErrorInvalidDevice (101): there is no device of that ordinal");
+        "cudaMemPoolCreate failed with cudaErrorInvalidDevice (101): there is no device of that number");
     CHECK_SAYS(sentence_of<weir::usage_error>([] {
                    weir::pool<weir::upstream::device, stage::sized, weir::reuse::stream_ordered<>> const pool{
                        weir::upstream::device(7)};

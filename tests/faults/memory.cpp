@@ -9,8 +9,10 @@
 
 #include <new>
 #include <vector>
-#include <weir/runtime/second_uses.hpp>
-#include <weir/runtime/stream_set.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
+#include <weir/order/second_uses.hpp>
+#include <weir/reuse/stream_ordered/stream_set.hpp>
 
 using namespace faults;
 using stage::checked;
@@ -78,14 +80,14 @@ TEST_CASE("memory: where the store of recent blocks is full too, a block is lost
         return;
     stage::world const here;
     stage::stream const s;
-    weir::stream_set<fitted, checked, few> own{fitted()};
-    own.name(s, weir::key_of(s), weir::id_of(s), 0);
+    weir::reuse::detail::stream_set<fitted, checked, few> own{fitted()};
+    own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
     CHECK(own.close(s)); // the event is made
     for (std::size_t i = 0; i < few::recent_blocks; ++i)
-        CHECK(own.put_recent(weir::range{i * 4096 + 4096, 512}));
+        CHECK(own.put_recent(weir::base::range{i * 4096 + 4096, 512}));
     {
         support::failing_new const fails(0);
-        CHECK(own.put(weir::range{1 << 20, 512}, s));
+        CHECK(own.put(weir::base::range{1 << 20, 512}, s));
     }
     CHECK(own.used().lost_bytes == 512);
     CHECK(own.open_bytes() == few::recent_blocks * 512); // they stay open
@@ -102,8 +104,8 @@ TEST_CASE("memory: after_event keeps what was stranded, or counts it as lost") {
     for (long k = 0;; ++k) {
         stage::world const here;
         after_event::over<fitted> rule(0);
-        rule.add(weir::range{1 << 20, 1 << 20}, weir::on_host);
-        std::vector<weir::range> blocks;
+        rule.add(weir::base::range{1 << 20, 1 << 20}, weir::on_host);
+        std::vector<weir::base::range> blocks;
         for (int i = 0; i < 200; ++i)
             blocks.push_back(rule.take(512, 512, weir::on_host));
         for (std::size_t i = 0; i < blocks.size(); i += 2)
@@ -128,8 +130,8 @@ TEST_CASE("memory: after_event keeps what was stranded, or counts it as lost") {
     CHECK(thrown > 0);
     stage::world const here;
     after_event::over<fitted> rule(0);
-    rule.add(weir::range{1 << 20, 1 << 20}, weir::on_host);
-    weir::range const block = rule.take(512, 512, weir::on_host);
+    rule.add(weir::base::range{1 << 20, 1 << 20}, weir::on_host);
+    weir::base::range const block = rule.take(512, 512, weir::on_host);
     {
         support::failing_new const fails(0);
         rule.strand(block);
@@ -144,8 +146,8 @@ TEST_CASE("memory: second uses that cannot be put back are waited for, also on a
     for (bool const lost : {false, true}) {
         simulated_cuda::world const world(simulated_cuda::config{}.late());
         support::scoped_stream const s;
-        weir::second_uses uses;
-        weir::event before(weir::any_device);
+        weir::order::second_uses uses;
+        weir::runtime::event before(weir::any_device);
         before.record(s);
         uses.add(64, s);
         auto taken = uses.take(64, weir::on_host);
@@ -175,12 +177,12 @@ TEST_CASE("memory: a slab that was lent comes back as one, whenever the host run
             support::scoped_stream const a, b;
             mapped_pool pool;
             std::vector<char*> blocks;
-            while (blocks.size() < 2 * holes + 1 || pool.facts().largest_free_bytes >= large)
+            while (blocks.size() < 2 * holes + 1 || pool.state().largest_free_bytes >= large)
                 blocks.push_back(static_cast<char*>(pool.allocate(a, large)));
             for (std::size_t i = 1; i < 2 * holes + 1; i += 2)
                 pool.deallocate(a, std::exchange(blocks[i], nullptr), large);
             pool.settle();
-            auto const before = pool.facts();
+            auto const before = pool.state();
             thrown = 0;
             void* small = nullptr;
             try {
@@ -191,8 +193,8 @@ TEST_CASE("memory: a slab that was lent comes back as one, whenever the host run
             }
             pool.settle();
             if (thrown != 0) {
-                CHECK(pool.facts().in_use_bytes == before.in_use_bytes);
-                CHECK(pool.facts().lost_bytes == 0);
+                CHECK(pool.state().in_use_bytes == before.in_use_bytes);
+                CHECK(pool.state().lost_bytes == 0);
             }
             std::vector<char*> more;
             for (std::size_t i = 0; i < 4 * holes; ++i)

@@ -28,7 +28,7 @@ namespace {
 template <class Pool>
 struct full {
     static constexpr std::size_t limit_bytes = 6 * MiB;
-    static constexpr bool lists = weir::contracts::holds<support::wrapped_pool, Pool>;
+    static constexpr bool lists = weir::contract::holds<support::wrapped_pool, Pool>;
 
     stage::stream a, b;
     std::unique_ptr<Pool> pool = made<Pool>(limit_bytes);
@@ -55,7 +55,7 @@ struct full {
         }
     }
     void goes_on() {
-        CHECK(pool->facts().live_blocks == 1);
+        CHECK(pool->state().live_blocks == 1);
         pool->deallocate(a, live, 4 * MiB);
         live = pool->allocate(b, 3 * MiB);
         pool->deallocate(b, live, 3 * MiB);

@@ -15,6 +15,7 @@
 #include <support/noted.hpp>
 #include <tuple>
 #include <utility>
+#include <weir/growth/exact.hpp>
 #include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/limit.hpp>
@@ -72,9 +73,9 @@ template <weir::memory_space Space>
 struct arguments<weir::driver_pool_of<Space>> {
     static auto of(std::size_t limit) {
         weir::driver_pool_options options;
-        options.on_leak = weir::leak_action::ignore;
+        options.on_leak(weir::leak_action::ignore);
         if (Space != weir::memory_space::managed) // for which CUDA has no maximum
-            options.maximum_bytes = limit == no_limit ? 0 : 4 * limit; // its own pool reuses less than weir's
+            options.limit(limit == no_limit ? SIZE_MAX : 4 * limit); // its own pool reuses less than weir's
         return std::tuple(options);
     }
 };
@@ -118,9 +119,9 @@ inline void fail(char const* sentence) {
 }
 template <class Pool>
 void hear(Pool& pool) {
-    if constexpr (weir::contracts::holds<support::wrapped_pool, Pool>)
+    if constexpr (weir::contract::holds<support::wrapped_pool, Pool>)
         hear(pool.inner());
-    else if constexpr (weir::contracts::holds<support::second_pool, Pool>)
+    else if constexpr (weir::contract::holds<support::second_pool, Pool>)
         hear(pool.first()), hear(pool.second());
 }
 template <class Pool>
@@ -141,13 +142,13 @@ void check_counts(weir::layer::failure_handler<Pool, Handler> const& layer, std:
 }
 template <class Pool>
 void check_counts(weir::layer::limit<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
-    CHECK(layer.current_bytes() == bytes);
+    CHECK(layer.requested_bytes() == bytes);
     check_counts(layer.inner(), blocks, bytes);
 }
 template <class Pool>
 void check_counts(weir::layer::statistics<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
-    CHECK(layer.current_blocks() == blocks);
-    CHECK(layer.current_bytes() == bytes);
+    CHECK(layer.live_blocks() == blocks);
+    CHECK(layer.requested_bytes() == bytes);
     check_counts(layer.inner(), blocks, bytes);
 }
 
@@ -216,12 +217,12 @@ public:
     }
 
     void remember() {
-        before = pool->facts();
+        before = pool->state();
         refused = false;
     }
 
     void check_unchanged(bool undo) {
-        weir::memory_report const now = pool->facts();
+        weir::memory_report const now = pool->state();
         CHECK(now.live_blocks == live.size());
         // Chunks may have gone back, to make room; what CUDA's own pool keeps is its business.
         CHECK((!undo || is_driver || now.reserved_bytes <= before.reserved_bytes));
@@ -230,17 +231,17 @@ public:
     /// The pool's books are the scene's, and everything works.
     void check(bool may_lose) {
         {
-            weir::memory_report const facts = pool->facts();
+            weir::memory_report const state = pool->state();
             std::size_t bytes = 0;
             std::size_t asked = 0;
             for (auto const& each : live) {
                 bytes += rounded(each.second.bytes);
                 asked += each.second.bytes;
             }
-            CHECK(facts.live_blocks == live.size());
-            CHECK((is_driver || facts.in_use_bytes == bytes));
-            CHECK(facts.reserved_bytes >= bytes);
-            CHECK((is_driver || facts.reserved_bytes <= facts.limit_bytes)); // CUDA rounds it up
+            CHECK(state.live_blocks == live.size());
+            CHECK((is_driver || state.in_use_bytes == bytes));
+            CHECK(state.reserved_bytes >= bytes);
+            CHECK((is_driver || state.reserved_bytes <= state.limit_bytes)); // CUDA rounds it up
             check_counts(*pool, live.size(), asked);
         }
         for (auto const& each : live) // nobody else has them
@@ -257,10 +258,10 @@ public:
                 }
         for (int i = 0; i < 2; ++i) {
             give_all_back();
-            CHECK(pool->facts().live_blocks == 0);
-            CHECK(pool->facts().in_use_bytes == 0);
+            CHECK(pool->state().live_blocks == 0);
+            CHECK(pool->state().in_use_bytes == 0);
             if (!may_lose) {
-                CHECK(pool->facts().reserved_bytes == 0);
+                CHECK(pool->state().reserved_bytes == 0);
                 free(write(b, 1 * MiB));
             }
         }
@@ -287,7 +288,7 @@ private:
     }
     void give_all_back() {
         pool->settle();
-        if constexpr (weir::contracts::holds<clears, Pool>)
+        if constexpr (weir::contract::holds<clears, Pool>)
             pool->clear();
         pool->trim();
     }
@@ -305,7 +306,7 @@ void clutter(scene<Pool>& s) {
     s.free(s.write(s.c, 6 * MiB));
     s.free(s.write(s.b, 6 * MiB));
     CHECK(cudaStreamSynchronize(s.b) == cudaSuccess);
-    if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+    if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
         void* const p = s.write(s.a, 5 * MiB);
         s.pool->used_on(p, s.b);
         s.free(p);
@@ -388,7 +389,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) { s.try_allocate(s.c, 4 * MiB); }},
         {"allocate: a block that a second stream used", 4 * MiB,
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.write(s.a, 4 * MiB);
                  s.pool->used_on(p, s.b);
                  s.pool->used_on(p, s.c);
@@ -398,7 +399,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) { s.try_allocate(s.a, 4 * MiB); }},
         {"allocate: another stream's block that a second one used", 4 * MiB,
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.write(s.a, 4 * MiB);
                  s.pool->used_on(p, s.b);
                  s.free(p);
@@ -471,7 +472,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          true},
         {"deallocate: a block that a second stream used", no_limit,
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  s.pool->used_on(s.write(s.a, 1 * KiB), s.b);
                  s.pool->used_on(s.write(s.a, 6 * MiB), s.b);
              }
@@ -483,7 +484,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          true},
         {"used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
                  s.pool->used_on(p, s.b);
                  s.pool->used_on(p, s.b);
@@ -492,7 +493,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          }},
         {"last_used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
-             if constexpr (weir::contracts::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
                  s.pool->last_used_on(p, s.b);
                  s.pool->last_used_on(p, cudaStreamPerThread);
@@ -508,10 +509,10 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          }},
         {"what a pool says of itself", no_limit, &clutter<Pool>,
          [](here& s) {
-             static_cast<void>(s.pool->facts());
+             static_cast<void>(s.pool->state());
              static_cast<void>(s.pool->report());
              static_cast<void>(s.pool->refusal(1 * MiB, 256));
-             if constexpr (weir::contracts::has_owns<Pool>)
+             if constexpr (weir::contract::has_owns<Pool>)
                  CHECK(s.pool->owns(s.live.begin()->first));
          }},
     };
@@ -565,7 +566,7 @@ std::vector<act<scene<Pool>>> const& every_frame_act() {
 /// What a pool can be asked, in the states that decide what it does.
 template <class Pool>
 std::vector<act<scene<Pool>>> const& every_act() {
-    if constexpr (weir::contracts::holds<weir::contracts::marks_pool, Pool>)
+    if constexpr (weir::contract::holds<weir::contract::marks_pool, Pool>)
         return every_frame_act<Pool>();
     else
         return every_pool_act<Pool>();

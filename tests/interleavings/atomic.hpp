@@ -16,6 +16,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 using std::memory_order;
 using std::memory_order_acq_rel;
@@ -129,5 +130,6 @@ inline void spin(int) noexcept {
     interleavings::inside::wait_for_write_of_last_read();
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

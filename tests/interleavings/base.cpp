@@ -6,12 +6,12 @@
 
 #include <array>
 #include <cstdint>
-#include <weir/base/fence_set.hpp>
-#include <weir/base/holdings.hpp>
-#include <weir/base/lookup_table.hpp>
-#include <weir/base/mutex.hpp>
 #include <weir/base/shared.hpp>
-#include <weir/base/spin_lock.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/base/threads/spin_lock.hpp>
+#include <weir/placement/best_fit/fence_set.hpp>
+#include <weir/pool/pool/held_chunks.hpp>
+#include <weir/reuse/stream_ordered/lookup_table.hpp>
 
 using interleavings::always;
 using interleavings::choose;
@@ -57,11 +57,11 @@ std::array<std::uint64_t, Count> colliding() {
 
 TEST_CASE("interleavings: spin_lock: two threads twice") {
     explore([] {
-        weir::spin_lock lock;
+        weir::base::spin_lock lock;
         section only;
         auto const twice = [&] {
             for (int i = 0; i < 2; ++i) {
-                weir::lock_guard<weir::spin_lock> const held(lock);
+                weir::base::lock_guard<weir::base::spin_lock> const held(lock);
                 only.pass();
             }
         };
@@ -73,11 +73,11 @@ TEST_CASE("interleavings: spin_lock: two threads twice") {
 
 TEST_CASE("interleavings: spin_lock: three threads, one of which only tries") {
     explore([] {
-        weir::spin_lock lock;
+        weir::base::spin_lock lock;
         section only;
         int tried = 0;
         auto const once = [&] {
-            weir::lock_guard<weir::spin_lock> const held(lock);
+            weir::base::lock_guard<weir::base::spin_lock> const held(lock);
             only.pass();
         };
         threads(once, once, [&] {
@@ -98,7 +98,7 @@ TEST_CASE("interleavings: lookup_table: keys that share a slot are found while o
     explore([] {
         auto const keys = colliding<3>();
         thing things[3] = {{keys[0]}, {keys[1]}, {keys[2]}};
-        weir::lookup_table<thing> table;
+        weir::reuse::detail::lookup_table<thing> table;
         table.assign(keys[0], &things[0]);
         auto const read = [&] {
             bool seen[3] = {true, false, false};
@@ -118,7 +118,7 @@ TEST_CASE("interleavings: lookup_table: keys that share a slot are found while o
 TEST_CASE("interleavings: lookup_table: what is there stays found while the table grows") {
     explore([] {
         thing things[10];
-        weir::lookup_table<thing> table;
+        weir::reuse::detail::lookup_table<thing> table;
         auto const add = [&](std::size_t i) {
             things[i].key = (i + 1) * 64;
             table.assign(things[i].key, &things[i]);
@@ -140,7 +140,7 @@ TEST_CASE("interleavings: lookup_table: what is there stays found while the tabl
 TEST_CASE("interleavings: lookup_table: while dead keys are dropped a reader may miss, and then all are there again") {
     explore([] {
         thing things[4];
-        weir::lookup_table<thing> table;
+        weir::reuse::detail::lookup_table<thing> table;
         auto const add = [&](std::size_t i) {
             things[i].key = (i + 1) * 64;
             table.assign(things[i].key, &things[i]);
@@ -167,7 +167,7 @@ TEST_CASE("interleavings: lookup_table: while dead keys are dropped a reader may
 TEST_CASE("interleavings: lookup_table: a key gets other pointers, and readers see them in that order") {
     explore([] {
         thing a{48}, b{48};
-        weir::lookup_table<thing> table;
+        weir::reuse::detail::lookup_table<thing> table;
         for (std::uint64_t other = 1; other <= 6; ++other)
             table.assign(other << 20, &a);
         table.assign(48, &a);
@@ -204,7 +204,7 @@ struct mortal {
     mortal(mortal const&) = delete;
     ~mortal() { ++ends_; }
     void use() { uses.fetch_add(1, std::memory_order_relaxed); }
-    weir::atomic<int> uses{0};
+    weir::base::atomic<int> uses{0};
 
 private:
     int& ends_;
@@ -215,12 +215,12 @@ private:
 TEST_CASE("interleavings: shared: the last owner of three ends the object, and no other") {
     explore([] {
         int ends = 0;
-        auto first = weir::shared<mortal>::make(ends);
+        auto first = weir::base::shared<mortal>::make(ends);
         auto second = first;
         auto third = first;
-        auto const drop = [&](weir::shared<mortal>& own) {
+        auto const drop = [&](weir::base::shared<mortal>& own) {
             own->use();
-            own = weir::shared<mortal>();
+            own = weir::base::shared<mortal>();
         };
         threads([&] { drop(first); }, [&] { drop(second); }, [&] { drop(third); });
         require(ends == 1, "the object did not end once");
@@ -230,28 +230,28 @@ TEST_CASE("interleavings: shared: the last owner of three ends the object, and n
 TEST_CASE("interleavings: shared: copies against releases, and another object in the place of the first") {
     explore([] {
         int ends = 0, other_ends = 0;
-        auto first = weir::shared<mortal>::make(ends);
+        auto first = weir::base::shared<mortal>::make(ends);
         auto second = first;
         threads(
             [&] {
                 auto copy = first;
-                first = weir::shared<mortal>();
+                first = weir::base::shared<mortal>();
                 require(ends == 0, "the object ended while it had an owner");
                 copy->use();
                 first = copy;
-                copy = weir::shared<mortal>();
+                copy = weir::base::shared<mortal>();
                 first->use();
-                first = weir::shared<mortal>();
+                first = weir::base::shared<mortal>();
             },
             [&] {
                 second->use();
-                second = weir::shared<mortal>::make(other_ends); // the heap gives what was just freed
+                second = weir::base::shared<mortal>::make(other_ends); // the heap gives what was just freed
                 second->use();
                 auto const copy = second;
                 require(other_ends == 0, "an object ended while it had owners");
             });
         require(ends == 1, "the object did not end once");
-        second = weir::shared<mortal>();
+        second = weir::base::shared<mortal>();
         require(other_ends == 1, "the other object did not end once");
     });
 }
@@ -261,7 +261,7 @@ TEST_CASE("interleavings: shared: copies against releases, and another object in
 TEST_CASE("interleavings: fence_set: a fence is seen from its insertion to its end, whatever others add and erase") {
     explore([] {
         constexpr std::size_t lasting = std::size_t{1} << 21;
-        weir::fence_set fences;
+        weir::placement::detail::fence_set fences;
         if (choose(2) == 1)
             fences.insert(lasting);
         bool const is_there = fences.contains(lasting);
@@ -277,7 +277,7 @@ TEST_CASE("interleavings: fence_set: a fence is seen from its insertion to its e
     });
 }
 
-// ---- holdings -------------------------------------------------------------------------------------------------------
+// ---- held_chunks -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -315,15 +315,15 @@ struct two_chunks {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("interleavings: holdings: whoever asks hears of chunks that are held", Lock, weir::spin_lock,
-                   weir::mutex) {
-    constexpr std::size_t page = weir::holdings<two_chunks, Lock>::granularity();
+TEST_CASE_TEMPLATE("interleavings: held_chunks: whoever asks hears of chunks that are held", Lock, weir::base::spin_lock,
+                   weir::base::mutex) {
+    constexpr std::size_t page = weir::detail::held_chunks<two_chunks, Lock>::granularity();
     explore([] {
         two_chunks::state books;
         books.refuses = choose(2) == 1;
         {
-            weir::holdings<two_chunks, Lock> chunks(two_chunks(books), 2 * page);
-            weir::range const lasting = chunks.acquire(page);
+            weir::detail::held_chunks<two_chunks, Lock> chunks(two_chunks(books), 2 * page);
+            weir::base::range const lasting = chunks.acquire(page);
             always([&] { require(chunks.bytes() <= 2 * page, "more is held than the limit allows"); });
             auto const ask = [&] {
                 for (int i = 0; i < 2; ++i) {
@@ -341,7 +341,7 @@ TEST_CASE_TEMPLATE("interleavings: holdings: whoever asks hears of chunks that a
             threads(
                 [&] {
                     for (int i = 0; i < 2; ++i) {
-                        weir::range const chunk = chunks.acquire(page);
+                        weir::base::range const chunk = chunks.acquire(page);
                         if (chunk)
                             chunks.release(chunk);
                         chunks.offer_again();

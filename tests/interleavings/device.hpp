@@ -54,7 +54,7 @@ void explore_on_device(Program const& program, plan what = device_plan) {
     device::reset();
     {
         stream const any;
-        static_cast<void>(weir::id_of(any)); // the driver's functions are looked up once in a process
+        static_cast<void>(weir::runtime::id_of(any)); // the driver's functions are looked up once in a process
     }
     device::at_switch_points([] { inside::step("CUDA", nullptr); });
     explore(

@@ -9,11 +9,11 @@
 #include <initializer_list>
 #include <string>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/layer/watermark.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 using interleavings::always;
@@ -47,7 +47,7 @@ public:
             room_bytes_ += bytes;
     }
 
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     weir::text refusal(std::size_t, std::size_t) const { return "no room"; }
 
 private:
@@ -91,7 +91,7 @@ public:
 
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return enter(), &calls; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept { enter(); }
-    weir::memory_report facts() const { return enter(), weir::memory_report{}; }
+    weir::memory_report state() const { return enter(), weir::memory_report{}; }
     weir::text refusal(std::size_t, std::size_t) const { return enter(), weir::text(); }
     std::size_t in_use_bytes() const { return enter(), 0; }
     std::size_t reserved_bytes() const { return enter(), 0; }
@@ -147,8 +147,8 @@ TEST_CASE("interleavings: limit: never exceeded, at no step and with any threads
         weir::layer::limit<roomy> pool(200);
         books seen;
         always([&] {
-            require(pool.current_bytes() <= 200 && seen.live <= 200, "more is live than the limit allows");
-            require(seen.live <= pool.current_bytes(), "what is live is not counted");
+            require(pool.requested_bytes() <= 200 && seen.live <= 200, "more is live than the limit allows");
+            require(seen.live <= pool.requested_bytes(), "what is live is not counted");
         });
         auto const once = [&](std::size_t bytes, int times) {
             for (int i = 0; i < times; ++i)
@@ -160,7 +160,7 @@ TEST_CASE("interleavings: limit: never exceeded, at no step and with any threads
                 }
         };
         threads([&] { once(100, 2); }, [&] { once(101, 1); }, [&] { once(100, 1); });
-        require(pool.current_bytes() == 0, "bytes that are not live stay counted");
+        require(pool.requested_bytes() == 0, "bytes that are not live stay counted");
         require(pool.try_allocate(on_host, 200) != nullptr, "the whole limit is free and is refused");
         seen.live = 0;
     });
@@ -179,7 +179,7 @@ TEST_CASE("interleavings: limit: what the pool refuses is not counted for long")
         };
         threads(once, once, once);
         require(served, "nobody is served, and there was room");
-        require(pool.current_bytes() == 0, "bytes that are not live stay counted");
+        require(pool.requested_bytes() == 0, "bytes that are not live stay counted");
     });
 }
 
@@ -201,11 +201,11 @@ TEST_CASE("interleavings: statistics: totals are exact and no peak is missed") {
             }
         };
         threads([&] { once(100, 2); }, [&] { once(200, 1); }, [&] { once(150, 1); });
-        require(pool.current_bytes() == 0 && pool.current_blocks() == 0, "what is not live stays counted");
+        require(pool.requested_bytes() == 0 && pool.live_blocks() == 0, "what is not live stays counted");
         require(pool.total_bytes() == seen.bytes && pool.total_blocks() == seen.blocks, "the totals are not exact");
         require(pool.failures() == refused, "the failures are not exact");
-        require(pool.peak_bytes() >= seen.most && pool.peak_bytes() <= 450, "a peak is missed");
-        require(pool.peak_blocks() >= 1 && pool.peak_blocks() <= 3, "a peak of blocks is missed");
+        require(pool.peak_requested_bytes() >= seen.most && pool.peak_requested_bytes() <= 450, "a peak is missed");
+        require(pool.peak_live_blocks() >= 1 && pool.peak_live_blocks() <= 3, "a peak of blocks is missed");
     });
 }
 
@@ -222,7 +222,7 @@ TEST_CASE("interleavings: watermark: one thread trims at a time, and what is liv
         threads([&] { once(160, 2); }, [&] { once(160, 2); });
         once(160, 4);
         require(pool.inner().trims != 0, "nobody trims");
-        require(pool.high_water_bytes() == 480, "what is free stays under the mark");
+        require(pool.peak_in_use_bytes() == 480, "what is free stays under the mark");
         pool.deallocate(on_host, all_along, 320);
     });
 }
@@ -232,7 +232,7 @@ TEST_CASE("interleavings: synchronized: one thread at a time is in the pool, wha
     static int keep = 0;
     void (*const members[])(pool_type&) = {[](pool_type& pool) { static_cast<void>(pool.try_allocate(on_host, 1)); },
                                            [](pool_type& pool) { pool.deallocate(on_host, &keep, 1); },
-                                           [](pool_type& pool) { static_cast<void>(pool.facts()); },
+                                           [](pool_type& pool) { static_cast<void>(pool.state()); },
                                            [](pool_type& pool) { static_cast<void>(pool.refusal(1, 1)); },
                                            [](pool_type& pool) { static_cast<void>(pool.can_hold(1, 1)); },
                                            [](pool_type& pool) { static_cast<void>(pool.in_use_bytes()); },

@@ -9,17 +9,17 @@
 
 #include <cstddef>
 #include <type_traits>
-#include <weir/base/pool_options.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/stream_ordering.hpp>
+#include <weir/growth/exact.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
 #include <weir/pool/driver_pool.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
+#include <weir/resource/pool_options.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/stream_ordered.hpp>
+#include <weir/reuse/stream_ordered/tuning.hpp>
 #include <weir/upstream/device.hpp>
 
 using interleavings::explore_on_device;
@@ -233,7 +233,7 @@ TEST_CASE_TEMPLATE("interleavings: one thread settles and trims what others use"
                     [&] {
                         pool.pool.settle();
                         pool.pool.trim();
-                        require(pool.pool.facts().live_blocks <= 1, "blocks are counted that nobody has");
+                        require(pool.pool.state().live_blocks <= 1, "blocks are counted that nobody has");
                     });
             pool.end();
         },
@@ -248,12 +248,12 @@ TEST_CASE("interleavings: driver_pool: its blocks are counted, whoever takes the
             auto const once = [&] {
                 void* const p = pool.try_allocate(a, 2 * MiB);
                 require(p != nullptr, "an allocation is refused while there is room");
-                std::size_t const blocks = pool.facts().live_blocks;
+                std::size_t const blocks = pool.state().live_blocks;
                 require(blocks >= 1 && blocks <= 2, "a count of blocks that never was");
                 pool.deallocate(a, p, 2 * MiB);
             };
             threads(once, once);
-            require(pool.facts().live_blocks == 0, "blocks are counted that nobody has");
+            require(pool.state().live_blocks == 0, "blocks are counted that nobody has");
         },
         few);
 }

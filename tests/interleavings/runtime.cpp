@@ -8,19 +8,19 @@
 
 #include <cstddef>
 #include <utility>
-#include <weir/base/mutex.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/stream_ordering.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/order/second_uses.hpp>
 #include <weir/placement/best_fit.hpp>
+#include <weir/reuse/after_event/pending_frees.hpp>
+#include <weir/reuse/stream_ordered/identity.hpp>
+#include <weir/reuse/stream_ordered/stream_answers.hpp>
+#include <weir/reuse/stream_ordered/stream_directory.hpp>
+#include <weir/reuse/stream_ordered/stream_exchange.hpp>
+#include <weir/reuse/stream_ordered/stream_set.hpp>
+#include <weir/reuse/stream_ordered/tuning.hpp>
 #include <weir/runtime/event.hpp>
-#include <weir/runtime/identity.hpp>
-#include <weir/runtime/pending_frees.hpp>
-#include <weir/runtime/second_uses.hpp>
-#include <weir/runtime/stream_answers.hpp>
-#include <weir/runtime/stream_exchange.hpp>
-#include <weir/runtime/stream_set.hpp>
-#include <weir/runtime/stream_sets.hpp>
 
 using interleavings::explore_on_device;
 using interleavings::plan;
@@ -29,7 +29,7 @@ using interleavings::stream;
 using interleavings::threads;
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 
 namespace {
 
@@ -41,8 +41,8 @@ constexpr plan large{2, 5'000};
 TEST_CASE("interleavings: second_uses: a free finds its block's events, all of them and no other's") {
     explore_on_device([] {
         stream const s;
-        weir::second_uses uses;
-        weir::atomic<bool> freed{false}; // the first thread's block: another may have it now
+        weir::order::second_uses uses;
+        weir::base::atomic<bool> freed{false}; // the first thread's block: another may have it now
         threads(
             [&] {
                 uses.add(4096, s);
@@ -67,17 +67,17 @@ TEST_CASE("interleavings: second_uses: what is known to be recorded before anoth
     for (bool const backwards : {false, true})
         explore_on_device([backwards] {
             stream const s;
-            weir::second_uses uses;
+            weir::order::second_uses uses;
             simulated_cuda::gate first, second;
             auto const mark = [&](std::size_t offset, simulated_cuda::gate& behind) {
                 uses.add(offset, s);
                 require(behind.close(s) == cudaSuccess, "no gate");
             };
             threads([&] { mark(1, first); }, [&] { mark(2, second); });
-            weir::growing_array<weir::event> const one = uses.take(1, weir::on_host).events, two = uses.take(2, weir::on_host).events;
-            weir::event const& a = backwards ? two[0] : one[0];
-            weir::event const& b = backwards ? one[0] : two[0];
-            weir::stream_answers answers;
+            weir::base::growing_array<weir::runtime::event> const one = uses.take(1, weir::on_host).events, two = uses.take(2, weir::on_host).events;
+            weir::runtime::event const& a = backwards ? two[0] : one[0];
+            weir::runtime::event const& b = backwards ? one[0] : two[0];
+            weir::reuse::detail::stream_answers answers;
             require(answers.reached(a) == a.reached(), "an event is not what CUDA says");
             require(answers.reached(b) == b.reached(), "an answer tells of an event that it says nothing about");
             first.open();
@@ -90,23 +90,23 @@ TEST_CASE("interleavings: second_uses: what is known to be recorded before anoth
 TEST_CASE("interleavings: pending_frees: no free is over before its stream has passed it") {
     explore_on_device([] {
         stream const s;
-        unsigned long long const id = weir::id_of(s);
-        weir::pending_frees frees;
-        weir::mutex guard;
+        unsigned long long const id = weir::runtime::id_of(s);
+        weir::reuse::detail::pending_frees frees;
+        weir::base::mutex guard;
         simulated_cuda::gate held;
         auto const free_at = [&](std::size_t offset) {
-            auto made = weir::shared<weir::pending_free>::make();
+            auto made = weir::base::shared<weir::reuse::detail::pending_free>::make();
             made->block = range{offset, 1};
-            made->passed = weir::event(0);
-            made->ordinal = 0;
+            made->passed = weir::runtime::event(0);
+            made->device = 0;
             frees.record(*made, s);
-            weir::lock_guard<weir::mutex> const lock(guard);
+            weir::base::lock_guard<weir::base::mutex> const lock(guard);
             frees.add(id, std::move(made));
         };
         std::size_t told = 0;
         auto const poll = [&] {
-            weir::lock_guard<weir::mutex> const lock(guard);
-            frees.poll([&](weir::shared<weir::pending_free> const& each) {
+            weir::base::lock_guard<weir::base::mutex> const lock(guard);
+            frees.poll([&](weir::base::shared<weir::reuse::detail::pending_free> const& each) {
                 require(each->passed.reached(), "a free is over that the stream has not passed");
                 ++told;
             });
@@ -138,61 +138,61 @@ struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr std::size_t aside_bytes = 1 * MiB;
 };
 
-using set = weir::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
-using directory = weir::stream_sets<set, weir::identity::checked>;
+using set = weir::reuse::detail::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
+using directory = weir::reuse::detail::stream_directory<set, weir::identity::checked>;
 
 set* make() {
     return new set(weir::placement::best_fit<512>());
 }
 
-TEST_CASE("interleavings: stream_set: what is offered is what is there whenever the lock is free") {
+TEST_CASE("interleavings: stream_set: what is hint is what is there whenever the lock is free") {
     explore_on_device([] {
         stream const s;
         set of_s = set(weir::placement::best_fit<512>());
-        of_s.name(s, weir::key_of(s), weir::id_of(s), 0);
+        of_s.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
         of_s.covered().add(range{1 * MiB, 1 * MiB});
-        of_s.offer();
+        of_s.update_hint();
         auto const exact = [&] {
-            require(of_s.offered.bytes() == of_s.covered().free_bytes(), "what is offered is not what is there");
+            require(of_s.hint.bytes() == of_s.covered().free_bytes(), "what is hint is not what is there");
         };
         threads(
             [&] {
                 range block;
                 {
-                    weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                    weir::base::lock_guard<weir::base::spin_lock> const own(of_s.lock);
                     exact();
                     block = of_s.take(512 * KiB, 256, s);
                     require(block.bytes == 512 * KiB, "there is room, and none is found");
                 }
-                weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                weir::base::lock_guard<weir::base::spin_lock> const own(of_s.lock);
                 exact();
                 of_s.put(block, s);
             },
             [&] {
                 for (int i = 0; i < 2; ++i) {
-                    bool const more = of_s.offered.may_hold(600 * KiB);
-                    weir::lock_guard<weir::spin_lock> const own(of_s.lock);
+                    bool const more = of_s.hint.may_hold(600 * KiB);
+                    weir::base::lock_guard<weir::base::spin_lock> const own(of_s.lock);
                     exact();
                     if (!more)
                         continue;
                     if (range const block = of_s.covered().take(100 * KiB, 256)) {
-                        of_s.offer();
+                        of_s.update_hint();
                         of_s.put_back(block, false);
                     }
                 }
             });
         exact();
-        require(of_s.offered.bytes() == 1 * MiB, "bytes are lost");
+        require(of_s.hint.bytes() == 1 * MiB, "bytes are lost");
     });
 }
 
-// ---- stream_sets ----------------------------------------------------------------------------------------------------
+// ---- stream_directory ----------------------------------------------------------------------------------------------------
 
 /// Enters the set of `s` and looks whether it is that.
 set* enter(directory& sets, cudaStream_t s, bool verify = true) {
     auto const own = sets.enter(s, verify, make);
-    require(own->key.load(std::memory_order_relaxed) == weir::key_of(s), "the set of another key");
-    require(own->is_of(weir::id_of(s)), "the set of another stream");
+    require(own->key.load(std::memory_order_relaxed) == weir::runtime::key_of(s), "the set of another key");
+    require(own->is_of(weir::runtime::id_of(s)), "the set of another stream");
     return own.get();
 }
 
@@ -201,7 +201,7 @@ void fill(directory& sets, stream const* streams, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
         auto const own = sets.enter(streams[i], true, make);
         own->covered().add(range{(i + 1) * 16 * MiB, 1 * MiB});
-        own->offer();
+        own->update_hint();
     }
 }
 
@@ -212,7 +212,7 @@ std::size_t free_bytes(directory& sets) {
     return sum;
 }
 
-TEST_CASE("interleavings: stream_sets: threads that see a stream first make it one set") {
+TEST_CASE("interleavings: stream_directory: threads that see a stream first make it one set") {
     explore_on_device([] {
         stream const a, b;
         directory sets(0, make);
@@ -234,14 +234,14 @@ TEST_CASE("interleavings: stream_sets: threads that see a stream first make it o
     });
 }
 
-TEST_CASE("interleavings: stream_sets: a handle comes back at once, in the same thread or another") {
+TEST_CASE("interleavings: stream_directory: a handle comes back at once, in the same thread or another") {
     explore_on_device([] {
         stream a, b;
         directory sets(0, make);
         {
             auto const own = sets.enter(a, true, make);
             own->covered().add(range{1 * MiB, 1 * MiB});
-            own->offer();
+            own->update_hint();
         }
         enter(sets, b);
         auto const reborn = [&](stream& mine) {
@@ -279,21 +279,21 @@ void old_set_is_wanted(bool by_two, bool by_other) {
     require(free_bytes(sets) == 14 * MiB, "bytes are lost");
 }
 
-TEST_CASE("interleavings: stream_sets: a set is used again while another thread finds it by the old handle") {
+TEST_CASE("interleavings: stream_directory: a set is used again while another thread finds it by the old handle") {
     explore_on_device([] { old_set_is_wanted(true, false); }, large);
 }
 
-TEST_CASE("interleavings: stream_sets: a set is used again while another stream looks for one") {
+TEST_CASE("interleavings: stream_directory: a set is used again while another stream looks for one") {
     explore_on_device([] { old_set_is_wanted(false, true); }, large);
 }
 
-TEST_CASE("interleavings: stream_sets: a set is used again while two threads find it and another stream looks for one") {
+TEST_CASE("interleavings: stream_directory: a set is used again while two threads find it and another stream looks for one") {
     plan fewer = large;
     fewer.preemptions = 1;
     explore_on_device([] { old_set_is_wanted(true, true); }, fewer);
 }
 
-TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away while its stream comes to it") {
+TEST_CASE("interleavings: stream_directory: the set of a default stream is taken away while its stream comes to it") {
     explore_on_device(
         [] {
             stream const full[14];
@@ -301,14 +301,14 @@ TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away
             directory sets(0, make);
             fill(sets, full, 14);
             enter(sets, cudaStreamLegacy); // a new stream may have it
-            std::uint64_t const key = weir::key_of(cudaStreamLegacy);
+            std::uint64_t const key = weir::runtime::key_of(cudaStreamLegacy);
             threads(
                 [&] {
                     for (bool const verify : {false, true}) {
                         auto const own = sets.enter(cudaStreamLegacy, verify, make);
                         require(own->key.load(std::memory_order_relaxed) == key, "the set of another stream");
                         own->covered().add(range{(verify ? 2048 : 1024) * MiB, 1 * MiB});
-                        own->offer();
+                        own->update_hint();
                         require(own->key.load(std::memory_order_relaxed) == key, "a set is taken while it is in use");
                     }
                 },
@@ -319,20 +319,20 @@ TEST_CASE("interleavings: stream_sets: the set of a default stream is taken away
         large);
 }
 
-TEST_CASE("interleavings: stream_sets: whoever looks at every set misses no byte that is set aside meanwhile") {
+TEST_CASE("interleavings: stream_directory: whoever looks at every set misses no byte that is set aside meanwhile") {
     for (bool const reached : {false, true})
         explore_on_device([reached] {
             stream const a, b;
             directory sets(0, make);
             set* const own = enter(sets, a);
             own->covered().add(range{1 * MiB, 1 * MiB});
-            own->offer();
+            own->update_hint();
             if (!reached)
                 require(own->close(a), "cannot close"); // and nobody has asked since
             threads(
                 [&] {
                     sets.add_aside(*own, make());
-                    weir::locked<set> const mine(*own);
+                    weir::base::locked<set> const mine(*own);
                     mine->wanted.store(true, std::memory_order_relaxed);
                     require(mine->close(a), "cannot close");
                     require(mine->covered().free_bytes() == 0, "nothing was set aside");
@@ -341,7 +341,7 @@ TEST_CASE("interleavings: stream_sets: whoever looks at every set misses no byte
                 [&] {
                     std::size_t seen = 0, all = 0;
                     for (set* each = sets.first(); each; each = directory::following(*each), ++all)
-                        seen += weir::locked<set>(*each)->covered().free_bytes();
+                        seen += weir::base::locked<set>(*each)->covered().free_bytes();
                     require(seen >= 1 * MiB, "bytes were missed");
                     require(all >= 2 && all <= 4, "a set is listed twice, or not");
                 });
@@ -352,19 +352,19 @@ TEST_CASE("interleavings: stream_sets: whoever looks at every set misses no byte
 
 // ---- stream_exchange ------------------------------------------------------------------------------------------------
 
-using exchange_of_sets = weir::stream_exchange<set, weir::identity::checked, tuning, set* (*)()>;
+using exchange_of_sets = weir::reuse::detail::stream_exchange<set, weir::identity::checked, tuning, set* (*)()>;
 
 /// Bytes of 'a' are aside, unless its work is over: 'b' wanted them before it grew.
 struct aside_of_a {
     explicit aside_of_a(range bytes) {
         own->covered().add(bytes);
-        own->offer();
+        own->update_hint();
         require(own->close(a), "cannot close");
         exchange.gather(b, true);
     }
     void require_reached(char const* else_what) {
         for (set* each = sets.first(); each; each = directory::following(*each))
-            require(weir::locked<set>(*each)->reached(), else_what);
+            require(weir::base::locked<set>(*each)->reached(), else_what);
     }
     stream const a, b;
     directory sets{0, make};
@@ -381,7 +381,7 @@ TEST_CASE("interleavings: stream_exchange: who searches finds what another threa
         enter(sets, a);
         set* const mine = enter(sets, b);
         sets.settled()->covered().add(range{16 * MiB, 512 * KiB});
-        sets.settled()->offer();
+        sets.settled()->update_hint();
         bool const grows = interleavings::choose(2) == 0;
         range block;
         threads([&] { exchange.gather(a, grows); },
@@ -420,15 +420,15 @@ TEST_CASE("interleavings: stream_exchange: what was lent comes back in use, wher
         require(own->close(here.a), "cannot close");
         own->covered().add(range{16 * MiB, 1 * MiB + 512 * KiB});
         own->covered().add(range{18 * MiB, 1 * MiB});
-        own->offer();
-        weir::event now(0);
+        own->update_hint();
+        weir::runtime::event now(0);
         now.record(here.a);
         if (now.reached() || !own->aside)
             return;
         simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
         threads(
             [&] {
-                weir::locked<set> const mine(*own);
+                weir::base::locked<set> const mine(*own);
                 if (mine->take(2 * MiB, 256, here.a)) {
                     mine->wanted.store(true, std::memory_order_relaxed);
                     static_cast<void>(mine->close(here.a));

@@ -7,8 +7,8 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <weir/base/mutex.hpp>
-#include <weir/base/spin_lock.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/base/threads/spin_lock.hpp>
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #include <sanitizer/lsan_interface.h>
@@ -69,13 +69,13 @@ std::uint64_t schedules(int mine, int others, int preemptions) {
 }
 
 // Adds one to a counter as an addition that is split in two would.
-void add_badly(weir::atomic<int>& sum) {
+void add_badly(weir::base::atomic<int>& sum) {
     int const before = sum.load(std::memory_order_relaxed);
     sum.store(before + 1, std::memory_order_relaxed);
 }
 
 void lost_update() {
-    weir::atomic<int> sum{0};
+    weir::base::atomic<int> sum{0};
     threads([&] { add_badly(sum); }, [&] { add_badly(sum); });
     require(sum.load(std::memory_order_relaxed) == 2, "an addition is lost");
 }
@@ -115,8 +115,8 @@ TEST_CASE("turns: a lost update takes one preemption, and its schedule can be ru
 
 TEST_CASE("turns: a deadlock is told with who waits for what" * doctest::skip(interleavings::left_out)) {
     auto const program = [] {
-        weir::mutex a;
-        weir::spin_lock b;
+        weir::base::mutex a;
+        weir::base::spin_lock b;
         auto const both = [](auto& first, auto& second) {
             first.lock();
             second.lock();
@@ -134,12 +134,12 @@ TEST_CASE("turns: a deadlock is told with who waits for what" * doctest::skip(in
 
 TEST_CASE("turns: a wake-up that is lost ends in a deadlock" * doctest::skip(interleavings::left_out)) {
     auto const program = [] {
-        weir::atomic<int> bell{0}; // rung by a change, which a sleeper must not overwrite
+        weir::base::atomic<int> bell{0}; // rung by a change, which a sleeper must not overwrite
         threads(
             [&] {
                 bell.store(1, std::memory_order_release);
                 for (int turns = 0; bell.load(std::memory_order_acquire) != 2; ++turns)
-                    weir::spin(turns);
+                    weir::base::spin(turns);
             },
             [&] { bell.store(2, std::memory_order_release); });
     };
@@ -148,7 +148,7 @@ TEST_CASE("turns: a wake-up that is lost ends in a deadlock" * doctest::skip(int
 
 TEST_CASE("turns: two threads that step aside for one another for ever are a livelock" * doctest::skip(interleavings::left_out)) {
     auto const program = [] {
-        weir::atomic<int> turn{0};
+        weir::base::atomic<int> turn{0};
         threads([&] { while (turn.exchange(1, std::memory_order_relaxed) != 2) yield(); },
                 [&] { while (turn.exchange(1, std::memory_order_relaxed) != 2) yield(); });
     };
@@ -161,7 +161,7 @@ TEST_CASE("turns: what a thread throws, what a check sees and what a program cho
     CHECK(tried([] { threads([] { throw std::runtime_error("no"); }, [] {}); }).failure == "a thread threw: no");
     CHECK(tried([] { throw 1; }).failure == "the program threw: no std::exception");
     outcome const seen = tried([] {
-        weir::atomic<int> sum{0};
+        weir::base::atomic<int> sum{0};
         interleavings::always([&] { require(sum.load(std::memory_order_relaxed) < 2, "two"); });
         threads([&] { sum.fetch_add(1, std::memory_order_relaxed); yield(); },
                 [&] { sum.fetch_add(1, std::memory_order_relaxed); yield(); });
@@ -200,9 +200,9 @@ TEST_CASE("turns: an exception that is handled stays its thread's own" * doctest
 
 TEST_CASE("turns: an atomic that is used after its end is noticed" * doctest::skip(interleavings::left_out)) {
     outcome const found = tried([] {
-        alignas(weir::atomic<int>) static unsigned char place[sizeof(weir::atomic<int>)];
-        auto* const sum = new (place) weir::atomic<int>(0);
-        using number = weir::atomic<int>;
+        alignas(weir::base::atomic<int>) static unsigned char place[sizeof(weir::base::atomic<int>)];
+        auto* const sum = new (place) weir::base::atomic<int>(0);
+        using number = weir::base::atomic<int>;
         threads([&] { sum->fetch_add(1, std::memory_order_relaxed); }, [&] { yield(), sum->~number(); });
     });
     CHECK(found.failure == "an atomic that is destroyed is used: add");

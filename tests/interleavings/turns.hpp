@@ -5,7 +5,7 @@
 //
 // A program is a function that makes its objects, runs two or three 'threads' over them and looks at what is left.
 // The threads are contexts on the stack of none (fibers): one system thread runs them all, and hands the turn over at
-// every operation on an atomic, at every lock, wait and CUDA call, which weir's seam (base/atomic.hpp) brings here.
+// every operation on an atomic, at every lock, wait and CUDA call, which weir's seam (base/threads/atomic.hpp) brings here.
 // 'search' runs the program again and again:
 //
 //   systematic   every schedule with at most so many preemptions (turns taken from a thread that could go on), with

@@ -24,6 +24,7 @@
 #include <vector>
 #include <weir/container/buffer.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/growth/exact.hpp>
 #include <weir/interop/thrust.hpp>
 #include <weir/recipes.hpp>
 
@@ -260,7 +261,7 @@ TEST_CASE("thrust: what ends while another device is current is freed behind bot
         support::scoped_stream const stream;
         source from(pool, stream);
         void* const p = from.allocate_by_default(1000, 1, 1);
-        weir::order_after(weir::placed_stream{cudaStream_t{}, 1}, weir::placed_stream{stream});
+        weir::order_after(weir::order::placed_stream{cudaStream_t{}, 1}, weir::order::placed_stream{stream});
         REQUIRE(cudaSetDevice(user) == cudaSuccess);
         CHECK(cudaMemsetAsync(p, 1, 1000, cudaStream_t{}) == cudaSuccess);
         REQUIRE(cudaSetDevice(1) == cudaSuccess);
@@ -324,7 +325,7 @@ TEST_CASE("thrust: 'par' returns when the algorithm is done, 'par_nosync' while 
     closed.open = true;
     weir::synchronize(stream);
     CHECK(xs.to_host_sync<std::vector>() == sorted(host));
-    CHECK(pool.facts().live_blocks == 1); // the storage was freed behind the algorithm
+    CHECK(pool.state().live_blocks == 1); // the storage was freed behind the algorithm
 }
 #endif
 
@@ -449,12 +450,12 @@ TEST_CASE("thrust: whatever call fails, it is named, nothing is lost, and a vect
     auto const sweep = [&](auto&& operation) {
         runs += support::fault_sweep([] { return std::make_unique<faulty>(); }, operation,
                                      [&](faulty& s, support::struck const& fault) {
-                                         CHECK(s.pool.facts().live_blocks == 2);
+                                         CHECK(s.pool.state().live_blocks == 2);
                                          if (fault.threw) {
                                              CHECK(contents(*s.x) == std::vector<int>(10, 7));
                                              operation(s); // works, now that no call fails
                                          }
-                                         CHECK(s.pool.facts().live_blocks == 2);
+                                         CHECK(s.pool.state().live_blocks == 2);
                                          s.x.reset(), s.xs.reset();
                                          s.pool.settle();
                                          s.pool.trim();

@@ -44,8 +44,8 @@ using any_handler = std::function<bool(failed_allocation const&)>;
 // Has room for so many bytes and does not know it beforehand, as a pool without a limit on a device that is full.
 struct full_pool : counting_pool<> {
     using counting_pool<>::counting_pool;
-    weir::memory_report facts() const {
-        weir::memory_report now = counting_pool<>::facts();
+    weir::memory_report state() const {
+        weir::memory_report now = counting_pool<>::state();
         now.limit_bytes = SIZE_MAX;
         return now;
     }
@@ -228,7 +228,7 @@ TEST_CASE("failure_handler: what it throws leaves the allocation, and the pool i
     CHECK_THROWS_AS(static_cast<void>(pool.allocate(on_host, 30)), handler_failure);
     CHECK(here.cached.size() == 9); // what it freed is free
     CHECK(here.pool.live_blocks() == 9);
-    CHECK(limited.current_bytes() == 0);
+    CHECK(limited.requested_bytes() == 0);
     CHECK(pool.total_blocks() == 0);
     throws = false;
     void* const p = pool.allocate(on_host, 30);
@@ -238,7 +238,7 @@ TEST_CASE("failure_handler: what it throws leaves the allocation, and the pool i
     here.pool.throw_at = 2; // the retry
     CHECK_THROWS_AS(static_cast<void>(pool.allocate(on_host, 80)), support::pool_failure);
     CHECK(here.pool.live_blocks() == 6);
-    CHECK(limited.current_bytes() == 0);
+    CHECK(limited.requested_bytes() == 0);
 }
 
 TEST_CASE("failure_handler: a refusal says that the handler was asked") {
@@ -289,7 +289,7 @@ TEST_CASE("failure_handler: nobody is asked for what no memory makes room for, a
 
     struct silent : counting_pool<> { // tells no limit
         using counting_pool<>::counting_pool;
-        weir::memory_report facts() const { return {}; }
+        weir::memory_report state() const { return {}; }
     } unknown(std::size_t{10});
     failure_handler hopeful(yes, unknown);
     CHECK(hopeful.try_allocate(on_host, 11) == nullptr);
@@ -591,7 +591,7 @@ template <>
 struct with_limit<weir::driver_pool> {
     static weir::driver_pool_options options(std::size_t bytes) {
         weir::driver_pool_options all;
-        all.maximum_bytes = bytes;
+        all.limit(bytes);
         return all;
     }
 };
@@ -766,7 +766,7 @@ TEST_CASE_TEMPLATE("failure_handler: threads free in the handler what the others
         CHECK(got.load() > 2 * 4); // more than there is room for
         while (cached({on_host, 1, 1, 0})) {
         }
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     };
     if constexpr (std::is_same_v<Pool, counting_pool<>>) {
         Pool below(4 * cache::bytes);

@@ -33,8 +33,8 @@ static_assert(mixed<memory_space::pinned, memory_space::device>::space == memory
 static_assert(mixed<memory_space::pinned, memory_space::host>::space == memory_space::host);
 static_assert(mixed<memory_space::host, memory_space::managed>::space == memory_space::host);
 static_assert(mixed<memory_space::host, memory_space::host>::space == memory_space::host);
-static_assert(weir::host_accessible(mixed<memory_space::pinned, memory_space::managed>::space) &&
-              weir::device_accessible(mixed<memory_space::pinned, memory_space::managed>::space));
+static_assert(weir::base::host_accessible(mixed<memory_space::pinned, memory_space::managed>::space) &&
+              weir::base::device_accessible(mixed<memory_space::pinned, memory_space::managed>::space));
 static_assert(both::thread_safe && both::stream_ordered && both::default_alignment == 16);
 static_assert(!std::is_copy_constructible_v<both> && !std::is_copy_assignable_v<both>);
 
@@ -48,7 +48,7 @@ struct plain : weir::resource<plain> {
     static constexpr std::size_t default_alignment = 64;
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     std::string refusal(std::size_t, std::size_t) const { return "plain never has"; }
     int device() const { return 0; }
 };
@@ -156,19 +156,19 @@ TEST_CASE("fallback: refuses with the reasons of both, and knows both") {
     pool.first().reserved_bytes = 30;
     pool.second().reserved_bytes = 12;
     void* const p = pool.allocate(on_host, 50);
-    weir::memory_report const facts = pool.facts();
-    CHECK(facts.in_use_bytes == 50);
-    CHECK(facts.reserved_bytes == 42);
-    CHECK(facts.largest_free_bytes == 7);
+    weir::memory_report const state = pool.state();
+    CHECK(state.in_use_bytes == 50);
+    CHECK(state.reserved_bytes == 42);
+    CHECK(state.largest_free_bytes == 7);
     for (std::size_t const known : {std::size_t{5}, SIZE_MAX}) { // SIZE_MAX: a pool that does not know
         pool.first().largest_free_bytes = known;
         pool.second().largest_free_bytes = SIZE_MAX;
-        CHECK(pool.facts().largest_free_bytes == known);
+        CHECK(pool.state().largest_free_bytes == known);
         std::swap(pool.first().largest_free_bytes, pool.second().largest_free_bytes);
-        CHECK(pool.facts().largest_free_bytes == known);
+        CHECK(pool.state().largest_free_bytes == known);
     }
-    CHECK(facts.live_blocks == 1);
-    CHECK(facts.chunks == 4);
+    CHECK(state.live_blocks == 1);
+    CHECK(state.chunks == 4);
     CHECK(pool.in_use_bytes() == 50);
     CHECK(pool.reserved_bytes() == 42);
     CHECK(pool.limit_bytes() == 1100);
@@ -177,9 +177,9 @@ TEST_CASE("fallback: refuses with the reasons of both, and knows both") {
     CHECK_SAYS(pool.report(), "pool 'counting, then counting' (two pools): 50 B in use in 1 block, 42 B reserved");
     pool.deallocate(on_host, p, 50);
     CHECK(both(std::size_t{1}, SIZE_MAX).limit_bytes() == SIZE_MAX);
-    CHECK(both(SIZE_MAX, SIZE_MAX).facts().limit_bytes == SIZE_MAX);
-    CHECK(both(std::size_t{0}, std::size_t{100}).facts().limit_bytes == 100);
-    CHECK(both(std::size_t{100}, SIZE_MAX).facts().limit_bytes == SIZE_MAX); // one does not tell: nor do both
+    CHECK(both(SIZE_MAX, SIZE_MAX).state().limit_bytes == SIZE_MAX);
+    CHECK(both(std::size_t{0}, std::size_t{100}).state().limit_bytes == 100);
+    CHECK(both(std::size_t{100}, SIZE_MAX).state().limit_bytes == SIZE_MAX); // one does not tell: nor do both
 }
 
 TEST_CASE("fallback: settles both, and trims the second before the first") {
@@ -218,8 +218,8 @@ TEST_CASE("fallback: where the second keeps more than it was told to, the first 
 TEST_CASE("fallback: the blocks of both are live, and what either lost is lost") {
     struct lossy : counting_pool<> {
         explicit lossy(std::size_t bytes) : counting_pool(std::size_t{10}), lost(bytes) {}
-        weir::memory_report facts() const {
-            weir::memory_report now = counting_pool::facts();
+        weir::memory_report state() const {
+            weir::memory_report now = counting_pool::state();
             now.lost_bytes = lost;
             return now;
         }
@@ -228,11 +228,11 @@ TEST_CASE("fallback: the blocks of both are live, and what either lost is lost")
     fallback<lossy, lossy> pool(std::size_t{5}, std::size_t{2});
     void* const a = pool.allocate(on_host, 10);
     void* const b = pool.allocate(on_host, 10);
-    CHECK(pool.facts().live_blocks == 2);
-    CHECK(pool.facts().lost_bytes == 7);
+    CHECK(pool.state().live_blocks == 2);
+    CHECK(pool.state().lost_bytes == 7);
     pool.deallocate(on_host, a, 10);
     pool.deallocate(on_host, b, 10);
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("fallback: nests for more than two, and stands on pools that live elsewhere") {
@@ -268,12 +268,12 @@ TEST_CASE("fallback: tells what either pool can, and of the device's bytes what 
     };
     telling a(5, 50), b(6, 60);
     counting_pool<> silent;
-    weir::memory_report const now = fallback<telling&, telling&>(a, b).examined();
+    weir::memory_report const now = fallback<telling&, telling&>(a, b).full_state();
     CHECK(now.device_free_bytes == 5);
     REQUIRE(now.largest_live.size() == 2);
     CHECK(now.largest_live[0].bytes == 60);
-    CHECK(fallback<counting_pool<>&, telling&>(silent, b).examined().device_free_bytes == 6);
-    CHECK(fallback<counting_pool<>&, counting_pool<>&>(silent, silent).examined().device_free_bytes == SIZE_MAX);
+    CHECK(fallback<counting_pool<>&, telling&>(silent, b).full_state().device_free_bytes == 6);
+    CHECK(fallback<counting_pool<>&, counting_pool<>&>(silent, silent).full_state().device_free_bytes == SIZE_MAX);
 }
 
 TEST_CASE("fallback: threads share it, and every block finds its way home") {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <doctest/doctest.h>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <sys/wait.h>
 #include <support/counting_pool.hpp>
 #include <support/failing_new.hpp>
 #include <support/one_block.hpp>
@@ -19,14 +21,16 @@
 #include <support/standard_error.hpp>
 #include <thread>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 #include <vector>
+#include <weir/growth/fixed.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/placement/arena.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/reuse/immediate.hpp>
+#include <weir/upstream/host.hpp>
 
 using support::counting_pool;
 using weir::on_host;
@@ -79,7 +83,7 @@ struct one_block : weir::resource<one_block> {
     }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t = default_alignment) noexcept {}
     bool owns(void const* p) const { return p == place; }
-    weir::memory_report facts() const { return weir::memory_report{"one"}; }
+    weir::memory_report state() const { return weir::memory_report{"one"}; }
     weir::text refusal(std::size_t, std::size_t) const { return "one block is all"; }
     alignas(16) unsigned char place[64] = {};
 };
@@ -216,10 +220,10 @@ TEST_CASE("guard: a block that ended with its scope needs no free, and one that 
         weir::scope const frame(pool);
         inside = pool.allocate(on_host, 300);
         pool.deallocate(on_host, freed, 200);
-        CHECK(pool.facts().live_blocks == 2);
+        CHECK(pool.state().live_blocks == 2);
     }
-    CHECK(pool.facts().live_blocks == 1);
-    CHECK(pool.examined().largest_live.size() == 1);
+    CHECK(pool.state().live_blocks == 1);
+    CHECK(pool.full_state().largest_live.size() == 1);
     pool.deallocate(on_host, inside, 300);
     CHECK(last() == "weir: layer::guard: pool 'unnamed': the block at " + address(inside) +
                         " ended already, with its scope, 'rewind' or 'clear'; such a block needs no free");
@@ -257,18 +261,18 @@ TEST_CASE("guard: knows which of its blocks a scope ended also where others use 
         CHECK(pool.allocate(on_host, 10) != nullptr);
         also = first.allocate(on_host, 100);
     }
-    CHECK(pool.facts().live_blocks == 2);
+    CHECK(pool.state().live_blocks == 2);
     for (void* each : {ended, also}) {
         first.deallocate(on_host, each, 100);
         REQUIRE(heard.size() == 1);
         CHECK_SAYS(heard.front(), "ended already");
         heard.clear();
     }
-    CHECK(pool.facts().live_blocks == 2);
+    CHECK(pool.state().live_blocks == 2);
     second.deallocate(on_host, kept, 50);
     pool.deallocate(on_host, others, 1000);
     CHECK(heard.empty());
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("guard: what ended behind its back harms no other block, and its address may come again") {
@@ -289,7 +293,7 @@ TEST_CASE("guard: what ended behind its back harms no other block, and its addre
         weir::scope const frame(pool);
         CHECK(pool.allocate(on_host, 100) != nullptr); // where the second of them was
     }
-    CHECK(pool.examined().largest_live.size() == 2);
+    CHECK(pool.full_state().largest_live.size() == 2);
     int local = 0;
     pool.deallocate(on_host, &local, 4); // which looks through all live blocks
     CHECK(heard.size() == 1);
@@ -297,8 +301,8 @@ TEST_CASE("guard: what ended behind its back harms no other block, and its addre
     pool.deallocate(on_host, d, 100);
     pool.deallocate(on_host, a, 100);
     CHECK(heard.empty());
-    CHECK(pool.facts().live_blocks == 0);
-    CHECK(pool.examined().largest_live.empty());
+    CHECK(pool.state().live_blocks == 0);
+    CHECK(pool.full_state().largest_live.empty());
 }
 
 TEST_CASE("guard: 'rewind' to a mark that is none any more is said, and ends nothing") {
@@ -318,9 +322,9 @@ TEST_CASE("guard: 'rewind' to a mark that is none any more is said, and ends not
     CHECK(heard.front() == "weir: layer::guard: 'rewind' ended none of the blocks since the mark: an older mark was rewound to "
                            "before, or they ended by 'inner()'");
     heard.clear();
-    CHECK(pool.facts().live_blocks == 2);
+    CHECK(pool.state().live_blocks == 2);
     pool.rewind(fresh);
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().live_blocks == 1);
     pool.deallocate(on_host, q, 100);
     CHECK(heard.size() == 1);
     pool.deallocate(on_host, p, 100);
@@ -350,8 +354,8 @@ TEST_CASE("guard: knows what is live through any marks, rewinds and clears") {
         std::vector<level> levels;
         auto const all_are_known = [&] {
             REQUIRE(heard.empty());
-            REQUIRE(pool.facts().live_blocks == live.size());
-            REQUIRE(pool.examined().largest_live.size() == std::min(live.size(), std::size_t{10}));
+            REQUIRE(pool.state().live_blocks == live.size());
+            REQUIRE(pool.full_state().largest_live.size() == std::min(live.size(), std::size_t{10}));
         };
         for (int step = 0; step < 400; ++step)
             switch (draw() % 10) {
@@ -421,11 +425,11 @@ TEST_CASE("guard: an out_of_memory names the ten largest live blocks, and so doe
         }
         CHECK_SAYS(error.what(), "; the largest live blocks: 176 B at " + address(live[10]) + ", 160 B at ");
     }
-    CHECK(pool.facts().largest_live.empty()); // a question that costs
-    CHECK(pool.examined().largest_live.size() == 10);
+    CHECK(pool.state().largest_live.empty()); // a question that costs
+    CHECK(pool.full_state().largest_live.size() == 10);
     for (std::size_t i = 0; i < 12; ++i)
         pool.deallocate(on_host, live[i], i == 11 ? 16 : 16 * (i + 1));
-    CHECK(pool.examined().largest_live.empty());
+    CHECK(pool.full_state().largest_live.empty());
 }
 
 TEST_CASE("guard: by default the sentence goes to standard error") {
@@ -468,7 +472,7 @@ TEST_CASE("guard: an out_of_memory tells what the pool knows besides") {
         void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 12345; }
     };
     weir::layer::guard<asked> pool(std::size_t{10});
-    CHECK(pool.examined().device_free_bytes == 12345);
+    CHECK(pool.full_state().device_free_bytes == 12345);
     CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 100)); }),
                ", free on the device 12.05 KiB");
 }
@@ -578,7 +582,7 @@ TEST_CASE("guard: threads share its ledger, and its largest blocks are told mean
             for (int i = 0; i < 300; ++i) {
                 void* const a = here.pool.allocate(on_host, 32);
                 void* const b = here.pool.allocate(on_host, 64);
-                if (t == 0 && here.pool.examined().largest_live.size() < 2)
+                if (t == 0 && here.pool.full_state().largest_live.size() < 2)
                     wrong.fetch_add(1);
                 here.pool.deallocate(on_host, a, 32);
                 here.pool.deallocate(on_host, b, 64);
@@ -604,3 +608,25 @@ TEST_CASE("guard: an address that is handed out again before the free has return
     pool.deallocate(weir::on_host, next, 50);
     CHECK(told == 0);
 }
+
+#ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork
+TEST_CASE("guard: a pool whose options say so aborts at a wrong free, and says why before") {
+    weir::layer::guard<weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate,
+                                  weir::growth::fixed<64 * weir::KiB>>>
+        pool(weir::pool_options{}.on_violation(weir::violation_action::abort));
+    int status = 0;
+    std::string const said = support::standard_error_of([&] {
+        pid_t const child = fork();
+        if (child == 0) {
+            std::signal(SIGABRT, SIG_DFL);
+            int elsewhere = 0;
+            pool.deallocate_sync(&elsewhere, sizeof elsewhere);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+    });
+    REQUIRE(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGABRT);
+    CHECK(said.find("was not handed out by this pool") != std::string::npos);
+}
+#endif

@@ -41,25 +41,25 @@ TEST_CASE("limit: is exact, to the byte") {
     void* const b = pool.try_allocate(on_host, 400);
     REQUIRE(a != nullptr);
     REQUIRE(b != nullptr);
-    CHECK(pool.current_bytes() == 1000);
+    CHECK(pool.requested_bytes() == 1000);
     CHECK(pool.try_allocate(on_host, 1) == nullptr);
     pool.deallocate(on_host, b, 400);
-    CHECK(pool.current_bytes() == 600);
+    CHECK(pool.requested_bytes() == 600);
     CHECK(pool.try_allocate(on_host, 401) == nullptr);
     void* const c = pool.try_allocate(on_host, 400);
     CHECK(c != nullptr);
     pool.deallocate(on_host, a, 600);
     pool.deallocate(on_host, c, 400);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
 }
 
 TEST_CASE("limit: zero bytes are no bytes, and null takes nothing off") {
     limited pool(10);
     void* const p = pool.try_allocate(on_host, 10);
     CHECK(pool.allocate(on_host, 0) == nullptr);
-    CHECK(pool.current_bytes() == 10);
+    CHECK(pool.requested_bytes() == 10);
     pool.deallocate(on_host, nullptr, 10);
-    CHECK(pool.current_bytes() == 10);
+    CHECK(pool.requested_bytes() == 10);
     pool.deallocate(on_host, p, 10);
 }
 
@@ -72,11 +72,11 @@ TEST_CASE("limit: frees that were none, or of another size, make no room beyond 
     void* const p = pool.try_allocate(on_host, 60);
     pool.deallocate(on_host, p, 60);
     pool.deallocate(on_host, p, 60);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
     CHECK(pool.try_allocate(on_host, 101) == nullptr);
     void* const q = pool.try_allocate(on_host, 60);
     pool.deallocate(on_host, q, 100);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
     void* const r = pool.try_allocate(on_host, 100);
     CHECK(r != nullptr);
     CHECK(pool.try_allocate(on_host, 1) == nullptr);
@@ -88,7 +88,7 @@ TEST_CASE("limit: sizes near the end of the number line do not wrap") {
     void* const p = pool.try_allocate(on_host, 999);
     for (std::size_t bytes : {SIZE_MAX, SIZE_MAX - 998, SIZE_MAX - 999, SIZE_MAX / 2})
         CHECK(pool.try_allocate(on_host, bytes) == nullptr);
-    CHECK(pool.current_bytes() == 999);
+    CHECK(pool.requested_bytes() == 999);
     pool.deallocate(on_host, p, 999);
     limited none(0);
     CHECK(none.try_allocate(on_host, 1) == nullptr);
@@ -96,19 +96,19 @@ TEST_CASE("limit: sizes near the end of the number line do not wrap") {
     void* const q = all.try_allocate(on_host, 100);
     CHECK(q != nullptr);
     CHECK(all.try_allocate(on_host, SIZE_MAX) == nullptr);
-    CHECK(all.current_bytes() == 100);
+    CHECK(all.requested_bytes() == 100);
     all.deallocate(on_host, q, 100);
 }
 
 TEST_CASE("limit: what the pool refuses or throws is not counted") {
     limited pool(1000, std::size_t{500});
     CHECK(pool.try_allocate(on_host, 501) == nullptr);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
     pool.inner().throw_at = 1;
     CHECK_THROWS_AS(static_cast<void>(pool.try_allocate(on_host, 100)), support::pool_failure);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
     void* const p = pool.try_allocate(on_host, 500);
-    CHECK(pool.current_bytes() == 500);
+    CHECK(pool.requested_bytes() == 500);
     pool.deallocate(on_host, p, 500);
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("limit: says who refused, and what to do") {
     for (std::size_t never : {std::size_t{1001}, SIZE_MAX}) // whatever is freed
         CHECK(pool.refusal(never, 16) == "layer::limit allows 1000 bytes at a time; ask for less or raise the layer's limit");
     pool.deallocate(on_host, p, 400);
-    CHECK(limited(100, std::size_t{500}).facts().limit_bytes == 100);
+    CHECK(limited(100, std::size_t{500}).state().limit_bytes == 100);
     limited one(1);
     CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time; ask for less or raise the layer's limit");
     void* const q = one.allocate(on_host, 1);
@@ -175,8 +175,8 @@ TEST_CASE("limit: several stand on one pool, each with its own share") {
     CHECK(a.try_allocate(on_host, 1) == nullptr);
     void* const q = b.try_allocate(on_host, 200);
     CHECK(q != nullptr);
-    CHECK(a.current_bytes() == 100);
-    CHECK(b.current_bytes() == 200);
+    CHECK(a.requested_bytes() == 100);
+    CHECK(b.requested_bytes() == 200);
     CHECK(shared.live_blocks() == 2);
     a.deallocate(on_host, p, 100);
     b.deallocate(on_host, q, 200);
@@ -190,7 +190,7 @@ TEST_CASE("limit: is never exceeded, at no moment and with any threads") {
     std::atomic<int> wrong{0};
     std::thread watcher([&] {
         while (!over.load())
-            if (pool.current_bytes() > 10000 || shared.facts().in_use_bytes > 10000)
+            if (pool.requested_bytes() > 10000 || shared.state().in_use_bytes > 10000)
                 wrong.fetch_add(1);
     });
     std::vector<std::thread> crew;
@@ -216,7 +216,7 @@ TEST_CASE("limit: is never exceeded, at no moment and with any threads") {
     over.store(true);
     watcher.join();
     CHECK(wrong.load() == 0);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
 }
 
 TEST_CASE("limit: a wrong free while an allocation is under way makes no room without end") {
@@ -232,7 +232,7 @@ TEST_CASE("limit: a wrong free while an allocation is under way makes no room wi
     int block = 0;
     pool.inner().meanwhile = [&] { pool.deallocate(on_host, &block, 100); };
     CHECK(pool.try_allocate(on_host, 60) == nullptr);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
     CHECK(pool.try_allocate(on_host, 101) == nullptr);
 }
 
@@ -240,8 +240,8 @@ TEST_CASE("limit: a block counts until the pool has it back") {
     weir::layer::limit<support::one_block> pool(100);
     void* const p = pool.try_allocate(weir::on_host, 100);
     std::size_t meanwhile = 0;
-    pool.inner().at_free = [&] { meanwhile = pool.current_bytes(); };
+    pool.inner().at_free = [&] { meanwhile = pool.requested_bytes(); };
     pool.deallocate(weir::on_host, p, 100);
     CHECK(meanwhile == 100);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
 }

@@ -35,10 +35,10 @@ TEST_CASE("statistics: is made from what makes its pool, and from nothing else")
 
 TEST_CASE("statistics: nothing was asked for at first") {
     counted const pool;
-    CHECK(pool.current_bytes() == 0);
-    CHECK(pool.current_blocks() == 0);
-    CHECK(pool.peak_bytes() == 0);
-    CHECK(pool.peak_blocks() == 0);
+    CHECK(pool.requested_bytes() == 0);
+    CHECK(pool.live_blocks() == 0);
+    CHECK(pool.peak_requested_bytes() == 0);
+    CHECK(pool.peak_live_blocks() == 0);
     CHECK(pool.total_bytes() == 0);
     CHECK(pool.total_blocks() == 0);
     CHECK(pool.failures() == 0);
@@ -48,21 +48,21 @@ TEST_CASE("statistics: counts bytes as asked, now, at most, and in all") {
     counted pool;
     void* const a = pool.try_allocate(on_host, 100);
     void* const b = pool.try_allocate(on_host, 50, 1024);
-    CHECK(pool.current_bytes() == 150);
-    CHECK(pool.current_blocks() == 2);
+    CHECK(pool.requested_bytes() == 150);
+    CHECK(pool.live_blocks() == 2);
     pool.deallocate(on_host, a, 100);
-    CHECK(pool.current_bytes() == 50);
+    CHECK(pool.requested_bytes() == 50);
     void* const c = pool.try_allocate(on_host, 60);
-    CHECK(pool.current_bytes() == 110);
-    CHECK(pool.peak_bytes() == 150);
-    CHECK(pool.peak_blocks() == 2);
+    CHECK(pool.requested_bytes() == 110);
+    CHECK(pool.peak_requested_bytes() == 150);
+    CHECK(pool.peak_live_blocks() == 2);
     CHECK(pool.total_bytes() == 210);
     CHECK(pool.total_blocks() == 3);
     pool.deallocate(on_host, b, 50, 1024);
     pool.deallocate(on_host, c, 60);
-    CHECK(pool.current_bytes() == 0);
-    CHECK(pool.current_blocks() == 0);
-    CHECK(pool.peak_bytes() == 150);
+    CHECK(pool.requested_bytes() == 0);
+    CHECK(pool.live_blocks() == 0);
+    CHECK(pool.peak_requested_bytes() == 150);
     CHECK(pool.total_blocks() == 3);
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("statistics: zero bytes and null count for nothing") {
     counted pool;
     CHECK(pool.allocate(on_host, 0) == nullptr);
     pool.deallocate(on_host, nullptr, 100);
-    CHECK(pool.current_blocks() == 0);
+    CHECK(pool.live_blocks() == 0);
     CHECK(pool.total_blocks() == 0);
     CHECK(pool.failures() == 0);
 }
@@ -84,12 +84,12 @@ TEST_CASE("statistics: more frees than allocations count nothing below zero") {
     void* const p = pool.allocate(on_host, 60);
     pool.deallocate(on_host, p, 60);
     pool.deallocate(on_host, p, 60);
-    CHECK(pool.current_bytes() == 0);
-    CHECK(pool.current_blocks() == 0);
+    CHECK(pool.requested_bytes() == 0);
+    CHECK(pool.live_blocks() == 0);
     void* const q = pool.allocate(on_host, 10);
-    CHECK(pool.current_bytes() == 10);
-    CHECK(pool.peak_bytes() == 60);
-    CHECK(pool.peak_blocks() == 1);
+    CHECK(pool.requested_bytes() == 10);
+    CHECK(pool.peak_requested_bytes() == 60);
+    CHECK(pool.peak_live_blocks() == 1);
     pool.deallocate(on_host, q, 10);
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("statistics: what the pool refuses is a failure, what it throws is non
     pool.inner().throw_at = 1;
     CHECK_THROWS_AS(static_cast<void>(pool.try_allocate(on_host, 10)), support::pool_failure);
     CHECK(pool.failures() == 2);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
     CHECK(pool.total_blocks() == 0);
 }
 
@@ -110,14 +110,14 @@ TEST_CASE("statistics: reset_peaks starts a new measurement and touches nothing 
     void* const a = pool.try_allocate(on_host, 1000);
     void* const b = pool.try_allocate(on_host, 10);
     pool.deallocate(on_host, a, 1000);
-    CHECK(pool.peak_bytes() == 1010);
+    CHECK(pool.peak_requested_bytes() == 1010);
     pool.reset_peaks();
-    CHECK(pool.peak_bytes() == 10);
-    CHECK(pool.peak_blocks() == 1);
-    CHECK(pool.current_bytes() == 10);
+    CHECK(pool.peak_requested_bytes() == 10);
+    CHECK(pool.peak_live_blocks() == 1);
+    CHECK(pool.requested_bytes() == 10);
     CHECK(pool.total_bytes() == 1010);
     void* const c = pool.try_allocate(on_host, 20);
-    CHECK(pool.peak_bytes() == 30);
+    CHECK(pool.peak_requested_bytes() == 30);
     pool.deallocate(on_host, b, 10);
     pool.deallocate(on_host, c, 20);
 }
@@ -129,7 +129,7 @@ TEST_CASE("statistics: lists large blocks, so that an out_of_memory names the la
     void* const a = pool.allocate(on_host, least);
     void* const b = pool.allocate(on_host, 3 * MiB);
     void* const c = pool.allocate(on_host, 5 * MiB);
-    CHECK(pool.examined().largest_live.size() == 3);
+    CHECK(pool.full_state().largest_live.size() == 3);
     pool.deallocate(on_host, c, 5 * MiB);
     try {
         static_cast<void>(pool.allocate(on_host, 100 * MiB));
@@ -144,14 +144,14 @@ TEST_CASE("statistics: lists large blocks, so that an out_of_memory names the la
     pool.deallocate(on_host, a, least);
     pool.deallocate(on_host, b, 3 * MiB);
     pool.deallocate(on_host, small, least - 1);
-    CHECK(pool.examined().largest_live.empty());
+    CHECK(pool.full_state().largest_live.empty());
 }
 
 TEST_CASE("statistics: what a layer below lists as well is there once") {
     weir::layer::statistics<weir::layer::guard<counting_pool<>>> pool;
     void* const a = pool.allocate(on_host, 2 * MiB);
     void* const b = pool.allocate(on_host, 100);
-    weir::largest_blocks const list = pool.examined().largest_live;
+    weir::largest_blocks const list = pool.full_state().largest_live;
     REQUIRE(list.size() == 2);
     CHECK(list[0].address == a);
     CHECK(list[1].address == b);
@@ -173,22 +173,22 @@ TEST_CASE("statistics: without host memory a block is handed out and counted, an
         p = pool.allocate(on_host, 2 * MiB);
     }
     CHECK(p != nullptr);
-    CHECK(pool.current_bytes() == 2 * MiB);
-    CHECK(pool.examined().largest_live.empty());
+    CHECK(pool.requested_bytes() == 2 * MiB);
+    CHECK(pool.full_state().largest_live.empty());
     pool.deallocate(on_host, p, 2 * MiB);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
 }
 
 TEST_CASE("statistics: agrees with a model over random calls") {
     std::mt19937_64 draw(31);
     counted pool(std::size_t{20000});
     std::vector<std::pair<void*, std::size_t>> live;
-    std::uint64_t now = 0, peak = 0, peak_blocks = 0, total = 0, blocks = 0, failures = 0;
+    std::uint64_t now = 0, peak = 0, peak_live_blocks = 0, total = 0, blocks = 0, failures = 0;
     for (int step = 0; step < 4000; ++step) {
         if (draw() % 100 == 0) {
             pool.reset_peaks();
             peak = now;
-            peak_blocks = live.size();
+            peak_live_blocks = live.size();
         }
         if (draw() % 2 == 0) {
             std::size_t const bytes = draw() % 2000;
@@ -199,7 +199,7 @@ TEST_CASE("statistics: agrees with a model over random calls") {
                 total += bytes;
                 ++blocks;
                 peak = now > peak ? now : peak;
-                peak_blocks = live.size() > peak_blocks ? live.size() : peak_blocks;
+                peak_live_blocks = live.size() > peak_live_blocks ? live.size() : peak_live_blocks;
             } else if (bytes != 0) {
                 ++failures;
             }
@@ -209,17 +209,17 @@ TEST_CASE("statistics: agrees with a model over random calls") {
             now -= live.back().second;
             live.pop_back();
         }
-        REQUIRE(pool.current_bytes() == now);
-        REQUIRE(pool.current_blocks() == live.size());
-        REQUIRE(pool.peak_bytes() == peak);
-        REQUIRE(pool.peak_blocks() == peak_blocks);
+        REQUIRE(pool.requested_bytes() == now);
+        REQUIRE(pool.live_blocks() == live.size());
+        REQUIRE(pool.peak_requested_bytes() == peak);
+        REQUIRE(pool.peak_live_blocks() == peak_live_blocks);
         REQUIRE(pool.total_bytes() == total);
         REQUIRE(pool.total_blocks() == blocks);
         REQUIRE(pool.failures() == failures);
     }
     for (auto const& [p, bytes] : live)
         pool.deallocate(on_host, p, bytes);
-    CHECK(pool.current_bytes() == 0);
+    CHECK(pool.requested_bytes() == 0);
 }
 
 TEST_CASE("statistics: is exact once threads are done, and a peak is never below what was live") {
@@ -229,7 +229,7 @@ TEST_CASE("statistics: is exact once threads are done, and a peak is never below
     std::thread watcher([&] {
         std::uint64_t seen = 0;
         while (!over.load()) {
-            std::uint64_t const peak = pool.peak_bytes();
+            std::uint64_t const peak = pool.peak_requested_bytes();
             if (peak < seen) // nobody resets
                 wrong.fetch_add(1);
             seen = peak;
@@ -251,14 +251,14 @@ TEST_CASE("statistics: is exact once threads are done, and a peak is never below
     over.store(true);
     watcher.join();
     CHECK(wrong.load() == 0);
-    CHECK(pool.current_bytes() == 0);
-    CHECK(pool.current_blocks() == 0);
+    CHECK(pool.requested_bytes() == 0);
+    CHECK(pool.live_blocks() == 0);
     CHECK(pool.total_blocks() == 4 * 500 * 4);
     CHECK(pool.total_bytes() == 500 * 4 * (100 + 101 + 102 + 103));
-    CHECK(pool.peak_blocks() >= 4);
-    CHECK(pool.peak_blocks() <= 16);
-    CHECK(pool.peak_bytes() >= 400);
-    CHECK(pool.peak_bytes() <= 4 * (100 + 101 + 102 + 103));
+    CHECK(pool.peak_live_blocks() >= 4);
+    CHECK(pool.peak_live_blocks() <= 16);
+    CHECK(pool.peak_requested_bytes() >= 400);
+    CHECK(pool.peak_requested_bytes() <= 4 * (100 + 101 + 102 + 103));
 }
 
 TEST_CASE("statistics: an address that is handed out again before the free has returned is the next owner's in the list") {
@@ -268,7 +268,7 @@ TEST_CASE("statistics: an address that is handed out again before the free has r
     pool.inner().at_free = [&] { next = pool.try_allocate(weir::on_host, 3 * MiB); };
     pool.deallocate(weir::on_host, p, 2 * MiB);
     CHECK(next == p);
-    CHECK(pool.examined().largest_live.size() == 1);
+    CHECK(pool.full_state().largest_live.size() == 1);
     pool.deallocate(weir::on_host, next, 3 * MiB);
-    CHECK(pool.examined().largest_live.empty());
+    CHECK(pool.full_state().largest_live.empty());
 }

@@ -12,12 +12,13 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/fixed.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/slab.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/recipes.hpp>
 #include <weir/reuse/immediate.hpp>
@@ -47,7 +48,7 @@ struct placeless : weir::resource<placeless> {
     static constexpr std::size_t default_alignment = 16;
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     weir::text refusal(std::size_t, std::size_t) const { return "none"; }
 };
 static_assert(says_device<synchronized<slab_pool>>::value && !says_device<synchronized<placeless>>::value);
@@ -79,7 +80,7 @@ TEST_CASE("synchronized: two pools sum up what they are while other threads chan
     });
     bool same = true;
     for (int i = 0; i < 500; ++i)
-        same = same && pool.limit_bytes() == 64 * KiB && pool.name() == "a, then b" && pool.examined().name == "a, then b" &&
+        same = same && pool.limit_bytes() == 64 * KiB && pool.name() == "a, then b" && pool.full_state().name == "a, then b" &&
                pool.device() == weir::any_device;
     other.join();
     CHECK(same);

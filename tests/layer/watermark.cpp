@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/growth/exact.hpp>
 #include <weir/layer/watermark.hpp>
 #include <weir/recipes.hpp>
 
@@ -32,7 +33,7 @@ struct holding_pool : counting_pool<> {
     using counting_pool<>::counting_pool;
     void* try_allocate(weir::stream_ref on, std::size_t bytes, std::size_t alignment = default_alignment) {
         void* const p = counting_pool::try_allocate(on, bytes, alignment);
-        std::size_t const in_use = p ? facts().in_use_bytes + stuck_bytes : 0;
+        std::size_t const in_use = p ? state().in_use_bytes + stuck_bytes : 0;
         if (held < in_use) {
             held = in_use;
             ++growths;
@@ -44,7 +45,7 @@ struct holding_pool : counting_pool<> {
         kept = keep_bytes;
         if (trim_throws)
             throw support::pool_failure{};
-        std::size_t const in_use = facts().in_use_bytes + stuck_bytes;
+        std::size_t const in_use = state().in_use_bytes + stuck_bytes;
         std::size_t const least = keep_bytes > in_use ? keep_bytes : in_use;
         std::size_t const before = held;
         held = held > least ? least : held;
@@ -122,7 +123,7 @@ TEST_CASE("watermark: a need that shrinks gives back, down to the mark and its s
         CHECK(calls <= 30);
         CHECK(calls > 10);
         CHECK(pool.reserved_bytes() == 10'000);
-        CHECK(pool.high_water_bytes() == 8000);
+        CHECK(pool.peak_in_use_bytes() == 8000);
         CHECK(pool.given_back_bytes() == 90'000);
         one_by_one(pool, 200, 8000);
         CHECK(pool.inner().trims == 1);
@@ -148,11 +149,11 @@ TEST_CASE("watermark: what is live through many windows stays under the mark") {
     void* const all_along = pool.allocate(on_host, 50'000);
     step(pool, 1, 100'000);
     one_by_one(pool, 100, 160);
-    CHECK(pool.high_water_bytes() == 50'160);
+    CHECK(pool.peak_in_use_bytes() == 50'160);
     CHECK(pool.inner().kept == 50'160 + 501 * 25);
     pool.deallocate(on_host, all_along, 50'000);
     one_by_one(pool, 30, 160);
-    CHECK(pool.high_water_bytes() == 160);
+    CHECK(pool.peak_in_use_bytes() == 160);
     CHECK(pool.reserved_bytes() == 1160);
 }
 
@@ -163,13 +164,13 @@ TEST_CASE("watermark: blocks count as rounded up to the pool's alignment; nothin
         CHECK(pool.try_allocate(on_host, 100'001) == nullptr);
         pool.deallocate(on_host, nullptr, 77);
     }
-    CHECK(pool.high_water_bytes() == 0);
+    CHECK(pool.peak_in_use_bytes() == 0);
     pool.inner().throw_at = 1;
     CHECK_THROWS_AS(static_cast<void>(pool.try_allocate(on_host, 10)), support::pool_failure);
     step(pool, 9, 1);
-    CHECK(pool.high_water_bytes() == 0); // no look yet
+    CHECK(pool.peak_in_use_bytes() == 0); // no look yet
     one_by_one(pool, 1, 1);
-    CHECK(pool.high_water_bytes() == 9 * 16);
+    CHECK(pool.peak_in_use_bytes() == 9 * 16);
 }
 
 TEST_CASE("watermark: equal steps no longer than the window give nothing back, wherever looks fall") {
@@ -293,7 +294,7 @@ TEST_CASE("watermark: threads may meet in it, and one trims at a time") {
     CHECK(pool.inner().wrong.load() == 0);
     CHECK(pool.inner().trims.load() >= 20);
     one_by_one(pool, 12, 160);
-    CHECK(pool.high_water_bytes() == 160); // nothing that is free stays counted
+    CHECK(pool.peak_in_use_bytes() == 160); // nothing that is free stays counted
 }
 
 #ifdef WEIR_SIMULATED_CUDA
@@ -367,7 +368,7 @@ TEST_CASE_TEMPLATE("watermark: of 1,000 equal steps the second and later make no
             program_step(pool, s);
         CHECK(driver_calls() == before);
         CHECK(pool.given_back_bytes() == 0);
-        CHECK(pool.high_water_bytes() > 0);
+        CHECK(pool.peak_in_use_bytes() > 0);
     }
 }
 
@@ -450,7 +451,7 @@ TEST_CASE("watermark: whatever call of CUDA's fails in a trim, the block is hand
                                                     [](scene& x) { x.got = support::try_take(*x.pool, x.s, 1 * MiB); },
                                                     [](scene& x, support::struck const& fault) {
                                                         CHECK(fault.threw == (x.got == nullptr));
-                                                        CHECK(x.pool->facts().live_blocks == (x.got ? 1 : 0));
+                                                        CHECK(x.pool->state().live_blocks == (x.got ? 1 : 0));
                                                         if (x.got)
                                                             support::give(*x.pool, x.s, x.got, 1 * MiB);
                                                         for (int i = 0; i < 100; ++i) {
@@ -473,6 +474,6 @@ TEST_CASE("watermark: frees that were none do not end it") {
     pool.deallocate(on_host, p, 100'000); // refused below
     step(pool, 20, 100'000);
     one_by_one(pool, 200, 1000);
-    CHECK(pool.high_water_bytes() <= 10'000);
+    CHECK(pool.peak_in_use_bytes() <= 10'000);
     CHECK(pool.given_back_bytes() > 0);
 }

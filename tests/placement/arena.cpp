@@ -6,7 +6,7 @@
 #include <vector>
 #include <weir/placement/arena.hpp>
 
-using weir::range;
+using weir::base::range;
 using weir::placement::arena;
 
 static_assert(arena::rounded(5, 256) == 5 && arena::needs(5, 256, 256) == 5 && arena::needs(5, 256, 1) == 260);
@@ -277,19 +277,19 @@ TEST_CASE("arena: ranges that are removed, and a clear, leave no mark beyond wha
 TEST_CASE("arena: a mark newer than one that was rewound to is none, and what is not the arena's ends nothing") {
     arena a;
     a.add({0, 1000});
-    auto const outer = a.mark(weir::usage{5, 1});
+    auto const outer = a.mark(weir::base::usage{5, 1});
     range const kept = a.take(100, 1);
-    auto const inner = a.mark(weir::usage{105, 2});
+    auto const inner = a.mark(weir::base::usage{105, 2});
     CHECK(a.rewind(outer).blocks == 1);
     CHECK(a.take(100, 1) == kept);
-    weir::usage const live = a.rewind(inner, weir::usage{105, 2});
+    weir::base::usage const live = a.rewind(inner, weir::base::usage{105, 2});
     CHECK(live.bytes == 105);
     CHECK(live.blocks == 2);
     CHECK(a.free_bytes() == 900);
     CHECK(a.take(10, 1) == range{100, 10});
-    auto const instead = a.mark(weir::usage{115, 2}); // further on than the one whose place it takes
+    auto const instead = a.mark(weir::base::usage{115, 2}); // further on than the one whose place it takes
     CHECK(a.take(10, 1) == range{110, 10});
-    CHECK(a.rewind(inner, weir::usage{125, 3}).blocks == 3);
+    CHECK(a.rewind(inner, weir::base::usage{125, 3}).blocks == 3);
     CHECK(a.free_bytes() == 880);
     CHECK(a.rewind(instead).blocks == 2);
     a.give({100, 10});
@@ -297,7 +297,7 @@ TEST_CASE("arena: a mark newer than one that was rewound to is none, and what is
     a.give({});
     a.give({5000, 100});
     CHECK(a.free_bytes() == 900);
-    weir::usage const outside = a.rewind(outer);
+    weir::base::usage const outside = a.rewind(outer);
     CHECK(outside.bytes == 5);
     CHECK(outside.blocks == 1);
     CHECK(a.free_bytes() == 1000);

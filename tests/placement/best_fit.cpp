@@ -13,7 +13,7 @@ using support::interval_oracle;
 using weir::GiB;
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 using best_fit = weir::placement::best_fit<512>;
 
 static_assert(best_fit::rounded(1, 1) == 512 && best_fit::rounded(512, 4096) == 512 && best_fit::rounded(0, 1) == 0);
@@ -53,7 +53,7 @@ public:
     std::size_t closest(std::size_t bytes, std::size_t alignment) const {
         std::size_t best = 0;
         for (auto const& one : free_)
-            if (weir::has_room({one.first, one.second}, bytes, alignment) && (best == 0 || one.second < best))
+            if (weir::base::has_room({one.first, one.second}, bytes, alignment) && (best == 0 || one.second < best))
                 best = one.second;
         return best;
     }

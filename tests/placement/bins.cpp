@@ -9,7 +9,7 @@
 using support::interval_oracle;
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 using bins = weir::placement::bins<256>;
 
 static_assert(bins::rounded(1, 1) == 256 && bins::rounded(256, 256) == 256 && bins::rounded(257, 1) == 512);
@@ -23,7 +23,7 @@ TEST_CASE("bins: at most an eighth is wasted from eight units on") {
         std::size_t const rounded = bins::rounded(bytes, 1);
         CHECK(rounded >= bytes);
         CHECK(rounded % 256 == 0);
-        CHECK(rounded == weir::align_up(bytes, bins::grain(bytes))); // what by_size reckons with
+        CHECK(rounded == weir::base::align_up(bytes, bins::grain(bytes))); // what by_size reckons with
         if (bytes >= 8 * 256)
             CHECK((rounded - bytes) * 8 <= rounded);
         else

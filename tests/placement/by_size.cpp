@@ -13,7 +13,7 @@ using support::interval_oracle;
 using weir::GiB;
 using weir::KiB;
 using weir::MiB;
-using weir::range;
+using weir::base::range;
 namespace placement = weir::placement;
 using by_size = placement::by_size<64 * KiB, placement::bins<256>, placement::best_fit<512>>;
 
@@ -175,7 +175,7 @@ TEST_CASE("by_size: many small and large blocks over chunks, and all chunks come
                 if (!block) { // as a pool does
                     range const chunk{
                         chunks.empty() ? 1 * GiB : chunks.back().end(),
-                        weir::align_up(by_size::needs(bytes, alignment, 2 * MiB) + 16 * MiB, 2 * MiB)};
+                        weir::base::align_up(by_size::needs(bytes, alignment, 2 * MiB) + 16 * MiB, 2 * MiB)};
                     p.fence(chunk);
                     p.add(chunk);
                     oracle.add(chunk);

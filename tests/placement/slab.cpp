@@ -6,7 +6,7 @@
 #include <vector>
 #include <weir/placement/slab.hpp>
 
-using weir::range;
+using weir::base::range;
 using weir::placement::slab;
 
 static_assert(slab<64>::rounded(1, 1) == 64 && slab<64>::rounded(64, 64) == 64);

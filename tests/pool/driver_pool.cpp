@@ -67,11 +67,11 @@ TEST_CASE("driver_pool: sets what its options say") {
         CHECK(attribute<int>(usual, cudaMemPoolReuseAllowInternalDependencies) == 1);
         for (int off = 0; off < 3; ++off) {
             driver_pool_options options;
-            options.name = "mine";
-            options.release_threshold_bytes = 7 * MiB;
-            options.follow_event_dependencies = off != 0;
-            options.allow_opportunistic = off != 1;
-            options.allow_internal_dependencies = off != 2;
+            options.name("mine");
+            options.release_threshold(7 * MiB);
+            options.follow_event_dependencies(off != 0);
+            options.allow_opportunistic(off != 1);
+            options.allow_internal_dependencies(off != 2);
             driver_pool const pool(options);
             CHECK(pool.name() == "mine");
             CHECK(attribute<std::uint64_t>(pool, cudaMemPoolAttrReleaseThreshold) == 7 * MiB);
@@ -95,7 +95,7 @@ TEST_CASE("driver_pool: hands out memory in its stream's order, and takes it bac
             CHECK(last == round);
             support::give(pool, s, p, 100000);
         }
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -109,12 +109,12 @@ TEST_CASE("driver_pool: knows what is in use and reserved, now and at most") {
         void* const b = pool.allocate(s, 2 * MiB);
         CHECK(pool.in_use_bytes() == 3 * MiB);
         CHECK(pool.reserved_bytes() >= 3 * MiB);
-        weir::memory_report const facts = pool.facts();
-        CHECK(facts.name == "driver");
-        CHECK(facts.live_blocks == 2);
-        CHECK(facts.in_use_bytes == 3 * MiB);
-        CHECK(facts.reserved_bytes == pool.reserved_bytes());
-        CHECK(facts.limit_bytes == SIZE_MAX);
+        weir::memory_report const state = pool.state();
+        CHECK(state.name == "driver");
+        CHECK(state.live_blocks == 2);
+        CHECK(state.in_use_bytes == 3 * MiB);
+        CHECK(state.reserved_bytes == pool.reserved_bytes());
+        CHECK(state.limit_bytes == SIZE_MAX);
         CHECK_SAYS(pool.report(), "pool 'driver' (device, the driver's pool): 3 MiB in use in 2 blocks, ");
         CHECK_SAYS(pool.report(), " reserved, at most 3 MiB and ");
         CHECK_SAYS(pool.report(), ", limit none");
@@ -123,7 +123,7 @@ TEST_CASE("driver_pool: knows what is in use and reserved, now and at most") {
         CHECK(pool.in_use_bytes() == 1 * MiB);
         CHECK(pool.peak_in_use_bytes() == 3 * MiB);
         CHECK(pool.peak_reserved_bytes() >= 3 * MiB);
-        weir::memory_pool_statistics const all = pool.statistics();
+        weir::runtime::cuda_pool_statistics const all = pool.statistics();
         CHECK(all.in_use_bytes == 1 * MiB);
         CHECK(all.peak_in_use_bytes == 3 * MiB);
         CHECK(all.reserved_bytes == pool.reserved_bytes());
@@ -206,7 +206,7 @@ TEST_CASE("driver_pool: aligns to 256 bytes by itself and to any power of two wh
                 support::give(pool, s, live[i].first, live[i].second, alignment);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.in_use_bytes() == 0);
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -261,7 +261,7 @@ TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost") {
         CHECK_SAYS(told, "weir: out of memory: pool 'driver' cannot hand out 1152921504606846976 bytes (1073741824 GiB): CUDA's memory pool "
                          "found no 1152921504606846976 bytes (1073741824 GiB) in the device's memory; free something (in use 0 B, reserved 0 B, "
                          "limit none, free on the device ");
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -281,10 +281,10 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
         CHECK_SAYS(told(1000, 2 * large), never);
         CHECK_SAYS(told(1000, 4 * large), never);
         driver_pool_options options;
-        options.maximum_bytes = 64 * MiB;
+        options.limit(64 * MiB);
         driver_pool const bounded(options);
-        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its maximum and the "
-                                               "device's memory; free something or raise maximum_bytes");
+        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its limit and the "
+                                               "device's memory; free something or raise the limit");
         weir::pinned_driver_pool const pinned;
         CHECK(pinned.refusal(1, 1) == "CUDA's memory pool found no 1 byte in the machine's memory; free something");
         CHECK(pinned.refusal(100, 512) == "CUDA's memory pool found no 612 bytes, 512 of them for the alignment, in the "
@@ -292,11 +292,11 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
     });
 }
 
-TEST_CASE("driver_pool: keeps to its maximum") {
+TEST_CASE("driver_pool: keeps to its limit") {
     support::every_schedule([] {
         support::scoped_stream const s;
         driver_pool_options options;
-        options.maximum_bytes = 64 * MiB;
+        options.limit(64 * MiB);
         driver_pool pool(options);
         CHECK(pool.limit_bytes() == 64 * MiB);
         CHECK(pool.can_hold(64 * MiB, 256));
@@ -305,7 +305,7 @@ TEST_CASE("driver_pool: keeps to its maximum") {
         CHECK_FALSE(pool.can_hold(64 * MiB, 4096)); // CUDA aligns to 256 bytes; the rest is padding
         CHECK_FALSE(pool.can_hold(SIZE_MAX, 4096));
         driver_pool_options least;
-        least.maximum_bytes = 1 * MiB; // of which CUDA makes a page of 2 MiB
+        least.limit(1 * MiB); // of which CUDA makes a page of 2 MiB
         driver_pool small(least);
         CHECK(small.can_hold(2 * MiB, 256));
         CHECK(small.can_hold(1 * MiB, 4096));
@@ -324,7 +324,7 @@ TEST_CASE("driver_pool: keeps to its maximum") {
             CHECK(error.limit_bytes() == 64 * MiB);
             CHECK(error.reserved_bytes() == 64 * MiB);
             CHECK(error.in_use_bytes() == 64 * MiB);
-            CHECK_SAYS(error.reason(), "free something or raise maximum_bytes");
+            CHECK_SAYS(error.reason(), "free something or raise the limit");
         }
         for (void* each : blocks)
             pool.deallocate(s, each, 16 * MiB);
@@ -354,18 +354,18 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options options;
-    options.ordinal = devices - 1;
+    options.device(devices - 1);
     driver_pool pool(options);
     CHECK(pool.device() == devices - 1);
-    CHECK(weir::current_device() == 0);
+    CHECK(weir::runtime::current_device() == 0);
     void* const p = pool.allocate_sync(1 * MiB);
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     CHECK(attributes.device == devices - 1);
     pool.deallocate_sync(p, 1 * MiB);
     pool.settle();
-    CHECK(weir::current_device() == 0);
-    options.ordinal = 12345;
+    CHECK(weir::runtime::current_device() == 0);
+    options.device(12345);
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { driver_pool nowhere(options); }), "weir: cudaMemPoolCreate failed with");
 }
 
@@ -378,9 +378,9 @@ TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options on_node;
-    on_node.location = weir::memory_location::host_node(0);
+    on_node.location(weir::memory_location::host_node(0));
     for (driver_pool_options options : {driver_pool_options{}, on_node}) {
-        options.name = "staging";
+        options.name("staging");
         weir::pinned_driver_pool pool(options);
         static_assert(weir::pinned_driver_pool::space == weir::memory_space::pinned);
         CHECK(pool.device() == 0);
@@ -393,7 +393,7 @@ TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
         p[0] = 1;
         CHECK_SAYS(pool.report(), "pool 'staging' (pinned, the driver's pool): 1 MiB in use in 1 block, ");
         for (int each = 0; each < devices; ++each) {
-            weir::device_guard const there(each);
+            weir::runtime::device_guard const there(each);
             support::scoped_stream const on;
 #ifdef WEIR_SIMULATED_CUDA // which reports a device that the pool has not let in
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
@@ -428,11 +428,11 @@ TEST_CASE("driver_pool: a copy out of pinned memory that is freed behind it") {
     });
 }
 
-TEST_CASE("driver_pool: pinned memory keeps to its maximum") {
+TEST_CASE("driver_pool: pinned memory keeps to its limit") {
     support::every_schedule([] {
         support::scoped_stream const s;
         driver_pool_options options;
-        options.maximum_bytes = 32 * MiB;
+        options.limit(32 * MiB);
         weir::pinned_driver_pool pool(options);
         void* const p = pool.allocate(s, 32 * MiB);
         CHECK(pool.try_allocate(s, 32 * MiB) == nullptr);
@@ -444,10 +444,10 @@ TEST_CASE("driver_pool: pinned memory keeps to its maximum") {
 TEST_CASE("driver_pool: options that a kind of memory does not have are refused with a sentence, and nothing is made") {
     support::every_schedule([] {
         driver_pool_options options;
-        options.location = weir::memory_location::device(0);
+        options.location(weir::memory_location::device(0));
         CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::pinned_driver_pool pool(options); }), "is on the host");
-        options.location = weir::memory_location::host();
-        CHECK_SAYS(sentence_of<weir::usage_error>([&] { driver_pool pool(options); }), "on the device 'ordinal'");
+        options.location(weir::memory_location::host());
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { driver_pool pool(options); }), "on the device that 'device' names");
     });
 }
 
@@ -459,7 +459,7 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options on_device;
-    on_device.location = weir::memory_location::device(0);
+    on_device.location(weir::memory_location::device(0));
     for (driver_pool_options const& options : {driver_pool_options{}, on_device}) {
         weir::managed_driver_pool pool(options);
         static_assert(weir::managed_driver_pool::space == weir::memory_space::managed);
@@ -471,7 +471,7 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
         CHECK(attributes.type == cudaMemoryTypeManaged);
         p[0] = 1;
         for (int each = 0; each < devices; ++each) {
-            weir::device_guard const there(each);
+            weir::runtime::device_guard const there(each);
             support::scoped_stream const on;
 #ifdef WEIR_SIMULATED_CUDA
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
@@ -486,7 +486,7 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
         CHECK(pool.in_use_bytes() == 0);
     }
     driver_pool_options bounded;
-    bounded.maximum_bytes = 1 * MiB;
+    bounded.limit(1 * MiB);
     CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::managed_driver_pool pool(bounded); }), "put layer::limit around");
 }
 
@@ -629,8 +629,8 @@ TEST_CASE("driver_pool: what another device's default stream frees while it is c
     }
     check(cudaSetDevice(0), "cudaSetDevice");
     pool.settle();
-    CHECK(pool.facts().lost_bytes == 1 * MiB);
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().lost_bytes == 1 * MiB);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(pool.in_use_bytes() == 1 * MiB);
 }
 
@@ -657,7 +657,7 @@ TEST_CASE("driver_pool: what is freed of pinned memory while a device uses it wa
 TEST_CASE("driver_pool: exports itself and its blocks where it was made for that, and else says what to set") {
     support::every_schedule([] {
         driver_pool_options options;
-        options.handle_types = cudaMemHandleTypePosixFileDescriptor;
+        options.handle_types(cudaMemHandleTypePosixFileDescriptor);
         driver_pool pool(options);
         int const descriptor = pool.export_descriptor();
         CHECK(descriptor >= 0);
@@ -668,7 +668,7 @@ TEST_CASE("driver_pool: exports itself and its blocks where it was made for that
         void* const p = pool.allocate_sync(1000);
         void* const q = pool.allocate_sync(1000, 1 * MiB);
         CHECK(pool.export_block(p).offset_bytes == 0);
-        weir::exported_block const further = pool.export_block(q);
+        weir::runtime::exported_block const further = pool.export_block(q);
         CHECK(further.offset_bytes < 1 * MiB);
         pool.deallocate_sync(q, 1000, 1 * MiB);
         pool.deallocate_sync(p, 1000);
@@ -706,7 +706,7 @@ TEST_CASE("driver_pool: in a captured stream an allocation becomes part of the g
             CHECK(graph.unbroken(&nodes));
             CHECK(nodes == 5); // two allocations, two frees and what sets the bytes
         }
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -746,15 +746,15 @@ TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its
             void* const p = pool.allocate(s, 64 * MiB);
             void* const q = pool.allocate(s, 1000, 4096);
             CHECK(reinterpret_cast<std::uintptr_t>(q) % 4096 == 0);
-            CHECK(pool.facts().live_blocks == 0);
+            CHECK(pool.state().live_blocks == 0);
             check(cudaMemsetAsync(p, 5, 64 * MiB, s), "cudaMemsetAsync");
             check(cudaMemsetAsync(q, 5, 1000, s), "cudaMemsetAsync");
             pool.deallocate(s, q, 1000, 4096);
             check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 64 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
             pool.deallocate(s, p, 64 * MiB);
         });
-        CHECK(pool.facts().live_blocks == 0);
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().live_blocks == 0);
+        CHECK(pool.state().lost_bytes == 0);
         CHECK(pool.in_use_bytes() == 0);
         for (int round = 0; round < 3; ++round) {
             last = 0;
@@ -763,9 +763,9 @@ TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its
             CHECK(last == 5);
         }
         void* const other = pool.allocate(s, 32 * MiB);
-        CHECK(pool.facts().live_blocks == 1);
+        CHECK(pool.state().live_blocks == 1);
         pool.deallocate(s, other, 32 * MiB);
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -789,11 +789,11 @@ TEST_CASE("driver_pool: what a graph allocates and does not free is the program'
                 pool.deallocate(s, q, 1000, 64 * KiB); // where it begins for CUDA is known each time
                 check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 CHECK(last == 6);
-                CHECK(pool.facts().live_blocks == 0);
+                CHECK(pool.state().live_blocks == 0);
             }
         }
         pool.settle(); // nothing was refused, so nothing is offered
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().lost_bytes == 0);
         CHECK(pool.in_use_bytes() == 0);
     });
 }
@@ -816,8 +816,8 @@ TEST_CASE("driver_pool: the launch of another graph may free what a graph alloca
             ends.launch(s);
         }
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        CHECK(pool.facts().live_blocks == 0);
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().live_blocks == 0);
+        CHECK(pool.state().lost_bytes == 0);
     });
 }
 
@@ -841,7 +841,7 @@ TEST_CASE("driver_pool: several graphs may free what a graph allocates, and the 
         };
         launchable ends(s, end);
         launchable ends_too(s, end);
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().lost_bytes == 0);
         for (launchable* each : {&ends, &ends_too, &ends}) {
             makes.launch(s);
             each->launch(s);
@@ -851,10 +851,10 @@ TEST_CASE("driver_pool: several graphs may free what a graph allocates, and the 
         makes.launch(s);
         ends.launch(s);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        CHECK(pool.facts().live_blocks == 1);
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().live_blocks == 1);
+        CHECK(pool.state().lost_bytes == 0);
         pool.deallocate(s, own, 1 * MiB);
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -886,7 +886,7 @@ TEST_CASE("driver_pool: a graph frees a graph's block once its use on another st
         ends.launch(s);
     }
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-    CHECK(pool.facts().lost_bytes == 0);
+    CHECK(pool.state().lost_bytes == 0);
 }
 
 TEST_CASE("driver_pool: a graph's block that stays is marked as before") {
@@ -912,7 +912,7 @@ TEST_CASE("driver_pool: a graph's block that stays is marked as before") {
         void* const next = pool.allocate(s, 1 * MiB);
         check(cudaMemsetAsync(next, 3, 1 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, next, 1 * MiB);
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().lost_bytes == 0);
     }
 }
 
@@ -943,7 +943,7 @@ TEST_CASE("driver_pool: what a captured stream freed in vain is lost with what i
         void* const p = pool.allocate(s, 1 * MiB, 4 * MiB);
         std::size_t const taken = pool.in_use_bytes();
         launchable graph(s, [&] { pool.deallocate(s, p, 1 * MiB, 4 * MiB); });
-        CHECK(pool.facts().lost_bytes == 5 * MiB);
+        CHECK(pool.state().lost_bytes == 5 * MiB);
         CHECK(pool.in_use_bytes() == taken);
     });
 }
@@ -963,9 +963,9 @@ TEST_CASE("driver_pool: each launch frees what the one before allocated where it
         for (int round = 0; round < 3; ++round)
             graph.launch(s);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        CHECK(pool.facts().live_blocks == 0); // a pool that ends now says nothing of leaks
+        CHECK(pool.state().live_blocks == 0); // a pool that ends now says nothing of leaks
         pool.deallocate(s, p, 1 * MiB);
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -979,7 +979,7 @@ TEST_CASE("driver_pool: a graph's block that CUDA refuses is not kept: the graph
         p = pool.allocate(s, 1 * MiB);
         simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
         pool.deallocate(s, p, 1 * MiB);
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().lost_bytes == 0);
     });
     simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidValue); // as of one that no launch has made yet
     CHECK(support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }).empty());
@@ -997,13 +997,13 @@ TEST_CASE("driver_pool: what can be exported is not taken into a graph, and a se
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;
     driver_pool_options options;
-    options.handle_types = cudaMemHandleTypePosixFileDescriptor;
+    options.handle_types(cudaMemHandleTypePosixFileDescriptor);
     driver_pool pool(options);
     support::capture graph(s);
     CHECK_SAYS(sentence_of<weir::usage_error>([&] { static_cast<void>(pool.allocate(s, 1000)); }),
                "into a graph; allocate before the capture, or from a pool without 'handle_types'");
     CHECK(cudaPeekAtLastError() == cudaSuccess);
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(graph.unbroken());
 }
 #endif
@@ -1022,8 +1022,8 @@ TEST_CASE("driver_pool: the legacy stream does not break the capture of a stream
             CHECK(cudaPeekAtLastError() == cudaSuccess);
             CHECK(graph.unbroken());
         }
-        CHECK(pool.facts().live_blocks == 0);
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().live_blocks == 0);
+        CHECK(pool.state().lost_bytes == 0);
         pool.settle();
         CHECK(pool.in_use_bytes() == 0);
         check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
@@ -1051,8 +1051,8 @@ TEST_CASE("driver_pool: a free of memory from outside the graph does not break t
         check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         for (int round = 0; round < 3; ++round) {
             check(cudaGraphLaunch(launched, s), "cudaGraphLaunch");
-            CHECK(pool.facts().live_blocks == 0);
-            CHECK(pool.facts().lost_bytes == 40 * MiB);
+            CHECK(pool.state().live_blocks == 0);
+            CHECK(pool.state().lost_bytes == 40 * MiB);
             CHECK(pool.in_use_bytes() == 40 * MiB); // CUDA has not taken them back
             CHECK_SAYS(pool.report(), "40 MiB not handed out again");
             pool.settle();
@@ -1081,8 +1081,8 @@ TEST_CASE("driver_pool: a marked stream that is captured at the free has its gra
             CHECK(cudaPeekAtLastError() == cudaSuccess);
             CHECK(graph.unbroken());
         }
-        CHECK(pool.facts().live_blocks == 0);
-        CHECK(pool.facts().lost_bytes == 20 * MiB);
+        CHECK(pool.state().live_blocks == 0);
+        CHECK(pool.state().lost_bytes == 20 * MiB);
         pool.settle();
         CHECK(pool.in_use_bytes() == 20 * MiB); // CUDA has not taken it back
     });
@@ -1102,7 +1102,7 @@ TEST_CASE("driver_pool: what the legacy stream frees while a stream is captured 
             CHECK(cudaPeekAtLastError() == cudaSuccess);
             CHECK(graph.unbroken());
         }
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().lost_bytes == 0);
         CHECK(pool.in_use_bytes() == 20 * MiB);
         pool.settle();
         CHECK(pool.in_use_bytes() == 0);
@@ -1132,8 +1132,8 @@ namespace {
 
 driver_pool_options quiet(char const* name) {
     driver_pool_options options;
-    options.name = name;
-    options.on_leak = weir::leak_action::ignore;
+    options.name(name);
+    options.on_leak(weir::leak_action::ignore);
     return options;
 }
 
@@ -1157,8 +1157,8 @@ TEST_CASE("driver_pool: a second free is said, and frees nobody's block later") 
             pool.deallocate(s, a, 1 * MiB, alignment);
             CHECK(support::standard_error_of([&] { pool.deallocate(s, a, 1 * MiB, alignment); }) == said_of(a));
             CHECK(cudaPeekAtLastError() == cudaSuccess);
-            CHECK(pool.facts().live_blocks == 1);
-            CHECK(pool.facts().lost_bytes == 0);
+            CHECK(pool.state().live_blocks == 1);
+            CHECK(pool.state().lost_bytes == 0);
             void* const b = pool.allocate(s, 1 * MiB);
             CHECK(support::standard_error_of([&] { pool.settle(); }).empty());
             CHECK(pool.in_use_bytes() == 2 * MiB); // b, wherever it lives
@@ -1166,7 +1166,7 @@ TEST_CASE("driver_pool: a second free is said, and frees nobody's block later") 
             CHECK(c != b);
             for (void* each : {other, b, c})
                 pool.deallocate(s, each, 1 * MiB);
-            CHECK(pool.facts().live_blocks == 0);
+            CHECK(pool.state().live_blocks == 0);
             CHECK(support::standard_error_of([&] { pool.deallocate_sync(c, 1 * MiB); }) == said_of(c));
         }
     });
@@ -1181,11 +1181,11 @@ TEST_CASE("driver_pool: what CUDA did not hand out is said, and not counted") {
         for (void* wrong : {static_cast<void*>(hosts), static_cast<void*>(mine + 256)}) {
             CHECK(support::standard_error_of([&] { pool.deallocate(s, wrong, 256); }) == said_of(wrong));
             CHECK(cudaPeekAtLastError() == cudaSuccess);
-            CHECK(pool.facts().live_blocks == 1);
+            CHECK(pool.state().live_blocks == 1);
             CHECK(support::standard_error_of([&] { pool.settle(); }).empty());
         }
         pool.deallocate(s, mine, 1000);
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     });
 }
 
@@ -1198,7 +1198,7 @@ TEST_CASE("driver_pool: a second free in a captured stream is said when the pool
         {
             support::capture graph(s);
             CHECK(support::standard_error_of([&] { pool->deallocate(s, a, 1 * MiB); }).empty());
-            CHECK(pool->facts().lost_bytes == 1 * MiB);
+            CHECK(pool->state().lost_bytes == 1 * MiB);
             CHECK(graph.unbroken());
         }
         CHECK(support::standard_error_of([&] { pool.reset(); }) == said_of(a));
@@ -1219,7 +1219,7 @@ TEST_CASE("driver_pool: a block at an address that was freed twice outlives the 
         CHECK(graph.unbroken());
     }
     REQUIRE(pool->allocate(s, 1 * MiB) == a);
-    CHECK(pool->facts().lost_bytes == 0);
+    CHECK(pool->state().lost_bytes == 0);
     CHECK(support::standard_error_of([&] { pool.reset(); }).empty());
     check(cudaMemsetAsync(a, 1, 1 * MiB, s), "cudaMemsetAsync");
     check(cudaFreeAsync(a, s), "cudaFreeAsync");
@@ -1261,7 +1261,7 @@ TEST_CASE("driver_pool: an address that is handed out while 'settle' waits is no
         REQUIRE(b == a);
         CHECK(pool.in_use_bytes() == 1 * MiB);
         pool.deallocate(s, b, 1 * MiB);
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
     }
 }
 
@@ -1273,9 +1273,9 @@ TEST_CASE("driver_pool: a block that is kept is freed once") {
     void* const b = pool.allocate(s, 1 * MiB);
     simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidResourceHandle); // a destroyed stream's
     pool.deallocate(s, a, 1 * MiB);
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().live_blocks == 1);
     CHECK(support::standard_error_of([&] { pool.deallocate(s, a, 1 * MiB); }) == said_of(a, true));
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().live_blocks == 1);
     CHECK(pool.in_use_bytes() == 2 * MiB);
     pool.settle();
     CHECK(pool.in_use_bytes() == 1 * MiB);
@@ -1283,9 +1283,9 @@ TEST_CASE("driver_pool: a block that is kept is freed once") {
         support::capture graph(s);
         pool.deallocate(s, b, 1 * MiB);
         CHECK(support::standard_error_of([&] { pool.deallocate(s, b, 1 * MiB); }) == said_of(b, true));
-        CHECK(pool.facts().lost_bytes == 1 * MiB);
+        CHECK(pool.state().lost_bytes == 1 * MiB);
     }
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("driver_pool: a free that answers with the error of earlier work is asked once more") {
@@ -1296,7 +1296,7 @@ TEST_CASE("driver_pool: a free that answers with the error of earlier work is as
     simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidValue);
     CHECK(support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }).empty());
     CHECK(pool.in_use_bytes() == 0);
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("driver_pool: CUDA's other memory is not a pool's to free") {
@@ -1327,8 +1327,8 @@ TEST_CASE("driver_pool: one that ends with live blocks says so, or not, or abort
             std::vector<void*> out;
             std::string const text = support::standard_error_of([&] {
                 driver_pool_options options;
-                options.name = "leaky";
-                options.on_leak = action;
+                options.name("leaky");
+                options.on_leak(action);
                 driver_pool pool(options);
                 for (int i = 0; i < blocks; ++i)
                     out.push_back(pool.allocate_sync(256));
@@ -1352,7 +1352,7 @@ TEST_CASE("driver_pool: one that ends with live blocks says so, or not, or abort
             std::signal(SIGABRT, SIG_DFL);
             {
                 driver_pool_options options;
-                options.on_leak = leak_action::abort;
+                options.on_leak(leak_action::abort);
                 driver_pool pool(options);
                 static_cast<void>(pool.allocate_sync(256));
             }
@@ -1436,7 +1436,7 @@ TEST_CASE("driver_pool: threads share it, with blocks of any alignment") {
         });
     for (std::thread& each : crew)
         each.join();
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(pool.in_use_bytes() == 0);
 }
 
@@ -1455,7 +1455,7 @@ struct faulty {
 
 // Whatever failed: what is out is what it was, the pool works, and 'settle' makes good what CUDA refused.
 void is_sound(faulty& x, std::size_t blocks) {
-    CHECK(x.pool->facts().live_blocks == blocks);
+    CHECK(x.pool->state().live_blocks == blocks);
     void* const p = x.pool->allocate(x.b, 5000);
     x.pool->deallocate(x.b, p, 5000);
     x.pool->settle();
@@ -1546,7 +1546,7 @@ TEST_CASE("driver_pool: every call may fail: the pool is as it was, nothing leak
             [&](capturing& x) { x.pool->deallocate(x.b, x.mine, 2 * MiB, alignment); },
             [](capturing& x, support::struck const& fault) {
                 CHECK_FALSE(fault.threw);
-                CHECK(x.pool->facts().lost_bytes == 0);
+                CHECK(x.pool->state().lost_bytes == 0);
                 x.ends();
             });
     }
@@ -1580,7 +1580,7 @@ TEST_CASE("driver_pool: a block that CUDA refuses for a while is not freed while
     simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
     support::give(pool, s, p, 1 * MiB);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
-    CHECK(pool.facts().lost_bytes == 0);
+    CHECK(pool.state().lost_bytes == 0);
     pool.trim(); // does not free it: the work may still run
     CHECK(pool.in_use_bytes() == 1 * MiB);
     simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
@@ -1601,14 +1601,14 @@ void on_default_streams(Body&& body) {
             simulated_cuda::world const world(simulated_cuda::config(each).with_devices(2), support::report_all);
             support::scoped_stream const taker;
             driver_pool_options options;
-            options.maximum_bytes = 32 * MiB; // one block
+            options.limit(32 * MiB); // one block
             driver_pool pool(options);
             cudaMemAccessDesc both{};
             both.location = {cudaMemLocationTypeDevice, 1};
             both.flags = cudaMemAccessFlagsProtReadWrite;
             check(cudaMemPoolSetAccess(pool.get(), &both, 1), "cudaMemPoolSetAccess");
             body(pool, on, taker);
-            CHECK(weir::current_device() == 0);
+            CHECK(weir::runtime::current_device() == 0);
             check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
 }
@@ -1626,13 +1626,13 @@ TEST_CASE("driver_pool: a default stream is its own device's: a free while anoth
     on_default_streams([](driver_pool& pool, cudaStream_t on, cudaStream_t taker) {
         void* const p = pool.allocate(on, 32 * MiB);
         check(cudaMemsetAsync(p, 1, 32 * MiB, on), "cudaMemsetAsync");
-        weir::event written(0);
+        weir::runtime::event written(0);
         written.record(on);
         check(cudaSetDevice(1), "cudaSetDevice");
         written.make_wait(on); // the current device's stream of that name, which uses the block too
         CHECK(simulated_cuda::launch(on, {{p, 32 * MiB}}, {}) == cudaSuccess);
         pool.deallocate(on, p, 32 * MiB);
-        CHECK(weir::current_device() == 1);
+        CHECK(weir::runtime::current_device() == 1);
         check(cudaSetDevice(0), "cudaSetDevice");
         take_next(pool, taker);
     });
@@ -1647,7 +1647,7 @@ TEST_CASE("driver_pool: a default stream is its own device's: what a capture fre
     pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
     check(cudaSetDevice(0), "cudaSetDevice");
     CHECK(graph.unbroken());
-    CHECK(pool.facts().lost_bytes == 1 * MiB);
+    CHECK(pool.state().lost_bytes == 1 * MiB);
 }
 
 TEST_CASE("driver_pool: a block whose device cannot be made current for the free is kept for 'settle'") {
@@ -1660,10 +1660,10 @@ TEST_CASE("driver_pool: a block whose device cannot be made current for the free
     pool.deallocate(cudaStreamLegacy, p, 1 * MiB);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     CHECK(pool.in_use_bytes() == 1 * MiB);
-    CHECK(pool.facts().lost_bytes == 0);
+    CHECK(pool.state().lost_bytes == 0);
     pool.settle();
     CHECK(pool.in_use_bytes() == 0);
-    CHECK(weir::current_device() == 1);
+    CHECK(weir::runtime::current_device() == 1);
 }
 
 TEST_CASE("driver_pool: a stream that was created knows its device: none is asked for") {
@@ -1681,15 +1681,15 @@ TEST_CASE("driver_pool: the free of another pool's block does not take its count
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;
     driver_pool_options options;
-    options.on_leak = weir::leak_action::ignore;
+    options.on_leak(weir::leak_action::ignore);
     driver_pool owner(options), stranger;
     void* const p = owner.allocate(s, 1000);
     stranger.deallocate(s, p, 1000);
-    CHECK(stranger.facts().live_blocks == 0);
+    CHECK(stranger.state().live_blocks == 0);
     void* const q = stranger.allocate(s, 1000);
-    CHECK(stranger.facts().live_blocks == 1);
+    CHECK(stranger.state().live_blocks == 1);
     stranger.deallocate(s, q, 1000);
-    CHECK(stranger.facts().live_blocks == 0);
+    CHECK(stranger.state().live_blocks == 0);
 }
 
 TEST_CASE("driver_pool: no GPU and an old driver say so") {

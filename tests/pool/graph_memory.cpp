@@ -15,12 +15,12 @@
 #include <vector>
 #include <weir/container/vector.hpp>
 #include <weir/layer/failure_handler.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/graph_memory.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/recipes.hpp>
 #include <weir/reuse/stream_ordered.hpp>
-#include <weir/runtime/order_after.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
 using weir::check;
@@ -568,8 +568,8 @@ TEST_CASE("graph_memory: sizes that rise leave no chunk behind each") {
         recording graph(s);
         for (std::size_t bytes = 1 * MiB; bytes <= 25 * MiB; bytes += 1 * MiB)
             memory.deallocate(s, memory.allocate(s, bytes), bytes);
-        CHECK(memory.facts().largest_free_bytes >= 25 * MiB);
-        CHECK(memory.facts().chunks < 9);
+        CHECK(memory.state().largest_free_bytes >= 25 * MiB);
+        CHECK(memory.state().chunks < 9);
         CHECK(memory.reserved_bytes() < 4 * 25 * MiB); // with a chunk for each it would be 13 times
         graph.end();
         memory.release(s);
@@ -687,7 +687,7 @@ TEST_CASE("graph_memory: a doubled free takes no count below zero, and the memor
         memory.deallocate(s, p, 64 * KiB);
         memory.deallocate(s, p, 64 * KiB);
         CHECK(memory.in_use_bytes() == 0);
-        CHECK(memory.facts().live_blocks == 0);
+        CHECK(memory.state().live_blocks == 0);
         memory.release(s);
         CHECK(pool.in_use_bytes() == 0);
         drain(s);
@@ -789,7 +789,7 @@ TEST_CASE("graph_memory: a block of the pool that is freed in a capture comes ba
         }
         CHECK(memory.reserved_bytes() == 8 * MiB);
         memory.release(s);
-        CHECK(pool.facts().lost_bytes == 0);
+        CHECK(pool.state().lost_bytes == 0);
         CHECK(pool.in_use_bytes() == 0);
         pool.settle();
         pool.trim();
@@ -864,7 +864,7 @@ TEST_CASE("graph_memory: where a graph could not be watched the call fails, and 
             if (frees) {
                 memory.deallocate(s, before, 1 * MiB);
                 CHECK(memory.reserved_bytes() == 1 * MiB);
-                CHECK(pool.facts().lost_bytes == 0);
+                CHECK(pool.state().lost_bytes == 0);
             } else {
                 CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 256)),
                                      doctest::Contains("cudaGraphRetainUserObject failed"), weir::cuda_error);

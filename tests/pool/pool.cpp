@@ -28,12 +28,16 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/exact.hpp>
+#include <weir/growth/fixed.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
 #include <weir/placement/slab.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>
@@ -79,7 +83,7 @@ std::string misuse_of(Call&& call) {
 
 // A placement that cannot take a chunk the second time.
 struct full_placement : placement::best_fit<> {
-    void add(weir::range chunk) {
+    void add(weir::base::range chunk) {
         if (++adds == 2)
             throw std::bad_alloc();
         placement::best_fit<>::add(chunk);
@@ -124,7 +128,7 @@ static_assert(noexcept(std::declval<device_pool const&>().reserved_bytes()) &&
 static_assert(can_mark<recorded_pool<placement::arena>>::value && !can_mark<recorded_pool<>>::value);
 static_assert(can_used_on<device_pool>::value && can_used_on<event_pool>::value && !can_used_on<recorded_pool<>>::value);
 
-// ---- facts ------------------------------------------------------------------------------------------------------------
+// ---- state ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("pool: holds nothing until it is asked, and knows what it holds") {
     upstream_ledger ledger;
@@ -133,35 +137,35 @@ TEST_CASE("pool: holds nothing until it is asked, and knows what it holds") {
     CHECK(pool.limit_bytes() == 1 * MiB);
     CHECK(pool.device() == weir::any_device);
     CHECK(ledger.asked.empty());
-    weir::memory_report facts = pool.facts();
-    CHECK(facts.name == "frames");
-    CHECK(facts.in_use_bytes == 0);
-    CHECK(facts.reserved_bytes == 0);
-    CHECK(facts.limit_bytes == 1 * MiB);
-    CHECK(facts.largest_free_bytes == 0);
-    CHECK(facts.live_blocks == 0);
-    CHECK(facts.chunks == 0);
+    weir::memory_report state = pool.state();
+    CHECK(state.name == "frames");
+    CHECK(state.in_use_bytes == 0);
+    CHECK(state.reserved_bytes == 0);
+    CHECK(state.limit_bytes == 1 * MiB);
+    CHECK(state.largest_free_bytes == 0);
+    CHECK(state.live_blocks == 0);
+    CHECK(state.chunks == 0);
 
     void* const a = pool.allocate_sync(1000);
     void* const b = pool.allocate_sync(5000);
-    facts = pool.facts();
-    CHECK(facts.in_use_bytes == 1024 + 5120);
-    CHECK(pool.in_use_bytes() == facts.in_use_bytes);
-    CHECK(facts.live_blocks == 2);
-    CHECK(facts.reserved_bytes == 4096 + 8192);
-    CHECK(pool.reserved_bytes() == facts.reserved_bytes);
-    CHECK(facts.chunks == 2);
-    CHECK(facts.largest_free_bytes == 3072);
+    state = pool.state();
+    CHECK(state.in_use_bytes == 1024 + 5120);
+    CHECK(pool.in_use_bytes() == state.in_use_bytes);
+    CHECK(state.live_blocks == 2);
+    CHECK(state.reserved_bytes == 4096 + 8192);
+    CHECK(pool.reserved_bytes() == state.reserved_bytes);
+    CHECK(state.chunks == 2);
+    CHECK(state.largest_free_bytes == 3072);
     CHECK(pool.report() == "pool 'frames' (host): 6 KiB in use in 2 blocks, 12 KiB reserved in 2 chunks, largest free 3 "
                            "KiB, limit 1 MiB");
 
     pool.deallocate_sync(a, 1000);
     pool.deallocate_sync(b, 5000);
-    facts = pool.facts();
-    CHECK(facts.in_use_bytes == 0);
-    CHECK(facts.live_blocks == 0);
-    CHECK(facts.reserved_bytes == 4096 + 8192);
-    CHECK(facts.largest_free_bytes == 8192);
+    state = pool.state();
+    CHECK(state.in_use_bytes == 0);
+    CHECK(state.live_blocks == 0);
+    CHECK(state.reserved_bytes == 4096 + 8192);
+    CHECK(state.largest_free_bytes == 8192);
 }
 
 TEST_CASE("pool: owns the bytes of its chunks and nothing else") {
@@ -209,7 +213,7 @@ TEST_CASE("pool: is on the device that was current, or its upstream's") {
     check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     CHECK(attributes.device == devices - 1);
     last.deallocate_sync(p, 1 * MiB);
-    CHECK(weir::current_device() == 0);
+    CHECK(weir::runtime::current_device() == 0);
 }
 
 // ---- bad input --------------------------------------------------------------------------------------------------------
@@ -224,7 +228,7 @@ TEST_CASE("pool: an alignment that is no power of two is refused with a sentence
         CHECK(misuse_of([&] { static_cast<void>(pool.try_allocate(on_host, 0, wrong)); }) == sentence);
     }
     CHECK(ledger.asked.empty());
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("pool: zero bytes are null, and freeing null does nothing") {
@@ -236,7 +240,7 @@ TEST_CASE("pool: zero bytes are null, and freeing null does nothing") {
     pool.deallocate_sync(nullptr, 0);
     pool.deallocate_sync(nullptr, 100);
     CHECK(ledger.asked.empty());
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("pool: sizes that cannot be are refused before the driver is asked") {
@@ -402,8 +406,8 @@ TEST_CASE("pool: what the upstream throws passes through, and the pool is as it 
     ledger.throw_at = 1;
     CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(4096)), support::upstream_failure);
     CHECK(pool.reserved_bytes() == 4096);
-    CHECK(pool.facts().chunks == 1);
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().chunks == 1);
+    CHECK(pool.state().live_blocks == 1);
     void* const q = pool.allocate_sync(4096);
     pool.deallocate_sync(p, 4096);
     pool.deallocate_sync(q, 4096);
@@ -504,7 +508,7 @@ TEST_CASE("pool: trim gives free chunks back, the largest first, and keeps what 
     CHECK(pool.reserved_bytes() == 3 * 4096);
     CHECK(pool.trim() == 3 * 4096);
     CHECK(pool.reserved_bytes() == 0);
-    CHECK(pool.facts().chunks == 0);
+    CHECK(pool.state().chunks == 0);
     CHECK(pool.trim() == 0);
     CHECK(ledger.live.empty());
 }
@@ -529,7 +533,7 @@ TEST_CASE("pool: chunks that lie side by side stay two, so that each can go back
     void* const b = pool.allocate_sync(16 * KiB, 512);
     std::size_t const reserved = pool.reserved_bytes();
     pool.deallocate_sync(a, 16 * KiB, 512);
-    CHECK(pool.facts().largest_free_bytes < 32 * KiB);
+    CHECK(pool.state().largest_free_bytes < 32 * KiB);
     CHECK(pool.trim() != 0); // the one that is free
     CHECK(pool.reserved_bytes() != 0);
     pool.deallocate_sync(b, 16 * KiB, 512);
@@ -546,9 +550,9 @@ TEST_CASE("pool: a chunk that the upstream refuses is used by nobody and offered
     ledger.refuse = 3;
     CHECK(pool.trim() == 0);
     CHECK(pool.reserved_bytes() == 2 * 4096); // still held, and still within the limit
-    CHECK(pool.facts().chunks == 1);
+    CHECK(pool.state().chunks == 1);
     CHECK_FALSE(pool.owns(p));
-    CHECK(pool.facts().largest_free_bytes == 0);
+    CHECK(pool.state().largest_free_bytes == 0);
     CHECK(pool.trim() == 0);
     CHECK(pool.try_allocate(on_host, 3 * 4096) == nullptr); // refused for the third time
     CHECK_SAYS(pool.refusal(3 * 4096, 16), "leaves no room for another chunk of 12 KiB, while the upstream refuses to "
@@ -741,7 +745,7 @@ TEST_CASE_TEMPLATE("pool: one that ends waits for the graph that uses what its c
         check(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
         check(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
         simulated_cuda::note_free(p, 1 * MiB, s);
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
         CHECK(simulated_cuda::pending() != 0);
     }
     CHECK(simulated_cuda::pending() == 0);
@@ -919,7 +923,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
     if (devices < 2)
         return;
     Pool pool(upstream::device(0));
-    weir::device_guard const there(1);
+    weir::runtime::device_guard const there(1);
     support::scoped_stream const s;
     for (int i = 0; i < 2; ++i) {
         CHECK(misuse_of([&] { static_cast<void>(pool.allocate(s, 100)); }) ==
@@ -928,7 +932,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
         CHECK_THROWS_AS(static_cast<void>(pool.allocate(cudaStreamPerThread, 100)), weir::usage_error);
     }
     CHECK(pool.reserved_bytes() == 0);
-    weir::device_guard const here(0);
+    weir::runtime::device_guard const here(0);
     support::scoped_stream const own;
     void* const p = support::take(pool, own, 100);
     support::give(pool, s, p, 100); // cannot be ordered there: the bytes wait for 'settle', and nothing breaks
@@ -988,7 +992,7 @@ TEST_CASE("pool: what a placement does not tell is not known") {
     };
     weir::pool<upstream::host, silent, reuse::immediate> pool;
     pool.deallocate_sync(pool.allocate_sync(4096), 4096);
-    CHECK(pool.facts().largest_free_bytes == SIZE_MAX);
+    CHECK(pool.state().largest_free_bytes == SIZE_MAX);
     CHECK(std::string(pool.report()).find("largest free") == std::string::npos);
 }
 
@@ -1036,8 +1040,8 @@ TEST_CASE_TEMPLATE("pool: frees on a captured stream do not break the capture, a
             CHECK(graph.unbroken());
         }
         CHECK(pool.in_use_bytes() == 0);
-        CHECK(pool.facts().live_blocks == 0);
-        CHECK(pool.facts().lost_bytes == 32 * MiB + 1024);
+        CHECK(pool.state().live_blocks == 0);
+        CHECK(pool.state().lost_bytes == 32 * MiB + 1024);
         CHECK_SAYS(pool.report(), " MiB not handed out again");
         pool.settle();
         pool.trim();
@@ -1081,7 +1085,7 @@ TEST_CASE_TEMPLATE("pool: housekeeping does not break the capture of another str
             support::give(pool, cudaStreamPerThread, r, 2 * MiB);
             pool.trim();
         }).join();
-        static_cast<void>(pool.facts());
+        static_cast<void>(pool.state());
         CHECK(graph.unbroken());
         support::give(pool, captured, seen, 1000);
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -1113,7 +1117,7 @@ TEST_CASE_TEMPLATE("pool: several threads share a pool, and the limit holds at e
     std::atomic<bool> over{false};
     std::thread watcher([&] {
         while (!over.load()) {
-            if (pool.reserved_bytes() > 48 * MiB || pool.facts().reserved_bytes > 48 * MiB)
+            if (pool.reserved_bytes() > 48 * MiB || pool.state().reserved_bytes > 48 * MiB)
                 wrong.fetch_add(1);
             static_cast<void>(pool.owns(&pool));
             std::this_thread::yield();
@@ -1154,7 +1158,7 @@ TEST_CASE_TEMPLATE("pool: several threads share a pool, and the limit holds at e
     CHECK(wrong.load() == 0);
     CHECK(taken_bytes.load() > 5 * 48 * MiB); // the same memory, again and again
     CHECK(pool.in_use_bytes() == 0);
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     pool.settle();
     pool.trim();
@@ -1172,7 +1176,7 @@ struct faulty {
     void* held = pool->allocate(a, 1000);
     void* large = pool->allocate(a, 18 * MiB);
     void* got = nullptr;
-    weir::memory_report before = pool->facts();
+    weir::memory_report before = pool->state();
 
     ~faulty() {
         if (pool) {
@@ -1186,12 +1190,12 @@ struct faulty {
 // Whatever failed: what is out is what it was, and the pool still works.
 template <class Pool>
 void is_sound(faulty<Pool>& x, std::size_t more_blocks) {
-    weir::memory_report const now = x.pool->facts();
+    weir::memory_report const now = x.pool->state();
     CHECK(now.live_blocks == x.before.live_blocks + more_blocks);
     CHECK(now.reserved_bytes <= 64 * MiB);
     void* const p = x.pool->allocate(x.b, 5000);
     x.pool->deallocate(x.b, p, 5000);
-    CHECK(x.pool->facts().live_blocks == now.live_blocks);
+    CHECK(x.pool->state().live_blocks == now.live_blocks);
 }
 
 } // namespace
@@ -1221,7 +1225,7 @@ TEST_CASE_TEMPLATE("pool: every CUDA call of an allocation may fail: nothing is 
             auto fresh = std::make_unique<faulty<Pool>>();
             check(cudaMemsetAsync(fresh->large, 1, 18 * MiB, fresh->a), "cudaMemsetAsync");
             fresh->pool->deallocate(fresh->a, std::exchange(fresh->large, nullptr), 18 * MiB);
-            fresh->before = fresh->pool->facts();
+            fresh->before = fresh->pool->state();
             return fresh;
         },
         [](faulty<Pool>& x) { x.got = x.pool->try_allocate(x.b, 46 * MiB); },
@@ -1243,7 +1247,7 @@ TEST_CASE_TEMPLATE("pool: every CUDA call of a free may fail: the bytes are back
         [](faulty<Pool>& x) { x.pool->deallocate(x.b, std::exchange(x.large, nullptr), 18 * MiB); },
         [](faulty<Pool>& x, support::struck const& fault) {
             CHECK_FALSE(fault.threw);
-            CHECK(x.pool->facts().live_blocks == x.before.live_blocks - 1);
+            CHECK(x.pool->state().live_blocks == x.before.live_blocks - 1);
             x.pool->settle();
             void* const p = x.pool->allocate(x.a, 46 * MiB); // only with those bytes is there room
             x.pool->deallocate(x.a, p, 46 * MiB);
@@ -1260,7 +1264,7 @@ TEST_CASE_TEMPLATE("pool: every CUDA call of trim, settle and used_on may fail: 
         auto fresh = std::make_unique<faulty<Pool>>();
         check(cudaMemsetAsync(fresh->large, 1, 18 * MiB, fresh->a), "cudaMemsetAsync");
         fresh->pool->deallocate(fresh->a, std::exchange(fresh->large, nullptr), 18 * MiB);
-        fresh->before = fresh->pool->facts();
+        fresh->before = fresh->pool->state();
         return fresh;
     };
     auto const judge = [](faulty<Pool>& x, support::struck const&) {
@@ -1268,7 +1272,7 @@ TEST_CASE_TEMPLATE("pool: every CUDA call of trim, settle and used_on may fail: 
         x.pool->settle();
         x.pool->trim();
         CHECK(x.pool->reserved_bytes() < 18 * MiB); // no chunk was lost on the way
-        CHECK(x.pool->facts().chunks == 1);
+        CHECK(x.pool->state().chunks == 1);
     };
     auto runs = support::fault_sweep(freed, [](faulty<Pool>& x) { x.pool->trim(); }, judge);
     runs += support::fault_sweep(freed, [](faulty<Pool>& x) { x.pool->settle(); }, judge);
@@ -1375,15 +1379,15 @@ TEST_CASE_TEMPLATE("pool: the device is asked what it has left after a refusal o
     void* const p = pool.allocate(s, 8 * MiB);
     check(cudaSetDevice(1), "cudaSetDevice");
     std::uint64_t const asked = simulated_cuda::calls("cudaMemGetInfo");
-    static_cast<void>(pool.facts());
+    static_cast<void>(pool.state());
     static_cast<void>(pool.report());
     CHECK(pool.try_allocate(s, 10 * MiB) == nullptr);
     CHECK(simulated_cuda::calls("cudaMemGetInfo") == asked);
     {
         support::capture here(other);
         CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate(s, 10 * MiB)); }),
-                   "largest free " + std::string(weir::bytes_text(pool.facts().largest_free_bytes)) + ", free on the device " +
-                       std::string(weir::bytes_text(64 * MiB - pool.reserved_bytes())) + ")");
+                   "largest free " + std::string(weir::base::bytes_text(pool.state().largest_free_bytes)) + ", free on the device " +
+                       std::string(weir::base::bytes_text(64 * MiB - pool.reserved_bytes())) + ")");
         CHECK(here.unbroken());
     }
     CHECK(simulated_cuda::calls("cudaMemGetInfo") == asked + 1);
@@ -1395,7 +1399,7 @@ TEST_CASE_TEMPLATE("pool: the device is asked what it has left after a refusal o
         CHECK(error.device_free_bytes() == SIZE_MAX);
     }
     CHECK(cudaPeekAtLastError() == cudaSuccess);
-    CHECK(weir::current_device() == 1);
+    CHECK(weir::runtime::current_device() == 1);
     pool.deallocate(s, p, 8 * MiB);
     void* const q = pool.allocate(s, 16 * MiB); // it goes on working
     pool.deallocate(s, q, 16 * MiB);
@@ -1472,3 +1476,79 @@ TEST_CASE("pool: a free on a stream that was destroyed is kept for settle, and t
     world.forgive(); // the simulator reports the use of the handle: on a GPU it is the program's crash
 }
 #endif
+
+#ifdef WEIR_SIMULATED_CUDA
+
+TEST_CASE("pool: what is reserved is there before it is needed, whoever needs it") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(256 * MiB), support::report_all);
+    support::scoped_stream const a, b;
+    device_pool ahead(pool_options{}.reserve(32 * MiB));
+    CHECK(ahead.reserved_bytes() == 32 * MiB);
+    ahead.reserve(20 * MiB); // which it holds
+    CHECK(ahead.reserved_bytes() == 32 * MiB);
+    ahead.reserve(33 * MiB); // whole pages
+    CHECK(ahead.reserved_bytes() == 34 * MiB);
+    std::uint64_t const before = simulated_cuda::calls("cudaMalloc");
+    void* const p = ahead.allocate(a, 16 * MiB);
+    void* const q = ahead.allocate(b, 16 * MiB);
+    CHECK(simulated_cuda::calls("cudaMalloc") == before);
+    ahead.deallocate(a, p, 16 * MiB);
+    ahead.deallocate(b, q, 16 * MiB);
+    ahead.settle();
+    CHECK(ahead.trim() == 34 * MiB);
+}
+
+TEST_CASE("pool: where there is no room to reserve, it says so and holds what it held") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB), support::report_all);
+    device_pool limited(pool_options{}.limit(8 * MiB).name("small"));
+    limited.reserve(8 * MiB);
+    CHECK(refusal_of([&] { limited.reserve(8 * MiB + 1); }).find("raise pool_options::limit") != std::string::npos);
+    CHECK(refusal_of([&] { limited.reserve(SIZE_MAX); }) != "");
+    CHECK(limited.reserved_bytes() == 8 * MiB);
+    device_pool all;
+    CHECK(refusal_of([&] { all.reserve(65 * MiB); }) != "");
+    CHECK(all.reserved_bytes() == 0);
+    CHECK(refusal_of([] { device_pool none(pool_options{}.reserve(65 * MiB)); }) != "");
+}
+
+TEST_CASE("pool: the options name the device, and an upstream of another one is refused") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+    device_pool second(pool_options{}.device(1).reserve(2 * MiB));
+    CHECK(second.device() == 1);
+    CHECK(second.full_state().device_free_bytes == weir::runtime::device_free_bytes(1));
+    device_pool both(upstream::device(1), pool_options{}.device(1));
+    CHECK(both.device() == 1);
+    for (std::string const& said : {misuse_of([] { device_pool wrong(upstream::device(0), pool_options{}.device(1)); }),
+                                    misuse_of([] { weir::pool<upstream::host, mixed, reuse::immediate> wrong(pool_options{}.device(1)); })})
+        CHECK(said == "weir: pool_options::device names a device that is not the upstream's; leave it out, or make the upstream "
+                      "of that device");
+    CHECK(misuse_of([] { device_pool none(pool_options{}.device(2)); }).find("there is no device 2") != std::string::npos);
+    CHECK(weir::runtime::current_device() == 0);
+}
+
+#endif
+
+TEST_CASE("pool: a request that fails was never in use, and a paged pool moves free pages as before") {
+    using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
+                                   weir::reuse::immediate, growth::paged<512, 2 * MiB, 64 * MiB>>;
+    support::every_schedule([] {
+        for (bool const fails : {false, true}) {
+            CAPTURE(fails);
+            support::scoped_stream const stream;
+            mapped_pool pool;
+            void* const a = pool.try_allocate(stream, 20 * MiB);
+            void* const b = pool.try_allocate(stream, 20 * MiB);
+            void* const c = pool.try_allocate(stream, 20 * MiB);
+            if (fails)
+                CHECK_FALSE(pool.try_allocate(stream, weir::runtime::device_total_bytes(0))); // not while those are out
+            CHECK(pool.reserved_bytes() == 60 * MiB);
+            pool.deallocate(stream, b, 20 * MiB);
+            void* const d = pool.try_allocate(stream, 30 * MiB); // b is too small, and its pages pay
+            CHECK(d);
+            CHECK(pool.reserved_bytes() <= 72 * MiB);
+            pool.deallocate(stream, a, 20 * MiB);
+            pool.deallocate(stream, c, 20 * MiB);
+            pool.deallocate(stream, d, 30 * MiB);
+        }
+    });
+}

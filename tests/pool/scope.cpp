@@ -7,8 +7,8 @@
 #include <support/sentence.hpp>
 #include <type_traits>
 #include <utility>
+#include <weir/growth/fixed.hpp>
 #include <weir/placement/arena.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/reuse/immediate.hpp>
@@ -29,15 +29,15 @@ TEST_CASE("scope: ends every block that was allocated in it, and none from befor
     void* const before = pool.allocate_sync(1000, 16);
     for (int frame_number = 0; frame_number < 100; ++frame_number) {
         weir::scope const frame(pool);
-        CHECK(pool.facts().live_blocks == 1);
+        CHECK(pool.state().live_blocks == 1);
         void* const first = pool.allocate_sync(5000, 64);
         CHECK(first != before);
         for (int i = 0; i < 20; ++i)
             CHECK(pool.allocate_sync(2000, 8) != nullptr);
-        CHECK(pool.facts().live_blocks == 22);
+        CHECK(pool.state().live_blocks == 22);
         CHECK(pool.in_use_bytes() == 1000 + 5000 + 40000);
     }
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().live_blocks == 1);
     CHECK(pool.in_use_bytes() == 1000);
     CHECK(ledger.asked.size() == 1); // the same memory, frame for frame
     pool.clear();
@@ -51,7 +51,7 @@ TEST_CASE("scope: a block from before that is freed in it stays freed, and more 
         weir::scope const frame(pool);
         pool.deallocate_sync(before, 1000);
     }
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(pool.in_use_bytes() == 0);
     void* const kept = pool.allocate_sync(300);
     void* const freed = pool.allocate_sync(200);
@@ -59,7 +59,7 @@ TEST_CASE("scope: a block from before that is freed in it stays freed, and more 
         weir::scope const frame(pool);
         pool.deallocate_sync(freed, 200);
     }
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().live_blocks == 1);
     CHECK(pool.in_use_bytes() == 300);
     pool.deallocate_sync(kept, 300);
     void* late = nullptr;
@@ -68,7 +68,7 @@ TEST_CASE("scope: a block from before that is freed in it stays freed, and more 
         late = pool.allocate_sync(500);
     }
     pool.deallocate_sync(late, 500); // a mistake: it ended with the frame
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(pool.in_use_bytes() == 0);
 }
 
@@ -99,11 +99,11 @@ TEST_CASE("scope: nests like blocks of code") {
         {
             weir::scope const innermost(pool);
             CHECK(pool.allocate_sync(40 * KiB) != nullptr);
-            CHECK(pool.facts().live_blocks == 3);
+            CHECK(pool.state().live_blocks == 3);
         }
-        CHECK(pool.facts().live_blocks == 2);
+        CHECK(pool.state().live_blocks == 2);
     }
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().live_blocks == 1);
     CHECK(pool.allocate_sync(100) == b);
     static_cast<void>(a);
 }
@@ -117,7 +117,7 @@ TEST_CASE("scope: a frame may outgrow a chunk, and the next one finds the room")
             CHECK(pool.allocate_sync(30 * KiB) != nullptr);
         CHECK(pool.allocate_sync(200 * KiB) != nullptr); // more than a chunk
     }
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(ledger.asked.size() == 6); // two blocks a chunk of 64 KiB, and one of its own
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("scope: ends its blocks also when an exception passes") {
         throw std::runtime_error("in a frame");
     } catch (std::runtime_error const&) {
     }
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("scope: a pool that is full says what ends blocks there") {
@@ -151,7 +151,7 @@ TEST_CASE("scope: clear ends all blocks and keeps the chunks, trim gives them ba
         CHECK(pool.allocate_sync(30 * KiB) != nullptr);
     CHECK(pool.reserved_bytes() == 5 * 64 * KiB);
     pool.clear();
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(pool.in_use_bytes() == 0);
     CHECK(pool.reserved_bytes() == 5 * 64 * KiB);
     for (int i = 0; i < 10; ++i)
@@ -173,7 +173,7 @@ TEST_CASE("scope: blocks that take the place of freed ones from before end with 
         CHECK(pool.allocate_sync(4500) == before);
     }
     CHECK(pool.in_use_bytes() == 0);
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(ledger.asked.size() == 1);
 }
 
@@ -193,16 +193,16 @@ TEST_CASE("scope: what is live after it is what was live before, less what was f
             for (int i = 0; i < 40; ++i)
                 CHECK(pool.allocate_sync(4000) != nullptr); // and other chunks
         }
-        CHECK(pool.facts().live_blocks == 2);
+        CHECK(pool.state().live_blocks == 2);
         CHECK(pool.in_use_bytes() == 150);
     }
-    CHECK(pool.facts().live_blocks == 1);
+    CHECK(pool.state().live_blocks == 1);
     CHECK(pool.in_use_bytes() == 100);
     {
         weir::scope const frame(pool);
         pool.clear();
         CHECK(pool.allocate_sync(70) == kept);
     }
-    CHECK(pool.facts().live_blocks == 0);
+    CHECK(pool.state().live_blocks == 0);
     CHECK(pool.in_use_bytes() == 0);
 }

@@ -3,8 +3,8 @@
 #ifdef REJECT
 #define _WIN32
 #endif
-#include <weir/base/atomic.hpp>
+#include <weir/base/threads/atomic.hpp>
 
-int read(weir::atomic<int> const& value) {
-    return value.load(weir::memory_order_acquire);
+int read(weir::base::atomic<int> const& value) {
+    return value.load(weir::base::memory_order_acquire);
 }

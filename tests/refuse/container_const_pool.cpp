@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: a container allocates from its pool; hand the pool over as one that is not const
-#include <weir/base/resource.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/resource/resource.hpp>
 
 template <weir::memory_space Space>
 struct any_pool : weir::resource<any_pool<Space>> {
@@ -9,7 +9,7 @@ struct any_pool : weir::resource<any_pool<Space>> {
     static constexpr std::size_t default_alignment = 256;
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     weir::text refusal(std::size_t, std::size_t) const { return {}; }
 };
 

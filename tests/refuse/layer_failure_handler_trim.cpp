@@ -4,7 +4,7 @@
 #include <weir/pool/driver_pool.hpp>
 
 struct my_pool {
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     weir::text refusal(std::size_t, std::size_t) const { return "none"; }
 #ifndef REJECT
     std::size_t trim() { return 0; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the pool slot of a layer needs 'weir::memory_report facts() const' and 'weir::text refusal(std::size_t bytes,
+// expect: weir: the pool slot of a layer needs 'weir::memory_report state() const' and 'weir::text refusal(std::size_t bytes,
 // std::size_t alignment) const', which out_of_memory says
 #include <weir/layer/statistics.hpp>
 #include <weir/runtime/stream.hpp>
@@ -11,7 +11,7 @@ struct my_pool {
     static constexpr std::size_t default_alignment = 16;
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
 #ifndef REJECT
     weir::text refusal(std::size_t, std::size_t) const { return "none"; }
 #endif

@@ -4,7 +4,7 @@
 #include <weir/runtime/stream.hpp>
 
 struct my_pool {
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     weir::text refusal(std::size_t, std::size_t) const { return "none"; }
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}

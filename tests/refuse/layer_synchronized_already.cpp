@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: layer::synchronized is for pools that one thread may use at a time; this one is thread-safe already
+#include <weir/growth/geometric.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>

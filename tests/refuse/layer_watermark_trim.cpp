@@ -6,7 +6,7 @@
 struct my_pool {
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     weir::text refusal(std::size_t, std::size_t) const { return "none"; }
 #ifndef REJECT
     std::size_t trim(std::size_t = 0) { return 0; }

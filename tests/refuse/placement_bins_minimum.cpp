@@ -8,6 +8,6 @@ using placement_type = weir::placement::bins<300>;
 using placement_type = weir::placement::bins<512>;
 #endif
 
-weir::range use(placement_type& placement) {
+weir::base::range use(placement_type& placement) {
     return placement.take(1, 1);
 }

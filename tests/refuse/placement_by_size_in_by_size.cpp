@@ -12,6 +12,6 @@ using large = weir::placement::best_fit<4096>;
 #endif
 using placement_type = weir::placement::by_size<4 * weir::KiB, weir::placement::bins<256>, large>;
 
-weir::range use(placement_type& placement) {
+weir::base::range use(placement_type& placement) {
     return placement.take(1, 1);
 }

@@ -11,6 +11,6 @@ using large = weir::placement::best_fit<1024>;
 #endif
 using placement_type = weir::placement::by_size<1 * weir::KiB, weir::placement::bins<16>, large>;
 
-weir::range use(placement_type& placement) {
+weir::base::range use(placement_type& placement) {
     return placement.take(1, 1);
 }

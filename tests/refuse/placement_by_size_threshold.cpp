@@ -10,6 +10,6 @@ using placement_type = weir::placement::by_size<60000, weir::placement::bins<>, 
 using placement_type = weir::placement::by_size<65536, weir::placement::bins<>, weir::placement::best_fit<>>;
 #endif
 
-weir::range use(placement_type& placement) {
+weir::base::range use(placement_type& placement) {
     return placement.take(1, 1);
 }

@@ -11,6 +11,6 @@ using placement_type = weir::placement::by_size<2 * weir::MiB, weir::placement::
 using placement_type = weir::placement::by_size<1 * weir::MiB, weir::placement::bins<>, weir::placement::best_fit<>>;
 #endif
 
-weir::range use(placement_type& placement) {
+weir::base::range use(placement_type& placement) {
     return placement.take(1, 1);
 }

@@ -8,6 +8,6 @@ using placement_type = weir::placement::slab<0>;
 using placement_type = weir::placement::slab<1>;
 #endif
 
-weir::range use(placement_type& placement) {
+weir::base::range use(placement_type& placement) {
     return placement.take(1, 1);
 }

@@ -11,7 +11,7 @@ struct my_pool {
     static constexpr std::size_t default_alignment = 256;
     static constexpr bool thread_safe = true;
     static constexpr bool stream_ordered = true;
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     weir::text refusal(std::size_t, std::size_t) const { return "none"; }
 #ifndef REJECT
     int device() const { return 0; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: growth::geometric needs a first chunk of at least one byte
-#include <weir/pool/growth.hpp>
+#include <weir/growth/geometric.hpp>
 
 #ifdef REJECT
 using my_growth = weir::growth::geometric<0>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: growth::fixed needs a chunk size of at least one byte
-#include <weir/pool/growth.hpp>
+#include <weir/growth/fixed.hpp>
 
 #ifdef REJECT
 using my_growth = weir::growth::fixed<0>;

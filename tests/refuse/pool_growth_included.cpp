@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the growth slot needs 'static std::size_t next(std::size_t needed_bytes, std::size_t reserved_bytes)'; for
-// weir's own policies, the default among them, include <weir/pool/growth.hpp>
+// expect: weir: the growth slot needs 'static std::size_t next(std::size_t needed_bytes, std::size_t reserved_bytes)';
+// weir's own policies are in <weir/growth/...>, the default one in <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
 #ifndef REJECT
-#include <weir/pool/growth.hpp>
+#include <weir/growth/geometric.hpp>
 #endif
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>

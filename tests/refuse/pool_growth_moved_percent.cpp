@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: so MovedPercent is at least 1
-#include <weir/pool/growth.hpp>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 
 #ifdef REJECT
 using my_growth = weir::growth::by_holes<weir::growth::paged<>, weir::growth::paged<>, weir::growth::paged<>, 0>;

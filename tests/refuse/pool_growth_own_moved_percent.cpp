@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: 'static constexpr unsigned moved_percent' of at least 1
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/virtual_memory.hpp>

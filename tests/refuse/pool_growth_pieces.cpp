@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: growth::by_holes takes three growths in pieces: growth::paged, each
-#include <weir/pool/growth.hpp>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/exact.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 
 #ifdef REJECT
 using my_part = weir::growth::exact;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the placement slot needs 'void add(range)'
-#include <weir/pool/growth.hpp>
+#include <weir/growth/geometric.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/host.hpp>
 
 struct my_placement {
-    weir::range take(std::size_t, std::size_t) { return {}; }
-    void give(weir::range) {}
+    weir::base::range take(std::size_t, std::size_t) { return {}; }
+    void give(weir::base::range) {}
 #ifndef REJECT
-    void add(weir::range) {}
+    void add(weir::base::range) {}
 #endif
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; }
     static constexpr std::size_t needs(std::size_t bytes, std::size_t, std::size_t) { return bytes; }

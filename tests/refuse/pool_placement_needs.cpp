@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the placement slot needs 'static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
 // std::size_t base_alignment)', the bytes of a chunk that surely has room for such a block
-#include <weir/pool/growth.hpp>
+#include <weir/growth/geometric.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/host.hpp>
 
 struct my_placement {
-    weir::range take(std::size_t, std::size_t) { return {}; }
-    void give(weir::range) {}
-    void add(weir::range) {}
+    weir::base::range take(std::size_t, std::size_t) { return {}; }
+    void give(weir::base::range) {}
+    void add(weir::base::range) {}
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; }
 #ifndef REJECT
     static constexpr std::size_t needs(std::size_t bytes, std::size_t, std::size_t) { return bytes; }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the placement slot needs 'static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment)'
-#include <weir/pool/growth.hpp>
+#include <weir/growth/geometric.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/host.hpp>
 
 struct my_placement {
-    weir::range take(std::size_t, std::size_t) { return {}; }
-    void give(weir::range) {}
-    void add(weir::range) {}
+    weir::base::range take(std::size_t, std::size_t) { return {}; }
+    void give(weir::base::range) {}
+    void add(weir::base::range) {}
 #ifdef REJECT
     std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; } // not static
 #else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the placement slot needs 'range take(std::size_t bytes, std::size_t alignment)'
-#include <weir/pool/growth.hpp>
+#include <weir/growth/geometric.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/host.hpp>
@@ -9,10 +9,10 @@ struct my_placement {
 #ifdef REJECT
     void* take(std::size_t, std::size_t) { return nullptr; }
 #else
-    weir::range take(std::size_t, std::size_t) { return {}; }
+    weir::base::range take(std::size_t, std::size_t) { return {}; }
 #endif
-    void give(weir::range) {}
-    void add(weir::range) {}
+    void give(weir::base::range) {}
+    void add(weir::base::range) {}
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t) { return bytes; }
     static constexpr std::size_t needs(std::size_t bytes, std::size_t, std::size_t) { return bytes; }
     std::size_t free_bytes() const { return 0; }

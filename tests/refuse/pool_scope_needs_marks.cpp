@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/reuse/immediate.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use 'reuse::immediate'
 // over it
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/arena.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>

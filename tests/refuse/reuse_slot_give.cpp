@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the reuse slot's 'over' needs 'void give(range, stream_ref) noexcept'
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/upstream/host.hpp>
 
@@ -13,15 +13,15 @@ struct my_rule {
     class over {
     public:
         over(int) {}
-        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
 #ifdef REJECT
-        void give(weir::range, weir::stream_ref) {} // may throw
+        void give(weir::base::range, weir::stream_ref) {} // may throw
 #else
-        void give(weir::range, weir::stream_ref) noexcept {}
+        void give(weir::base::range, weir::stream_ref) noexcept {}
 #endif
-        void add(weir::range, weir::stream_ref) {}
+        void add(weir::base::range, weir::stream_ref) {}
         void settle() {}
-        weir::usage used() { return {}; }
+        weir::base::usage used() { return {}; }
     };
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/upstream/host.hpp>
 
@@ -13,11 +13,11 @@ struct my_rule {
     class over {
     public:
         over(int) {}
-        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
-        void give(weir::range, weir::stream_ref) noexcept {}
-        void add(weir::range, weir::stream_ref) {}
+        weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        void give(weir::base::range, weir::stream_ref) noexcept {}
+        void add(weir::base::range, weir::stream_ref) {}
         void settle() {}
-        weir::usage used() { return {}; }
+        weir::base::usage used() { return {}; }
         void gather(weir::stream_ref, bool) {}
 #ifndef REJECT
         void reclaim() {}

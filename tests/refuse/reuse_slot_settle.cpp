@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the reuse slot's 'over' needs 'void settle()'
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/upstream/host.hpp>
 
@@ -13,13 +13,13 @@ struct my_rule {
     class over {
     public:
         over(int) {}
-        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
-        void give(weir::range, weir::stream_ref) noexcept {}
-        void add(weir::range, weir::stream_ref) {}
+        weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        void give(weir::base::range, weir::stream_ref) noexcept {}
+        void add(weir::base::range, weir::stream_ref) {}
 #ifndef REJECT
         void settle() {}
 #endif
-        weir::usage used() { return {}; }
+        weir::base::usage used() { return {}; }
     };
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the reuse slot's 'over' needs 'range take(std::size_t bytes, std::size_t alignment, stream_ref)'
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/upstream/host.hpp>
 
@@ -16,12 +16,12 @@ struct my_rule {
 #ifdef REJECT
         bool take(std::size_t, std::size_t, weir::stream_ref) { return false; }
 #else
-        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
 #endif
-        void give(weir::range, weir::stream_ref) noexcept {}
-        void add(weir::range, weir::stream_ref) {}
+        void give(weir::base::range, weir::stream_ref) noexcept {}
+        void add(weir::base::range, weir::stream_ref) {}
         void settle() {}
-        weir::usage used() { return {}; }
+        weir::base::usage used() { return {}; }
     };
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool wait()', true where something was in
 // flight
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/upstream/host.hpp>
 
@@ -14,12 +14,12 @@ struct my_rule {
     class over {
     public:
         over(int) {}
-        weir::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
-        void give(weir::range, weir::stream_ref) noexcept {}
-        void add(weir::range, weir::stream_ref) {}
+        weir::base::range take(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        void give(weir::base::range, weir::stream_ref) noexcept {}
+        void add(weir::base::range, weir::stream_ref) {}
         void settle() {}
-        weir::usage used() { return {}; }
-        weir::range borrow(std::size_t, std::size_t, weir::stream_ref) { return {}; }
+        weir::base::usage used() { return {}; }
+        weir::base::range borrow(std::size_t, std::size_t, weir::stream_ref) { return {}; }
         void gather(weir::stream_ref, bool) {}
         void reclaim() {}
         std::size_t unsettled_bytes() { return 0; }

@@ -2,8 +2,8 @@
 // expect: weir: the identity slot of reuse::stream_ordered needs 'static constexpr bool asks', 'static unsigned long long
 // id(stream_ref)' and 'static void require_no_capture(stream_ref)'; it comes first, use 'identity::checked' or
 // 'identity::promised'
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/device.hpp>

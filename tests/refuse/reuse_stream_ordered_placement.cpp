@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: 'void absorb(Placement&)'
 // and 'range lend(std::size_t bytes, std::size_t alignment)'
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/device.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the tuning slot of reuse::stream_ordered lacks a 'static constexpr' number; derive from
 // 'reuse::stream_ordered_tuning' and hide what is to be otherwise
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/device.hpp>

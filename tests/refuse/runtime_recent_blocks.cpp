@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: recent_blocks holds 1 to 64 blocks
-#include <weir/base/recent_blocks.hpp>
+#include <weir/reuse/stream_ordered/recent_blocks.hpp>
 
 #ifdef REJECT
 constexpr unsigned capacity = 65;
@@ -9,6 +9,6 @@ constexpr unsigned capacity = 64;
 #endif
 
 bool use() {
-    weir::recent_blocks<capacity> store;
+    weir::reuse::detail::recent_blocks<capacity> store;
     return store.empty();
 }

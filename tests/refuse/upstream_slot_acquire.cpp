@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 

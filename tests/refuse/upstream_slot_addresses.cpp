@@ -2,8 +2,8 @@
 // expect: weir: the upstream slot's upstream has 'addresses_behind', so it needs 'std::size_t addresses_behind(void const* end)
 // const noexcept' and 'bool out_of_addresses() const noexcept'
 #include <cstdint>
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, std::size_t
 // piece_bytes)' and 'bool extend(void* end, std::size_t bytes, std::size_t piece_bytes)'
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 
@@ -17,6 +18,7 @@ struct my_upstream {
 #endif
     void wait_before_unmapping() noexcept {}
     static constexpr std::size_t alignment = 256;
+    static constexpr std::size_t granularity = 2 << 20;
     static constexpr weir::memory_space space = weir::memory_space::host;
 };
 

@@ -2,8 +2,8 @@
 // expect: weir: the upstream slot's upstream has 'most_bytes', which must be 'std::size_t most_bytes() const noexcept', what
 // it can ever have out at most; SIZE_MAX where that is not known
 #include <cstdint>
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 

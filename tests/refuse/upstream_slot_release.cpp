@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where the chunk could
 // not be given back; or void, where it always can
+#include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', after which
 // memory is taken away only once no work is under way
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 
@@ -19,6 +20,7 @@ struct my_upstream {
     void wait_before_unmapping() noexcept {}
 #endif
     static constexpr std::size_t alignment = 256;
+    static constexpr std::size_t granularity = 2 << 20;
     static constexpr weir::memory_space space = weir::memory_space::host;
 };
 

@@ -36,7 +36,7 @@ void check_all_returns(Pool& pool) {
     pool->settle();
     pool->trim();
     CHECK(pool->reserved_bytes() == 0);
-    CHECK(pool->facts().live_blocks == 0);
+    CHECK(pool->state().live_blocks == 0);
 }
 
 // Where the pool's one chunk, of so many bytes and wholly free, begins.
@@ -159,7 +159,7 @@ TEST_CASE("after_event: growth comes before a wait") {
         void* const p = pool.write(a, 2 * MiB);
         pool.deallocate(a, p, 2 * MiB);
     }
-    CHECK(pool->facts().chunks == 4);
+    CHECK(pool->state().chunks == 4);
     CHECK(pool->reserved_bytes() == 8 * MiB);
     void* const p = pool.write(a, 6 * MiB);
     CHECK(p != nullptr);
@@ -288,8 +288,8 @@ TEST_CASE("after_event: events are made once and used again") {
         world const here(device::config{}.eager().with_devices(devices));
         staging pool;
         for (int round = 0; round < 50; ++round)
-            for (int ordinal = 0; ordinal < devices; ++ordinal) {
-                REQUIRE(cudaSetDevice(ordinal) == cudaSuccess);
+            for (int device = 0; device < devices; ++device) {
+                REQUIRE(cudaSetDevice(device) == cudaSuccess);
                 stream a;
                 void* const p = pool.write(a, 1 * MiB);
                 pool.deallocate(a, p, 1 * MiB);
@@ -400,8 +400,8 @@ TEST_CASE("after_event: what the host frees is kept from everybody while a strea
         world const here;
         stream a;
         weir::reuse::after_event::over<weir::placement::best_fit<>> rule(0);
-        rule.add(weir::range{1 << 20, 1 << 20}, weir::on_host);
-        weir::range const block = rule.take(512, 512, weir::on_host);
+        rule.add(weir::base::range{1 << 20, 1 << 20}, weir::on_host);
+        weir::base::range const block = rule.take(512, 512, weir::on_host);
         device::gate gate;
         CHECK(gate.close(a) == cudaSuccess);
         rule.last_used_on(block, a);
@@ -421,14 +421,14 @@ TEST_CASE("after_event: what the host frees is kept from everybody while a strea
 TEST_CASE("after_event: several pending frees on a stream of another device have its events") {
     world const here(device::config{}.late().with_devices(2));
     weir::reuse::after_event::over<weir::placement::best_fit<>> rule(weir::any_device);
-    rule.add(weir::range{1 << 20, 1 << 20}, weir::on_host);
+    rule.add(weir::base::range{1 << 20, 1 << 20}, weir::on_host);
     REQUIRE(cudaSetDevice(1) == cudaSuccess);
     {
         stream far;
-        std::vector<weir::range> blocks;
+        std::vector<weir::base::range> blocks;
         for (int i = 0; i < 4; ++i)
             blocks.push_back(rule.take(512, 512, weir::on_host));
-        for (weir::range const& each : blocks)
+        for (weir::base::range const& each : blocks)
             rule.give(each, far);
         CHECK(cudaStreamSynchronize(far) == cudaSuccess);
         CHECK(rule.take(1 << 20, 512, weir::on_host).bytes == 1 << 20); // with no wait for the device
@@ -480,7 +480,7 @@ TEST_CASE("after_event: what a captured stream frees is not handed out while the
     CHECK(cudaGraphLaunch(exec, b) == cudaSuccess);
     pool->settle();
     CHECK(pool->in_use_bytes() == 0);
-    CHECK(pool->facts().lost_bytes == 1 * MiB);
+    CHECK(pool->state().lost_bytes == 1 * MiB);
     CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
     CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
@@ -573,8 +573,8 @@ TEST_CASE("after_event: 'settle' waits for the uses of what came back without a 
     stream far;
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     weir::reuse::after_event::over<weir::placement::best_fit<>> rule(0);
-    rule.add(weir::range{1 << 20, 1 << 20}, on_host);
-    weir::range const block = rule.take(1 << 20, 512, on_host);
+    rule.add(weir::base::range{1 << 20, 1 << 20}, on_host);
+    weir::base::range const block = rule.take(1 << 20, 512, on_host);
     REQUIRE(block);
     CHECK(device::launch(far, {}, {}) == cudaSuccess);
     rule.used_on(block, far);
@@ -631,7 +631,7 @@ TEST_CASE("after_event: what comes back without a stream while 'settle' waits is
     device::at_switch_points(nullptr);
     CHECK_FALSE(meanwhile);
     CHECK(pool->in_use_bytes() == 0);
-    CHECK(pool->facts().lost_bytes == 0);
+    CHECK(pool->state().lost_bytes == 0);
     check_all_returns(pool);
     device::clear_reports();
 }
@@ -656,7 +656,7 @@ TEST_CASE("after_event: a thread that waits at the limit stands in nobody's way"
                                  device::yield();
                                  if (void* const q = pool.try_allocate(c, 2 * MiB))
                                      pool.deallocate(c, q, 2 * MiB);
-                                 static_cast<void>(pool->facts());
+                                 static_cast<void>(pool->state());
                                  gate.open();
                              }});
         check_all_returns(pool);
@@ -707,7 +707,7 @@ TEST_CASE_TEMPLATE("after_event: real threads", Pool, staging, in_slabs) {
                 if (i % 70 == 69)
                     pool->trim(4 * MiB);
                 if (i % 30 == 29)
-                    CHECK(pool->facts().reserved_bytes <= 16 * MiB);
+                    CHECK(pool->state().reserved_bytes <= 16 * MiB);
             }
         });
     for (std::thread& each : threads)

@@ -19,7 +19,7 @@
 
 using weir::KiB;
 using weir::on_host;
-using weir::range;
+using weir::base::range;
 using weir::reuse::immediate;
 
 static_assert(!immediate::thread_safe && !immediate::orders_streams && !immediate::waits_before_growing);
@@ -103,7 +103,7 @@ TEST_CASE("immediate: an arena ends many blocks at once") {
     immediate::over<weir::placement::arena> rule(0);
     rule.add(chunk, on_host);
     auto const point = rule.placement().mark();
-    weir::usage const counts = rule.counts();
+    weir::base::usage const counts = rule.counts();
     range const a = rule.take(100, 1, on_host);
     CHECK(rule.take(100, 1, on_host));
     rule.placement().rewind(point);
@@ -126,7 +126,7 @@ TEST_CASE("immediate: more frees than blocks count nothing below zero") {
     immediate::over<weir::placement::arena> rule(0);
     rule.add(chunk, on_host);
     auto const point = rule.placement().mark();
-    weir::usage const counts = rule.counts();
+    weir::base::usage const counts = rule.counts();
     range const block = rule.take(64, 1, on_host);
     REQUIRE(block);
     rule.placement().rewind(point);

@@ -12,7 +12,7 @@
 #include <support/fault_sweep.hpp>
 #include <thread>
 #include <vector>
-#include <weir/runtime/order_after.hpp>
+#include <weir/order/order_after.hpp>
 
 using namespace stage;
 using weir::on_host;
@@ -42,8 +42,8 @@ void check_all_returns(Pool& pool) {
     pool->settle();
     pool->trim();
     CHECK(pool->reserved_bytes() == 0);
-    CHECK(pool->facts().live_blocks == 0);
-    CHECK(pool->facts().lost_bytes == 0);
+    CHECK(pool->state().live_blocks == 0);
+    CHECK(pool->state().lost_bytes == 0);
 }
 
 } // namespace
@@ -128,8 +128,8 @@ TEST_CASE_TEMPLATE("second uses: where a marked stream is captured at the free, 
         pool.deallocate(a, p, 1 * MiB);
         CHECK(graph.unbroken());
     }
-    CHECK(pool->facts().lost_bytes == 1 * MiB);
-    CHECK(pool->facts().live_blocks == 0);
+    CHECK(pool->state().lost_bytes == 1 * MiB);
+    CHECK(pool->state().live_blocks == 0);
     for (int round = 0; round < 2; ++round) {
         pool->settle();
         std::vector<void*> others;
@@ -156,7 +156,7 @@ TEST_CASE_TEMPLATE("second uses: a capture in the legacy stream's way strands a 
         pool.deallocate(a, p, 1 * MiB);
         CHECK(graph.unbroken());
     }
-    CHECK(pool->facts().lost_bytes == 0);
+    CHECK(pool->state().lost_bytes == 0);
     write_around(pool, 1 * MiB, {a});
     check_all_returns(pool);
 }
@@ -210,7 +210,7 @@ TEST_CASE_TEMPLATE("second uses: where a capture may be another thread's own str
         std::thread([&] { pool.deallocate(a, p, 1 * MiB); }).join();
         CHECK(graph.unbroken());
     }
-    CHECK(pool->facts().lost_bytes == 1 * MiB);
+    CHECK(pool->state().lost_bytes == 1 * MiB);
     pool->settle();
     void* const q = pool.write(a, 1 * MiB);
     CHECK(q != p);

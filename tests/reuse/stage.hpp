@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 #include <weir/base/size.hpp>
+#include <weir/growth/exact.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
-#include <weir/pool/growth.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>

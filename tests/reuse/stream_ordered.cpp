@@ -17,14 +17,15 @@
 #include <thread>
 #include <utility>
 #include <vector>
+#include <weir/growth/exact.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/recipes.hpp>
-#include <weir/runtime/order_after.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
 using namespace stage;
 using weir::on_host;
 using weir::pool_options;
-using weir::range;
+using weir::base::range;
 using weir::usage_error;
 
 namespace {
@@ -48,7 +49,7 @@ void check_all_returns(Pool& pool) {
     pool->settle();
     pool->trim();
     CHECK(pool->reserved_bytes() == 0);
-    CHECK(pool->facts().live_blocks == 0);
+    CHECK(pool->state().live_blocks == 0);
 }
 
 } // namespace
@@ -201,11 +202,11 @@ TEST_CASE("stream_ordered: rung 5 gives chunks back and grows anew") {
     fits pool(limit(4 * MiB));
     void* const p = pool.write(a, 2 * MiB);
     void* const q = pool.write(a, 2 * MiB);
-    CHECK(pool->facts().chunks == 2);
+    CHECK(pool->state().chunks == 2);
     pool.deallocate(a, p, 2 * MiB);
     pool.deallocate(a, q, 2 * MiB);
     void* const r = pool.write(b, 4 * MiB); // two chunks do not join
-    CHECK(pool->facts().chunks == 1);
+    CHECK(pool->state().chunks == 1);
     CHECK(pool->reserved_bytes() == 4 * MiB);
     pool.deallocate(b, r, 4 * MiB);
     check_all_returns(pool);
@@ -408,7 +409,7 @@ TEST_CASE("stream_ordered: a slab that its lender has no host memory to take bac
             CHECK_THROWS_AS(static_cast<void>(pool->try_allocate(b, 1 * KiB)), std::bad_alloc);
         starves = false;
         pool->settle();
-        CHECK(pool->facts().lost_bytes == (in_flight ? 16 * KiB : 0));
+        CHECK(pool->state().lost_bytes == (in_flight ? 16 * KiB : 0));
         std::vector<void*> all;
         while (void* const q = pool.try_allocate(b, 1 * KiB))
             all.push_back(q);
@@ -619,8 +620,8 @@ void check_none_is_lost(Arm const& arm, Disarm const& disarm) {
         } catch (std::bad_alloc const&) {
         }
         disarm();
-        CHECK(pool->facts().lost_bytes == 0);
-        CHECK(pool->facts().live_blocks == apart.live.size() + taken.size());
+        CHECK(pool->state().lost_bytes == 0);
+        CHECK(pool->state().live_blocks == apart.live.size() + taken.size());
         while (void* const p = pool.try_allocate(b, 1 * KiB))
             taken.push_back(p);
         CHECK(taken.size() == apart.freed);
@@ -852,7 +853,7 @@ TEST_CASE_TEMPLATE("stream_ordered: a block that another stream uses is not hand
         do { // its own stream could have it, were it not for 'b', and would rather than let the pool grow
             others.push_back(pool.write(a, bytes));
             CHECK(others.back() != p);
-        } while (pool->facts().chunks == 1);
+        } while (pool->state().chunks == 1);
         for (void* each : others)
             pool.deallocate(a, each, bytes);
         CHECK(cudaStreamSynchronize(b) == cudaSuccess);
@@ -1009,7 +1010,7 @@ TEST_CASE_TEMPLATE("stream_ordered: an allocation on a captured stream is refuse
     Pool pool;
     for (bool const known : {false, true}) {
         CAPTURE(known);
-        auto const before = pool->facts();
+        auto const before = pool->state();
         capture graph(a);
         tally const calls;
         CHECK_THROWS_AS(static_cast<void>(pool->allocate(a, 1 * MiB)), usage_error);
@@ -1017,8 +1018,8 @@ TEST_CASE_TEMPLATE("stream_ordered: an allocation on a captured stream is refuse
         CHECK(calls.of("cudaStreamGetId") == 0); // which would break the capture
         CHECK(calls.of("cudaStreamGetDevice") == 0);
         graph.end();
-        CHECK(pool->facts().in_use_bytes == before.in_use_bytes);
-        CHECK(pool->facts().reserved_bytes == before.reserved_bytes);
+        CHECK(pool->state().in_use_bytes == before.in_use_bytes);
+        CHECK(pool->state().reserved_bytes == before.reserved_bytes);
         void* const p = pool.write(a, 1 * MiB);
         pool.deallocate(a, p, 1 * MiB);
     }
@@ -1051,7 +1052,7 @@ TEST_CASE_TEMPLATE("stream_ordered: what a captured stream frees is not handed o
         graph.launch(b); // and uses the block
         pool->settle();
         pool->trim();
-        CHECK(pool->facts().live_blocks == 0);
+        CHECK(pool->state().live_blocks == 0);
         CHECK(pool->reserved_bytes() > 0); // the chunk stays until the pool ends
     }
 }
@@ -1350,7 +1351,7 @@ TEST_CASE("stream_ordered: memory of no device is waited for on every device") {
         for (unsigned frees = 0; frees <= weir::reuse::stream_ordered_tuning::young_frees; ++frees)
             for (cudaStream_t each : {cudaStream_t(near), cudaStream_t(far)})
                 pool.deallocate(each, pool.write(each, 64 * KiB), 64 * KiB);
-        CHECK(pool->facts().live_blocks == 0);
+        CHECK(pool->state().live_blocks == 0);
         CHECK(device::pending() != 0); // and no event tells of the last two
         pool->settle();
         CHECK(device::pending() == 0);
@@ -1469,7 +1470,7 @@ TEST_CASE_TEMPLATE("stream_ordered: what another device's default stream frees w
     }
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     pool->settle();
-    CHECK(pool->facts().lost_bytes == 2 * MiB);
+    CHECK(pool->state().lost_bytes == 2 * MiB);
     CHECK(pool->in_use_bytes() == 0);
     void* const q = pool->try_allocate(a, 2 * MiB);
     CHECK(q != p);
@@ -1682,7 +1683,7 @@ TEST_CASE_TEMPLATE("stream_ordered: a thread that waits at the limit stands in n
                                  device::yield();
                                  if (void* const q = pool.try_allocate(c, 2 * MiB))
                                      pool.deallocate(c, q, 2 * MiB);
-                                 static_cast<void>(pool->facts());
+                                 static_cast<void>(pool->state());
                                  gate.open();
                              }});
         check_all_returns(pool);
@@ -1888,7 +1889,7 @@ TEST_CASE("stream_ordered: in equal steps on two streams nothing grows, though e
                     pool.deallocate(each, pool.write(each, bytes), bytes);
             CHECK(cudaDeviceSynchronize() == cudaSuccess);
         };
-        check_equal_steps(pool, step, 2 * weir::align_up(bytes, 2 * MiB) + 8 * MiB);
+        check_equal_steps(pool, step, 2 * weir::base::align_up(bytes, 2 * MiB) + 8 * MiB);
     }
 }
 
@@ -1907,7 +1908,7 @@ TEST_CASE("stream_ordered: what one stream makes and another frees comes round")
             }
             CHECK(cudaDeviceSynchronize() == cudaSuccess);
         };
-        check_equal_steps(pool, step, 5 * weir::align_up(bytes, 2 * MiB) + 16 * MiB);
+        check_equal_steps(pool, step, 5 * weir::base::align_up(bytes, 2 * MiB) + 16 * MiB);
     }
 }
 
@@ -2081,7 +2082,7 @@ TEST_CASE_TEMPLATE("stream_ordered: real threads", Pool, watched<pool_of<usual<>
                 switch (below(40)) {
                 case 0: pool->settle(); break;
                 case 1: pool->trim(below(16) * MiB); break;
-                case 2: CHECK(pool->facts().reserved_bytes <= 16 * MiB); break;
+                case 2: CHECK(pool->state().reserved_bytes <= 16 * MiB); break;
                 case 3:
                     if (void* const p = pool.try_allocate(on_host, bytes))
                         pool.deallocate(on_host, p, bytes);

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include <weir/runtime/order_after.hpp>
+#include <weir/order/order_after.hpp>
 
 using namespace stage;
 using weir::on_host;
@@ -31,7 +31,7 @@ void check_all_returns(Pool& pool) {
     pool->settle();
     pool->trim();
     CHECK(pool->reserved_bytes() == 0);
-    CHECK(pool->facts().live_blocks == 0);
+    CHECK(pool->state().live_blocks == 0);
 }
 
 } // namespace
@@ -195,8 +195,8 @@ TEST_CASE_TEMPLATE("stream_ordered: what host functions free, where CUDA answers
             freed_later<pool_type> work{&pool, on, pool.write(on, 1 * MiB), 1 * MiB};
             CHECK(cudaLaunchHostFunc(on, &freed_later<pool_type>::call, &work) == cudaSuccess);
             device::drain();
-            CHECK(pool->facts().in_use_bytes == 0);
-            CHECK(pool->facts().unsettled_bytes != 0);
+            CHECK(pool->state().in_use_bytes == 0);
+            CHECK(pool->state().unsettled_bytes != 0);
         }
         CHECK(pool->reserved_bytes() <= 64 * MiB + 2 * MiB);
         for (device::report const& each : device::reports()) // of the calls in host functions, and of nothing else
@@ -222,10 +222,10 @@ TEST_CASE("stream_ordered: where what is stranded cannot be waited for, the next
     stream own;
     device::fail_call("cudaFree", 1, cudaErrorUnknown); // the byte goes with the second try, and the wait has failed
     void* const p = pool->allocate(own, 2 * MiB); // of what the keeper freed
-    CHECK(pool->facts().unsettled_bytes >= 64 * MiB);
+    CHECK(pool->state().unsettled_bytes >= 64 * MiB);
     stream other;
     void* const q = pool->allocate(other, 2 * MiB);
-    CHECK(pool->facts().unsettled_bytes == 0);
+    CHECK(pool->state().unsettled_bytes == 0);
     pool->deallocate(own, p, 2 * MiB);
     pool->deallocate(other, q, 2 * MiB);
     check_all_returns(pool);
@@ -241,16 +241,16 @@ TEST_CASE("stream_ordered: what can never be held waits for nothing, however muc
         for (int k = 0; k < 12; ++k)
             pool->deallocate(once, pool->allocate(once, 2 * MiB), 2 * MiB);
     }
-    REQUIRE(pool->facts().unsettled_bytes == 64 * MiB);
+    REQUIRE(pool->state().unsettled_bytes == 64 * MiB);
     stream own;
     REQUIRE(device::launch(busy, {}, {}) == cudaSuccess);
-    std::size_t const reserved = pool->reserved_bytes(), unsettled = pool->facts().unsettled_bytes;
+    std::size_t const reserved = pool->reserved_bytes(), unsettled = pool->state().unsettled_bytes;
     tally const calls;
     CHECK(pool->try_allocate(own, std::size_t{1} << 50) == nullptr);
     CHECK(calls.host_waits() + calls.device_waits() == 0);
     CHECK(device::pending() != 0);
     CHECK(pool->reserved_bytes() == reserved);
-    CHECK(pool->facts().unsettled_bytes == unsettled);
+    CHECK(pool->state().unsettled_bytes == unsettled);
     check_all_returns(pool);
 }
 
@@ -262,7 +262,7 @@ TEST_CASE("stream_ordered: a block whose event cannot be recorded is the stream'
     device::fail_call("cudaEventCreateWithFlags", 1, cudaErrorNotPermitted, device::lasting::for_ever);
     pool.deallocate(a, p, 2 * MiB);
     device::clear_faults();
-    CHECK(pool->facts().unsettled_bytes == 2 * MiB);
+    CHECK(pool->state().unsettled_bytes == 2 * MiB);
     tally const calls;
     CHECK(pool.allocate(a, 2 * MiB) == p);
     CHECK(calls.host_waits() == 0);

@@ -12,9 +12,9 @@
 #include <type_traits>
 #include <weir/runtime/capture.hpp>
 
-using weir::capture_mode_guard;
+using weir::runtime::capture_mode_guard;
 using weir::check;
-using weir::is_capturing;
+using weir::runtime::is_capturing;
 
 static_assert(!std::is_copy_constructible_v<capture_mode_guard> && !std::is_copy_assignable_v<capture_mode_guard>);
 
@@ -49,15 +49,15 @@ TEST_CASE("capture: a stream is captured from the beginning of its capture to th
 TEST_CASE("capture: require_no_capture refuses a captured stream with a sentence, and breaks nothing") {
     support::every_schedule([] {
         support::scoped_stream const s, other;
-        CHECK_NOTHROW(weir::require_no_capture(s));
+        CHECK_NOTHROW(weir::runtime::require_no_capture(s));
         support::capture graph(s);
-        std::string const sentence = support::sentence_of<weir::usage_error>([&] { weir::require_no_capture(s); });
+        std::string const sentence = support::sentence_of<weir::usage_error>([&] { weir::runtime::require_no_capture(s); });
         CHECK_SAYS(sentence, "on a stream that is being captured into a graph; do it before the capture begins, or allocate "
                              "from a weir::graph_memory of the pool");
-        CHECK_NOTHROW(weir::require_no_capture(other));
-        CHECK_NOTHROW(weir::require_no_capture(weir::on_host));
+        CHECK_NOTHROW(weir::runtime::require_no_capture(other));
+        CHECK_NOTHROW(weir::runtime::require_no_capture(weir::on_host));
         CHECK(graph.unbroken());
-        CHECK_NOTHROW(weir::require_no_capture(s));
+        CHECK_NOTHROW(weir::runtime::require_no_capture(s));
     });
 }
 

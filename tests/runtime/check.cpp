@@ -10,7 +10,7 @@
 #endif
 
 using support::sentence_of;
-using weir::advice_for;
+using weir::runtime::advice_for;
 using weir::check;
 using weir::cuda_error;
 
@@ -24,8 +24,8 @@ std::string said(cudaError_t error) {
 
 TEST_CASE("check: success passes") {
     CHECK_NOTHROW(check(cudaSuccess, "cudaThing"));
-    CHECK_FALSE(weir::out_of_room(cudaSuccess, "cudaMalloc"));
-    CHECK(weir::succeeded(cudaSuccess));
+    CHECK_FALSE(weir::runtime::out_of_room(cudaSuccess, "cudaMalloc"));
+    CHECK(weir::runtime::succeeded(cudaSuccess));
 }
 
 TEST_CASE("check: a failure names the call, CUDA's name and number of the error") {
@@ -68,16 +68,16 @@ TEST_CASE("check: where CUDA's name says it all, nothing is added") {
 }
 
 TEST_CASE("check: no room is an answer, any other failure an error") {
-    CHECK(weir::out_of_room(cudaErrorMemoryAllocation, "cudaMalloc"));
-    CHECK_THROWS_AS(weir::out_of_room(cudaErrorUnknown, "cudaMalloc"), cuda_error);
-    CHECK_SAYS(sentence_of<cuda_error>([] { weir::out_of_room(cudaErrorNoDevice, "cudaMalloc"); }),
+    CHECK(weir::runtime::out_of_room(cudaErrorMemoryAllocation, "cudaMalloc"));
+    CHECK_THROWS_AS(weir::runtime::out_of_room(cudaErrorUnknown, "cudaMalloc"), cuda_error);
+    CHECK_SAYS(sentence_of<cuda_error>([] { weir::runtime::out_of_room(cudaErrorNoDevice, "cudaMalloc"); }),
                "weir: cudaMalloc failed with cudaErrorNoDevice (100): no GPU is visible");
 }
 
 TEST_CASE("check: succeeded tells, and throws nothing") {
-    CHECK_FALSE(weir::succeeded(cudaErrorUnknown));
-    CHECK_FALSE(weir::succeeded(cudaErrorMemoryAllocation));
-    CHECK(noexcept(weir::succeeded(cudaErrorUnknown)));
+    CHECK_FALSE(weir::runtime::succeeded(cudaErrorUnknown));
+    CHECK_FALSE(weir::runtime::succeeded(cudaErrorMemoryAllocation));
+    CHECK(noexcept(weir::runtime::succeeded(cudaErrorUnknown)));
 }
 
 TEST_CASE("check: a failure that was reported is not found again by somebody else's cudaGetLastError") {
@@ -98,10 +98,10 @@ TEST_CASE("check: a failure that was reported is not found again by somebody els
     void* p = nullptr;
     cudaError_t const none = cudaMalloc(&p, std::size_t{1} << 60);
     REQUIRE(none == cudaErrorMemoryAllocation);
-    CHECK(weir::out_of_room(none, "cudaMalloc"));
+    CHECK(weir::runtime::out_of_room(none, "cudaMalloc"));
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 
-    CHECK_FALSE(weir::succeeded(fail()));
+    CHECK_FALSE(weir::runtime::succeeded(fail()));
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
@@ -115,8 +115,8 @@ TEST_CASE("check: an error that somebody else left on the record stays there") {
     REQUIRE(cudaPeekAtLastError() == theirs);
     // As of a driver's function, which leaves nothing there.
     CHECK_THROWS_AS(check(cudaErrorUnknown, "cudaThing"), cuda_error);
-    CHECK_FALSE(weir::succeeded(cudaErrorInvalidResourceHandle));
-    CHECK(weir::out_of_room(cudaErrorMemoryAllocation, "cudaMalloc"));
+    CHECK_FALSE(weir::runtime::succeeded(cudaErrorInvalidResourceHandle));
+    CHECK(weir::runtime::out_of_room(cudaErrorMemoryAllocation, "cudaMalloc"));
     CHECK(cudaGetLastError() == theirs);
     CHECK(cudaGetLastError() == cudaSuccess);
 }

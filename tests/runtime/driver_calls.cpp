@@ -11,8 +11,8 @@
 #include <simulated_cuda/simulated_cuda.hpp>
 #endif
 
-using weir::detail::query_capture;
-using weir::detail::query_id;
+using weir::runtime::detail::query_capture;
+using weir::runtime::detail::query_id;
 
 namespace {
 
@@ -41,11 +41,11 @@ void same_as_the_runtime(cudaStream_t stream) {
 } // namespace
 
 TEST_CASE("driver_calls: the default streams are known by their handles") {
-    CHECK(weir::is_default_handle(nullptr));
-    CHECK(weir::is_default_handle(cudaStreamLegacy));
-    CHECK(weir::is_default_handle(cudaStreamPerThread));
+    CHECK(weir::runtime::is_default_handle(nullptr));
+    CHECK(weir::runtime::is_default_handle(cudaStreamLegacy));
+    CHECK(weir::runtime::is_default_handle(cudaStreamPerThread));
     int anything = 0;
-    CHECK_FALSE(weir::is_default_handle(reinterpret_cast<cudaStream_t>(&anything)));
+    CHECK_FALSE(weir::runtime::is_default_handle(reinterpret_cast<cudaStream_t>(&anything)));
 }
 
 TEST_CASE("driver_calls: the answers are the runtime's, for every kind of stream") {
@@ -100,17 +100,17 @@ TEST_CASE("driver_calls: whether a stream is captured may be asked during its ca
 namespace {
 
 // A pool of CUDA's.
-class memory_pool {
+class cuda_pool {
 public:
-    memory_pool() {
+    cuda_pool() {
         cudaMemPoolProps wanted{};
         wanted.allocType = cudaMemAllocationTypePinned;
         wanted.location.type = cudaMemLocationTypeDevice;
         REQUIRE(cudaMemPoolCreate(&pool_, &wanted) == cudaSuccess);
     }
-    memory_pool(memory_pool const&) = delete;
-    memory_pool& operator=(memory_pool const&) = delete;
-    ~memory_pool() { CHECK(cudaMemPoolDestroy(pool_) == cudaSuccess); }
+    cuda_pool(cuda_pool const&) = delete;
+    cuda_pool& operator=(cuda_pool const&) = delete;
+    ~cuda_pool() { CHECK(cudaMemPoolDestroy(pool_) == cudaSuccess); }
     operator cudaMemPool_t() const { return pool_; }
 
 private:
@@ -131,22 +131,22 @@ struct owned_event {
 TEST_CASE("driver_calls: events and blocks of a pool, on every kind of stream") {
     support::every_schedule([] {
         support::scoped_stream const one, other;
-        memory_pool const pool;
+        cuda_pool const pool;
         std::size_t const bytes = 1 << 16;
         for (cudaStream_t stream : {cudaStream_t(one), cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
             owned_event const passed;
             void* p = nullptr;
-            REQUIRE(weir::detail::allocate_async(&p, bytes, pool, stream) == cudaSuccess);
+            REQUIRE(weir::runtime::detail::allocate_async(&p, bytes, pool, stream) == cudaSuccess);
             CHECK(cudaMemsetAsync(p, 7, bytes, stream) == cudaSuccess);
-            CHECK(weir::detail::record_event(passed, stream) == cudaSuccess);
-            CHECK(weir::detail::make_stream_wait(other, passed) == cudaSuccess);
+            CHECK(weir::runtime::detail::record_event(passed, stream) == cudaSuccess);
+            CHECK(weir::runtime::detail::make_stream_wait(other, passed) == cudaSuccess);
             std::vector<unsigned char> host(bytes);
             CHECK(cudaMemcpyAsync(host.data(), p, bytes, cudaMemcpyDefault, other) == cudaSuccess);
-            CHECK(weir::detail::record_event(passed, other) == cudaSuccess);
-            CHECK(weir::detail::make_stream_wait(stream, passed) == cudaSuccess);
-            CHECK(weir::detail::free_async(p, stream) == cudaSuccess);
+            CHECK(weir::runtime::detail::record_event(passed, other) == cudaSuccess);
+            CHECK(weir::runtime::detail::make_stream_wait(stream, passed) == cudaSuccess);
+            CHECK(weir::runtime::detail::free_async(p, stream) == cudaSuccess);
             CHECK(cudaEventSynchronize(passed) == cudaSuccess);
-            CHECK(weir::detail::query_event(passed) == cudaSuccess);
+            CHECK(weir::runtime::detail::query_event(passed) == cudaSuccess);
             CHECK(host == std::vector<unsigned char>(bytes, 7));
         }
         CHECK(cudaDeviceSynchronize() == cudaSuccess);
@@ -156,35 +156,35 @@ TEST_CASE("driver_calls: events and blocks of a pool, on every kind of stream") 
 TEST_CASE("driver_calls: an error is answered, and not on the thread's record") {
     support::every_schedule([] {
         support::scoped_stream const s;
-        memory_pool const pool;
+        cuda_pool const pool;
         void* p = nullptr;
         std::size_t const too_much = std::size_t{1} << 60;
         for (cudaStream_t stream : {cudaStream_t(s), cudaStream_t{}}) {
-            CHECK(weir::detail::allocate_async(&p, too_much, pool, stream) == cudaErrorMemoryAllocation);
+            CHECK(weir::runtime::detail::allocate_async(&p, too_much, pool, stream) == cudaErrorMemoryAllocation);
             CHECK(cudaPeekAtLastError() == cudaSuccess);
         }
         CHECK(p == nullptr);
         CHECK(cudaSetDevice(-1) == cudaErrorInvalidDevice);
-        CHECK(weir::detail::allocate_async(&p, too_much, pool, s) == cudaErrorMemoryAllocation);
+        CHECK(weir::runtime::detail::allocate_async(&p, too_much, pool, s) == cudaErrorMemoryAllocation);
         CHECK(cudaGetLastError() == cudaErrorInvalidDevice); // somebody else's stays there
     });
 }
 
 TEST_CASE("driver_calls: where the driver wants a context the runtime is asked") {
-    CHECK(weir::detail::wants_context(3));
-    CHECK(weir::detail::wants_context(4));
-    CHECK(weir::detail::wants_context(201));
-    CHECK(weir::detail::wants_context(709));
-    CHECK_FALSE(weir::detail::wants_context(cudaSuccess));
-    CHECK_FALSE(weir::detail::wants_context(cudaErrorStreamCaptureUnsupported));
-    CHECK_FALSE(weir::detail::wants_context(cudaErrorInvalidResourceHandle));
+    CHECK(weir::runtime::detail::wants_context(3));
+    CHECK(weir::runtime::detail::wants_context(4));
+    CHECK(weir::runtime::detail::wants_context(201));
+    CHECK(weir::runtime::detail::wants_context(709));
+    CHECK_FALSE(weir::runtime::detail::wants_context(cudaSuccess));
+    CHECK_FALSE(weir::runtime::detail::wants_context(cudaErrorStreamCaptureUnsupported));
+    CHECK_FALSE(weir::runtime::detail::wants_context(cudaErrorInvalidResourceHandle));
 }
 
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("driver_calls: where the driver wants a context the runtime is called, whatever the call") {
     simulated_cuda::world const here;
     support::scoped_stream const s;
-    memory_pool const pool;
+    cuda_pool const pool;
     owned_event const passed;
     void* p = nullptr;
     auto const both = [](char const* call, auto const& made) {
@@ -194,19 +194,19 @@ TEST_CASE("driver_calls: where the driver wants a context the runtime is called,
         CHECK(made() == cudaSuccess);
         CHECK(simulated_cuda::calls(call) == before + 2);
     };
-    both("cudaMallocFromPoolAsync", [&] { return weir::detail::allocate_async(&p, 1024, pool, s); });
-    both("cudaEventRecord", [&] { return weir::detail::record_event(passed, s); });
-    both("cudaStreamWaitEvent", [&] { return weir::detail::make_stream_wait(s, passed); });
-    both("cudaFreeAsync", [&] { return weir::detail::free_async(p, s); });
+    both("cudaMallocFromPoolAsync", [&] { return weir::runtime::detail::allocate_async(&p, 1024, pool, s); });
+    both("cudaEventRecord", [&] { return weir::runtime::detail::record_event(passed, s); });
+    both("cudaStreamWaitEvent", [&] { return weir::runtime::detail::make_stream_wait(s, passed); });
+    both("cudaFreeAsync", [&] { return weir::runtime::detail::free_async(p, s); });
     simulated_cuda::drain();
-    both("cudaEventQuery", [&] { return weir::detail::query_event(passed); });
+    both("cudaEventQuery", [&] { return weir::runtime::detail::query_event(passed); });
 }
 
 TEST_CASE("driver_calls: a function that the driver does not tell is none, and no error is left behind") {
     simulated_cuda::world const here;
     simulated_cuda::fail_call("cudaGetDriverEntryPointByVersion", 1, cudaErrorInvalidValue);
     int (*none)(cudaStream_t) = nullptr;
-    weir::detail::driver_functions::find("cuNoSuchFunction", none);
+    weir::runtime::detail::driver_functions::find("cuNoSuchFunction", none);
     CHECK(simulated_cuda::failed_calls() == 1);
     CHECK((none == nullptr));
     CHECK(cudaGetLastError() == cudaSuccess);
@@ -216,7 +216,7 @@ TEST_CASE("driver_calls: a thread's capture mode is exchanged by the runtime whe
     simulated_cuda::world const here;
     simulated_cuda::fail_call("cudaThreadExchangeStreamCaptureMode", 1, cudaErrorDeviceUninitialized);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    CHECK(weir::detail::exchange_capture_mode(&mode) == cudaSuccess);
+    CHECK(weir::runtime::detail::exchange_capture_mode(&mode) == cudaSuccess);
     CHECK(mode == cudaStreamCaptureModeGlobal);
     CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
     CHECK(mode == cudaStreamCaptureModeRelaxed);

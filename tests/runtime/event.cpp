@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 #include <weir/runtime/event.hpp>
-#include <weir/runtime/synchronize.hpp>
+#include <weir/runtime/wait.hpp>
 
 using support::sentence_of;
 using weir::any_device;
 using weir::check;
-using weir::event;
+using weir::runtime::event;
 
 static_assert(!std::is_copy_constructible_v<event> && !std::is_copy_assignable_v<event>);
 static_assert(std::is_nothrow_move_constructible_v<event> && std::is_nothrow_move_assignable_v<event>);
@@ -207,7 +207,7 @@ TEST_CASE("event: moves, and each CUDA event is destroyed once") {
     support::every_schedule([] {
         event a(any_device);
         cudaEvent_t const first = a.get();
-        weir::event_place place;
+        weir::runtime::event_place place;
         place.begin = 7;
         a.note(place);
         event b = std::move(a);
@@ -244,15 +244,15 @@ TEST_CASE("event: is made on the device that is named, and the current one stays
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     for (int i = 0; i < devices; ++i) {
         event passed(i);
-        CHECK(weir::current_device() == 0);
-        weir::device_guard const guard(i);
+        CHECK(weir::runtime::current_device() == 0);
+        weir::runtime::device_guard const guard(i);
         support::scoped_stream const s;
         passed.record(s); // an event of another device is refused
         passed.synchronize();
     }
     if (devices > 1) {
         event here(0);
-        weir::device_guard const guard(1);
+        weir::runtime::device_guard const guard(1);
         support::scoped_stream const there;
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { here.record(there); }),
                    "weir: cudaEventRecord failed with cudaErrorInvalidResourceHandle (400): the stream or event was "

@@ -8,12 +8,14 @@
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
+#include <thread>
 #include <type_traits>
-#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 
 using support::sentence_of;
 using weir::check;
+using weir::runtime::key_of;
 using weir::stream_ref;
 
 namespace {
@@ -117,13 +119,13 @@ TEST_CASE("stream: ids are never used again, whatever becomes of handles") {
         std::set<unsigned long long> ids;
         for (int i = 0; i < 50; ++i) {
             support::scoped_stream const s;
-            unsigned long long const id = weir::id_of(s);
-            CHECK(weir::id_of(s) == id);
+            unsigned long long const id = weir::runtime::id_of(s);
+            CHECK(weir::runtime::id_of(s) == id);
             CHECK(ids.insert(id).second);
         }
-        CHECK(weir::id_of(cudaStreamLegacy) == weir::id_of(cudaStream_t{}));
-        CHECK(weir::id_of(cudaStreamLegacy) != weir::id_of(cudaStreamPerThread));
-        CHECK(ids.count(weir::id_of(cudaStreamLegacy)) == 0);
+        CHECK(weir::runtime::id_of(cudaStreamLegacy) == weir::runtime::id_of(cudaStream_t{}));
+        CHECK(weir::runtime::id_of(cudaStreamLegacy) != weir::runtime::id_of(cudaStreamPerThread));
+        CHECK(ids.count(weir::runtime::id_of(cudaStreamLegacy)) == 0);
     });
 }
 
@@ -134,15 +136,15 @@ TEST_CASE("stream: knows the device that a stream belongs to, whichever is curre
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     for (int i = 0; i < devices; ++i) {
-        weir::device_guard const guard(i);
+        weir::runtime::device_guard const guard(i);
         support::scoped_stream const own;
-        CHECK(weir::device_of(own) == i);
-        CHECK(weir::device_of(cudaStream_t{}) == i);
-        CHECK(weir::device_of(cudaStreamPerThread) == i);
-        CHECK(weir::device_of(weir::on_host) == i); // the current one
-        weir::device_guard const another(0);
-        CHECK(weir::device_of(own) == i);
-        CHECK(weir::device_of(weir::on_host) == 0);
+        CHECK(weir::runtime::device_of(own) == i);
+        CHECK(weir::runtime::device_of(cudaStream_t{}) == i);
+        CHECK(weir::runtime::device_of(cudaStreamPerThread) == i);
+        CHECK(weir::runtime::device_of(weir::on_host) == i); // the current one
+        weir::runtime::device_guard const another(0);
+        CHECK(weir::runtime::device_of(own) == i);
+        CHECK(weir::runtime::device_of(weir::on_host) == 0);
     }
 }
 
@@ -152,9 +154,9 @@ TEST_CASE("stream: every call may fail, and names itself") {
     };
     auto const prepare = [] { return std::make_unique<one>(); };
     auto const threw = [](one&, support::struck const& fault) { CHECK(fault.threw == !fault.calls.empty()); };
-    auto runs = support::fault_sweep(prepare, [](one& state) { static_cast<void>(weir::id_of(state.s)); }, threw);
-    runs += support::fault_sweep(prepare, [](one& state) { static_cast<void>(weir::device_of(state.s)); }, threw);
-    runs += support::fault_sweep(prepare, [](one&) { static_cast<void>(weir::device_of(weir::on_host)); }, threw);
+    auto runs = support::fault_sweep(prepare, [](one& state) { static_cast<void>(weir::runtime::id_of(state.s)); }, threw);
+    runs += support::fault_sweep(prepare, [](one& state) { static_cast<void>(weir::runtime::device_of(state.s)); }, threw);
+    runs += support::fault_sweep(prepare, [](one&) { static_cast<void>(weir::runtime::device_of(weir::on_host)); }, threw);
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs == 6);
 #endif
@@ -168,8 +170,65 @@ TEST_CASE("stream: a stream that was destroyed is refused with a sentence") {
     check(cudaStreamCreate(&gone), "cudaStreamCreate");
     check(cudaStreamDestroy(gone), "cudaStreamDestroy");
     std::string const what_to_do = "the stream or event was destroyed, or belongs to another device";
-    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::id_of(gone)); }), what_to_do);
-    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::device_of(gone)); }), what_to_do);
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::runtime::id_of(gone)); }), what_to_do);
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::runtime::device_of(gone)); }), what_to_do);
     world.forgive(); // on a GPU the first of these would crash: the simulator tells whose bug it is
 }
 #endif
+
+TEST_CASE("stream: the default streams are values, streams that were made are not") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        CHECK(weir::runtime::is_default_stream(cudaStream_t{}));
+        CHECK(weir::runtime::is_default_stream(cudaStreamLegacy));
+        CHECK(weir::runtime::is_default_stream(cudaStreamPerThread));
+        CHECK_FALSE(weir::runtime::is_default_stream(s));
+        CHECK(weir::runtime::is_per_thread(cudaStreamPerThread));
+        CHECK_FALSE(weir::runtime::is_per_thread(cudaStreamLegacy));
+        CHECK_FALSE(weir::runtime::is_per_thread(cudaStream_t{})); // as these tests are compiled
+        CHECK_FALSE(weir::runtime::is_per_thread(s));
+        CHECK_FALSE(weir::runtime::is_per_thread(weir::on_host));
+    });
+}
+
+TEST_CASE("stream: streams that live at the same time have different keys, none of them 0") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b, c;
+        std::set<std::uint64_t> keys;
+        for (weir::stream_ref s : {weir::stream_ref(a), weir::stream_ref(b), weir::stream_ref(c),
+                                   weir::stream_ref(cudaStreamLegacy), weir::stream_ref(cudaStreamPerThread)}) {
+            CHECK(key_of(s) != 0);
+            CHECK(key_of(s) == key_of(s));
+            CHECK(keys.insert(key_of(s)).second);
+        }
+        std::thread([&] { // another thread's own stream is another stream
+            CHECK(keys.insert(key_of(cudaStreamPerThread)).second);
+            CHECK(keys.count(key_of(cudaStreamLegacy)) == 1);
+            CHECK(keys.count(key_of(a)) == 1);
+        }).join();
+        CHECK(key_of(cudaStream_t{}) == key_of(cudaStreamLegacy));
+    });
+}
+
+TEST_CASE("stream: a default stream's key is odd, a handle's even, so that they cannot meet") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        CHECK(key_of(s) % 2 == 0);
+        CHECK(key_of(cudaStreamLegacy) % 2 == 1);
+        CHECK(key_of(cudaStreamPerThread) % 2 == 1);
+    });
+}
+
+TEST_CASE("stream: a default stream is another one on another device") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+#endif
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    std::set<std::uint64_t> keys;
+    for (int i = 0; i < devices; ++i) {
+        weir::runtime::device_guard const guard(i);
+        CHECK(keys.insert(key_of(cudaStreamLegacy)).second);
+        CHECK(keys.insert(key_of(cudaStreamPerThread)).second);
+    }
+}

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/growth/exact.hpp>
 #include <weir/pool/driver_pool.hpp>
 #include <weir/recipes.hpp>
 
@@ -35,7 +36,7 @@ public:
     virtual void resume() = 0;
     virtual bool owns(void const* p) = 0;
     virtual int device() const = 0;
-    virtual weir::memory_report facts() = 0;
+    virtual weir::memory_report state() = 0;
     /// What the pool counts for a block.
     virtual std::size_t rounded(std::size_t bytes, std::size_t alignment) const = 0;
     /// Whether it divides chunks, and the program must tell the device of its blocks, which CUDA does not know.
@@ -79,7 +80,7 @@ public:
     }
     bool owns(void const* p) override { return pool_.owns(p); }
     int device() const override { return pool_.device(); }
-    weir::memory_report facts() override { return pool_.facts(); }
+    weir::memory_report state() override { return pool_.state(); }
     std::size_t rounded(std::size_t bytes, std::size_t alignment) const override {
         return Placement::rounded(bytes, alignment);
     }
@@ -118,13 +119,13 @@ public:
     void resume() override {}
     bool owns(void const*) override { return true; }
     int device() const override { return pool_.device(); }
-    weir::memory_report facts() override {
+    weir::memory_report state() override {
         for (int tries = 0; tries < 64; ++tries) // it asks CUDA, whose calls fail once
             try {
-                return pool_.facts();
+                return pool_.state();
             } catch (weir::cuda_error const&) {
             }
-        return pool_.facts();
+        return pool_.state();
     }
     std::size_t rounded(std::size_t bytes, std::size_t) const override { return bytes; }
     bool divides() const override { return false; }
@@ -149,9 +150,9 @@ std::unique_ptr<pool_face> make(std::size_t limit) {
 
 inline std::unique_ptr<pool_face> make_driver_pool(std::size_t limit) {
     weir::driver_pool_options options;
-    options.name = "simulated";
-    options.on_leak = weir::leak_action::ignore;
-    options.maximum_bytes = limit == static_cast<std::size_t>(-1) ? 0 : limit;
+    options.name("simulated");
+    options.on_leak(weir::leak_action::ignore);
+    options.limit(limit == static_cast<std::size_t>(-1) ? 0 : limit);
     return std::make_unique<driver_pool_face>(options);
 }
 

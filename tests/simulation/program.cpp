@@ -142,7 +142,7 @@ public:
     void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment);
     void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept;
     int device() const noexcept;
-    weir::memory_report facts() const { return {}; }
+    weir::memory_report state() const { return {}; }
     weir::text refusal(std::size_t, std::size_t) const { return "no room"; }
 
     bool capturing = false; ///< set by the thread whose capture gets its memory here
@@ -180,7 +180,7 @@ public:
             for (int at = 0; at < streams; ++at)
                 renew(at, common_);
             slots_[legacy].handle = cudaStreamLegacy;
-            static_cast<void>(weir::is_capturing(slots_[0].handle)); // looks the driver's functions up, once a process
+            static_cast<void>(weir::runtime::is_capturing(slots_[0].handle)); // looks the driver's functions up, once a process
             for (std::size_t half = 1; half <= 2; ++half) { // threads end, and others begin
                 budget_ = what_.operations * half / 2;
                 std::vector<std::function<void()>> bodies;
@@ -335,10 +335,10 @@ private:
             void* handed_out = nullptr;
             if (insist("allocate", [&] { handed_out = pool_->try_allocate(weir::on_host, 256, 256); }) && handed_out)
                 complain("a suspended pool hands out");
-            std::size_t const held = pool_->facts().reserved_bytes;
+            std::size_t const held = pool_->state().reserved_bytes;
             for (std::size_t left = die.below(20); left-- > 0;)
                 device::yield();
-            if (pool_->facts().reserved_bytes > held)
+            if (pool_->state().reserved_bytes > held)
                 complain("a suspended pool gets memory");
             suspended_ = false;
             ++resumes_;
@@ -1219,17 +1219,17 @@ private:
 
     // With the lock held, and no other thread inside.
     void compare_facts() {
-        weir::memory_report const facts = pool_->facts();
-        if ((pool_->divides() && facts.in_use_bytes != live_bytes_) || facts.live_blocks != live_.size())
+        weir::memory_report const state = pool_->state();
+        if ((pool_->divides() && state.in_use_bytes != live_bytes_) || state.live_blocks != live_.size())
             result_.complaints.push_back(
-                "the pool counts " + std::to_string(facts.in_use_bytes) + " bytes in " +
-                std::to_string(facts.live_blocks) + " blocks; there are " + std::to_string(live_bytes_) + " in " +
+                "the pool counts " + std::to_string(state.in_use_bytes) + " bytes in " +
+                std::to_string(state.live_blocks) + " blocks; there are " + std::to_string(live_bytes_) + " in " +
                 std::to_string(live_.size()));
-        if (facts.reserved_bytes > limit_ || facts.in_use_bytes > facts.reserved_bytes ||
-            (facts.largest_free_bytes > facts.reserved_bytes && facts.largest_free_bytes != SIZE_MAX))
-            result_.complaints.push_back("the pool holds " + std::to_string(facts.reserved_bytes) +
-                                         " bytes with " + std::to_string(facts.in_use_bytes) + " in use, " +
-                                         std::to_string(facts.largest_free_bytes) + " free in one piece and a limit of " +
+        if (state.reserved_bytes > limit_ || state.in_use_bytes > state.reserved_bytes ||
+            (state.largest_free_bytes > state.reserved_bytes && state.largest_free_bytes != SIZE_MAX))
+            result_.complaints.push_back("the pool holds " + std::to_string(state.reserved_bytes) +
+                                         " bytes with " + std::to_string(state.in_use_bytes) + " in use, " +
+                                         std::to_string(state.largest_free_bytes) + " free in one piece and a limit of " +
                                          std::to_string(limit_));
     }
 
@@ -1279,10 +1279,10 @@ private:
     void give_all_back(char const* when) {
         ask("settle", [&] { pool_->settle(); });
         ask("trim", [&] { static_cast<void>(pool_->trim(0)); });
-        weir::memory_report const facts = pool_->facts();
-        bool const keeps = facts.reserved_bytes != 0 && !lost_to_a_graph_;
-        if (keeps || facts.in_use_bytes != 0 || facts.live_blocks != 0)
-            result_.complaints.push_back(std::to_string(facts.reserved_bytes) + " bytes are still reserved after " +
+        weir::memory_report const state = pool_->state();
+        bool const keeps = state.reserved_bytes != 0 && !lost_to_a_graph_;
+        if (keeps || state.in_use_bytes != 0 || state.live_blocks != 0)
+            result_.complaints.push_back(std::to_string(state.reserved_bytes) + " bytes are still reserved after " +
                                          when + ", 'settle' and 'trim'");
     }
 

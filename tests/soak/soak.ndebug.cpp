@@ -72,7 +72,7 @@ template <class Pool>
 Pool make_pool() {
     if constexpr (std::is_constructible_v<Pool, weir::driver_pool_options>) {
         weir::driver_pool_options options;
-        options.maximum_bytes = limit_bytes;
+        options.limit(limit_bytes);
         return Pool(options);
     } else {
         return Pool(weir::pool_options{}.name("soak").limit(limit_bytes));
@@ -466,10 +466,10 @@ TEST_CASE_TEMPLATE("soak: kernels of many streams and threads find in every bloc
             each.end();
             done.add(each.done);
         }
-        CHECK(pool.facts().live_blocks == 0);
+        CHECK(pool.state().live_blocks == 0);
         pool.settle();
         pool.trim();
-        CHECK(pool.facts().reserved_bytes == 0);
+        CHECK(pool.state().reserved_bytes == 0);
     }
     CHECK(seen.wrong_words() == 0);
     if (std::getenv("WEIR_SOAK_STEPS"))

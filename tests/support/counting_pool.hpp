@@ -13,7 +13,7 @@
 #include <string>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/resource.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace support {
@@ -93,7 +93,7 @@ public:
         return before - reserved_bytes;
     }
 
-    weir::memory_report facts() const {
+    weir::memory_report state() const {
         std::lock_guard<std::mutex> const lock(mutex_);
         return weir::memory_report{name_, in_use_, reserved_bytes, room_bytes_, largest_free_bytes, live_.size(), 2};
     }

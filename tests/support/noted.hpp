@@ -10,9 +10,10 @@
 #include <doctest/doctest.h>
 #include <type_traits>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/resource.hpp>
+#include <weir/contract/placement_slot.hpp>
+#include <weir/contract/pool_slot.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
@@ -30,13 +31,13 @@ using second_pool = std::decay_t<decltype(std::declval<Pool&>().second())>;
 /// Whether the simulator is told of blocks of `Pool`: a pool on chunks of CUDA's, or a layer around such pools.
 template <class Pool>
 constexpr bool is_noted() {
-    namespace contracts = weir::contracts;
-    if constexpr (contracts::holds<wrapped_pool, Pool>)
+    namespace contract = weir::contract;
+    if constexpr (contract::holds<wrapped_pool, Pool>)
         return is_noted<typename Pool::pool_type>();
-    else if constexpr (contracts::holds<second_pool, Pool>)
+    else if constexpr (contract::holds<second_pool, Pool>)
         return is_noted<std::decay_t<decltype(std::declval<Pool&>().first())>>() && is_noted<second_pool<Pool>>();
     else
-        return weir::device_accessible(Pool::space) && !contracts::holds<cuda_pool, Pool>;
+        return weir::base::device_accessible(Pool::space) && !contract::holds<cuda_pool, Pool>;
 }
 
 /// Notes that a pool handed out `p` on `stream`.

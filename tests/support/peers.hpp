@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <support/every_schedule.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/devices.hpp>
 
 namespace support {
 
@@ -24,11 +24,11 @@ inline bool two_peers() {
     return there != 0 && back != 0;
 }
 
-/// Device `ordinal` writes the bytes, and is done. No copy by peers, which would get by without access.
-inline void fill_from(int ordinal, void* at, std::size_t bytes) {
-    weir::device_guard const guard(ordinal);
+/// Device `device` writes the bytes, and is done. No copy by peers, which would get by without access.
+inline void fill_from(int device, void* at, std::size_t bytes) {
+    weir::runtime::device_guard const guard(device);
     scoped_stream const s;
-    weir::check(cudaMemsetAsync(at, 1 + ordinal, bytes, s), "cudaMemsetAsync");
+    weir::check(cudaMemsetAsync(at, 1 + device, bytes, s), "cudaMemsetAsync");
     weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 

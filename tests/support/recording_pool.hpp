@@ -20,11 +20,11 @@
 #include <vector>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/event.hpp>
-#include <weir/runtime/order_after.hpp>
 #include <weir/runtime/stream.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
@@ -78,7 +78,7 @@ public:
             fails -= fails > 1;
             return nullptr;
         }
-        std::size_t const at = weir::align_up(used_, alignment);
+        std::size_t const at = weir::base::align_up(used_, alignment);
         if (at + bytes > bytes_)
             return nullptr;
         used_ = at + bytes;
@@ -115,7 +115,7 @@ public:
 #endif
     }
 
-    weir::memory_report facts() const {
+    weir::memory_report state() const {
         weir::memory_report report;
         report.name = "recording";
         report.reserved_bytes = report.limit_bytes = bytes_;
@@ -175,7 +175,7 @@ public:
         marks_[p].push_back(stream);
     }
     void last_used_on(void* p, weir::stream_ref stream) {
-        weir::event passed(weir::device_of(stream));
+        weir::runtime::event passed(weir::runtime::device_of(stream));
         passed.record(stream);
         last_uses.push_back({p, 0, 0, stream});
         events_[p].push_back(std::move(passed));
@@ -183,7 +183,7 @@ public:
     void before_free(weir::stream_ref stream, void* p) noexcept {
         for (weir::stream_ref each : marks_[p])
             weir::order_after(stream, each);
-        for (weir::event const& each : events_[p])
+        for (weir::runtime::event const& each : events_[p])
             static_cast<void>(cudaStreamWaitEvent(stream.get(), each.get(), 0));
         marks_.erase(p);
         events_.erase(p);
@@ -195,7 +195,7 @@ public:
 
 private:
     std::map<void*, std::vector<weir::stream_ref>> marks_;
-    std::map<void*, std::vector<weir::event>> events_;
+    std::map<void*, std::vector<weir::runtime::event>> events_;
 };
 
 } // namespace support

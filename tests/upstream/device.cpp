@@ -13,7 +13,7 @@
 #include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/device.hpp>
 
 using support::sentence_of;
@@ -23,7 +23,7 @@ using weir::upstream::device;
 
 static_assert(device::space == weir::memory_space::device);
 static_assert(std::is_nothrow_copy_constructible_v<device> && !std::is_convertible_v<int, device>);
-static_assert(weir::contracts::holds<weir::contracts::may_refuse, device>);
+static_assert(weir::contract::holds<weir::contract::may_refuse, device>);
 
 namespace {
 
@@ -39,7 +39,7 @@ int device_of_memory(void const* p) {
 TEST_CASE("device: hands out device memory that work can use, and takes it back") {
     support::every_schedule([] {
         device upstream;
-        CHECK(upstream.ordinal() == 0);
+        CHECK(upstream.device_number() == 0);
         support::scoped_stream const s;
         void* const chunk = upstream.acquire(4 * MiB);
         REQUIRE(chunk != nullptr);
@@ -63,16 +63,16 @@ TEST_CASE("device: chunks live on the device that was named, or current, when th
         check(cudaSetDevice(i), "cudaSetDevice");
         device current, named(devices - 1 - i);
         check(cudaSetDevice(0), "cudaSetDevice");
-        CHECK(current.ordinal() == i);
-        CHECK(named.ordinal() == devices - 1 - i);
+        CHECK(current.device_number() == i);
+        CHECK(named.device_number() == devices - 1 - i);
         device copy = current;
-        CHECK(copy.ordinal() == i);
+        CHECK(copy.device_number() == i);
         for (device* each : {&current, &named, &copy}) {
             void* const chunk = each->acquire(2 * MiB);
-            CHECK(device_of_memory(chunk) == each->ordinal());
-            CHECK(weir::current_device() == 0);
+            CHECK(device_of_memory(chunk) == each->device_number());
+            CHECK(weir::runtime::current_device() == 0);
             CHECK(each->release(chunk, 2 * MiB));
-            CHECK(weir::current_device() == 0);
+            CHECK(weir::runtime::current_device() == 0);
         }
     }
 }
@@ -82,7 +82,7 @@ TEST_CASE("device: a device that there is not says what to do") {
     simulated_cuda::world const world;
 #endif
     CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(12345); }), "weir: there is no device 12345; CUDA sees ");
-    CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(-7); }), "weir: the ordinal of a device is 0 or more");
+    CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(-7); }), "weir: the number of a device is 0 or more");
 }
 
 TEST_CASE("device: more than the device has is null, and no error is left behind") {
@@ -138,7 +138,7 @@ TEST_CASE("device: every call may fail: nothing is acquired then, and what was r
                                          if (x.other)
                                              CHECK(x.upstream.release(x.other, 2 * MiB));
                                          CHECK(x.upstream.release(x.chunk, 2 * MiB));
-                                         CHECK(weir::current_device() == 0);
+                                         CHECK(weir::runtime::current_device() == 0);
                                      });
     runs += support::fault_sweep(prepare, [](state& x) { x.released = x.upstream.release(x.chunk, 2 * MiB); },
                                  [](state& x, support::struck const& fault) {

@@ -7,7 +7,6 @@
 #include <doctest/doctest.h>
 #include <type_traits>
 #include <vector>
-#include <weir/base/contracts.hpp>
 #include <weir/upstream/host.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>

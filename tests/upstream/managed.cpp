@@ -14,7 +14,7 @@
 #include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/managed.hpp>
 
 using support::sentence_of;
@@ -24,9 +24,9 @@ using weir::upstream::managed;
 
 static_assert(managed::space == weir::memory_space::managed);
 static_assert(std::is_nothrow_copy_constructible_v<managed> && !std::is_convertible_v<int, managed>);
-static_assert(weir::contracts::holds<weir::contracts::may_refuse, managed>);
+static_assert(weir::contract::holds<weir::contract::may_refuse, managed>);
 // Reachable from every device: streams of any of them may share it.
-static_assert(!weir::contracts::holds<weir::contracts::says_ordinal, managed>);
+static_assert(!weir::contract::holds<weir::contract::says_device_number, managed>);
 
 TEST_CASE("managed: the host and the device reach the same bytes") {
     support::every_schedule([] {
@@ -60,7 +60,7 @@ TEST_CASE("managed: is made under the device that was named, or current then") {
         cudaPointerAttributes attributes{};
         check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
         CHECK(attributes.device == i);
-        CHECK(weir::current_device() == 0);
+        CHECK(weir::runtime::current_device() == 0);
         CHECK(upstream.release(chunk, 2 * MiB));
     }
     CHECK_SAYS(sentence_of<weir::usage_error>([] { managed const nowhere(12345); }), "weir: there is no device 12345");

@@ -13,7 +13,7 @@
 #include <support/fault_sweep.hpp>
 #include <thread>
 #include <type_traits>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/pinned.hpp>
 
 using weir::check;
@@ -22,8 +22,8 @@ using weir::upstream::pinned;
 
 static_assert(pinned<>::space == weir::memory_space::pinned);
 static_assert(std::is_empty_v<pinned<>> && std::is_nothrow_copy_constructible_v<pinned<>>);
-static_assert(weir::contracts::holds<weir::contracts::may_refuse, pinned<>>);
-static_assert(!weir::contracts::holds<weir::contracts::says_ordinal, pinned<>>);
+static_assert(weir::contract::holds<weir::contract::may_refuse, pinned<>>);
+static_assert(!weir::contract::holds<weir::contract::says_device_number, pinned<>>);
 
 TEST_CASE_TEMPLATE("pinned: chunks have the flags that the type names", Upstream, pinned<>, pinned<cudaHostAllocPortable>,
                    pinned<cudaHostAllocMapped>, pinned<cudaHostAllocWriteCombined>,

@@ -12,7 +12,6 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-#include <weir/base/contracts.hpp>
 #include <weir/upstream/span.hpp>
 
 using support::sentence_of;

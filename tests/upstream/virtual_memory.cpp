@@ -17,7 +17,7 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
 using weir::check;
@@ -25,8 +25,8 @@ using weir::MiB;
 using virtual_memory = weir::upstream::virtual_memory<>;
 
 static_assert(virtual_memory::space == weir::memory_space::device);
-static_assert(weir::contracts::holds<weir::contracts::extends, virtual_memory>);
-static_assert(weir::contracts::holds<weir::contracts::may_refuse, virtual_memory>);
+static_assert(weir::contract::holds<weir::contract::extends, virtual_memory>);
+static_assert(weir::contract::holds<weir::contract::may_refuse, virtual_memory>);
 static_assert(!std::is_convertible_v<int, virtual_memory>);
 
 namespace {
@@ -43,7 +43,7 @@ TEST_CASE("virtual_memory: grows right behind a chunk, and the bytes are used as
     support::every_schedule([] {
         virtual_memory upstream;
         REQUIRE(upstream.extends());
-        CHECK(upstream.ordinal() == 0);
+        CHECK(upstream.device_number() == 0);
         void* const first = upstream.acquire(page);
         REQUIRE(first != nullptr);
         REQUIRE(upstream.extend(behind(first, page), 3 * page, 2 * page)); // in two chunks
@@ -295,12 +295,12 @@ TEST_CASE("virtual_memory: lives on the device that was named, and another can b
     CHECK_FALSE(upstream.has_peers());
     upstream.enable_access_from(0);
     CHECK(upstream.has_peers());
-    CHECK(upstream.ordinal() == 1);
+    CHECK(upstream.device_number() == 1);
     void* const chunk = upstream.acquire(page);
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
     CHECK(attributes.device == 1);
-    CHECK(weir::current_device() == 0);
+    CHECK(weir::runtime::current_device() == 0);
     check(cudaMemset(chunk, 1, page), "cudaMemset");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     CHECK(upstream.release(chunk, page));
@@ -348,7 +348,7 @@ TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is b
     void* const chunk = upstream.acquire(page);
     REQUIRE(chunk != nullptr);
     {
-        weir::device_guard const there(1);
+        weir::runtime::device_guard const there(1);
         support::scoped_stream const s;
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t launchable = nullptr;
@@ -391,7 +391,7 @@ TEST_CASE("virtual_memory: where its device cannot map memory, chunks are of tha
     virtual_memory upstream(0);
     void* chunk = nullptr;
     {
-        weir::device_guard const there(1);
+        weir::runtime::device_guard const there(1);
         chunk = upstream.acquire(page);
     }
     REQUIRE(chunk != nullptr);
@@ -528,9 +528,9 @@ TEST_CASE_TEMPLATE("virtual_memory: chunks can be exported as what was named, al
             decltype(cuMemRetainAllocationHandle)* retain = nullptr;
             decltype(cuMemRelease)* release = nullptr;
             decltype(cuMemGetAllocationPropertiesFromHandle)* properties_of = nullptr;
-            weir::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
-            weir::detail::driver_functions::find("cuMemRelease", release);
-            weir::detail::driver_functions::find("cuMemGetAllocationPropertiesFromHandle", properties_of);
+            weir::runtime::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
+            weir::runtime::detail::driver_functions::find("cuMemRelease", release);
+            weir::runtime::detail::driver_functions::find("cuMemGetAllocationPropertiesFromHandle", properties_of);
             CUmemGenericAllocationHandle memory = 0;
             CUmemAllocationProp told{};
             REQUIRE(retain(&memory, chunk) == CUDA_SUCCESS);

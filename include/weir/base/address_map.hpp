@@ -3,16 +3,16 @@
 
 // address_map: which 32-bit index belongs to this address?
 //
-// Bookkeeping is out of band (device memory cannot be read by the host), so the record of a block, a chunk or
-// a slab is found by hashing its address. Open addressing in one flat array: 16 bytes a slot, a key and its
-// value in one cache line, linear probing from the multiplicative hash of the key (Knuth, TAOCP 6.4), and
-// deletion by shifting back (algorithm R there), so that there are no tombstones and old maps stay quick.
+// Device memory cannot be read by the host, so the records of blocks, chunks and slabs lie in host memory. This map finds a
+// record by hashing its address. It is one flat array with open addressing. A slot has 16 bytes, so that a key and its value
+// share a cache line. The home of a key is its multiplicative hash; from there the search goes on slot by slot (Knuth, TAOCP
+// 6.4). Deletion shifts later entries back (algorithm R there), so no tombstones stay behind and old maps stay quick.
 //
-// invariant: every slot between a key's home and its place is taken; key 0 marks a free slot; at most 5 of 8
-//            slots are taken.
-// order: none; a map belongs to one lock.
-// cost: find, insert, erase expected O(1), about one cache line each; 26 to 51 bytes an entry; growth doubles.
-// not for: keys that an adversary chooses, or key 0.
+// invariant: every slot between a key's home and its place is taken; key 0 marks a free slot; at most 5 of 8 slots are taken.
+// order:     none; a map belongs to one lock.
+// cost:      find, insert and erase are expected O(1), about one cache line each. An entry takes 26 to 51 bytes. Growth
+//            doubles the array.
+// not for:   keys that an adversary chooses, or key 0.
 
 #include <weir/base/growing_array.hpp>
 #include <weir/base/size.hpp>
@@ -22,6 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// A hash map from nonzero 64-bit keys (addresses) to 32-bit values (indices). Not thread-safe. Only 'insert'
 /// and 'reserve' allocate, and both leave the map as it was when they throw std::bad_alloc.
@@ -30,7 +31,7 @@ public:
     using key_type = std::uint64_t;
     using value_type = std::uint32_t;
 
-    /// What 'find' and 'erase' answer for a key that is not here; never a value to insert.
+    /// What 'find' and 'erase' return for a key that is not here. It may not be inserted as a value.
     static constexpr value_type none = UINT32_MAX;
 
     /// Adds 'key' (not 0, not yet here) with 'value'. Throws std::bad_alloc before any change.
@@ -52,10 +53,10 @@ public:
     /// True when 'key' is here.
     bool contains(key_type key) const noexcept { return find(key) != none; }
 
-    /// Gives 'key', which must be here, another value.
+    /// Sets another value for 'key', which must be here.
     void assign(key_type key, value_type value) noexcept { slots_[place_of(key)].value = value; }
 
-    /// Takes 'key' out. Answers the value that it had, or 'none' where it was not here.
+    /// Removes 'key'. Returns the value that it had, or 'none' if it was not here.
     value_type erase(key_type key) noexcept {
         if (size_ == 0)
             return none;
@@ -92,7 +93,7 @@ public:
                 put(s.key, s.value);
     }
 
-    /// Entries here.
+    /// The number of entries.
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
 
@@ -109,12 +110,12 @@ private:
 
     std::size_t next(std::size_t at) const noexcept { return (at + 1) & mask_; }
 
-    // Addresses differ in their middle bits; the multiplication carries those to the top ones.
+    // Addresses differ in their middle bits. The multiplication carries those bits to the top.
     std::size_t home(key_type key) const noexcept {
         return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> shift_);
     }
 
-    // Where the key is, or the free slot where it would go.
+    // The slot that has the key, or the free slot where it would go.
     std::size_t place_of(key_type key) const noexcept {
         std::size_t at = home(key);
         while (slots_[at].key != key && slots_[at].key != 0)
@@ -135,5 +136,6 @@ private:
     unsigned shift_ = 0;
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -3,20 +3,21 @@
 
 // What can go wrong, and what does the exception carry?
 //
-// Three families. 'usage_error': the caller broke a precondition, and a retry cannot help. 'cuda_error': a
-// CUDA call failed for a reason other than memory. 'out_of_memory': there was no room; it derives from
-// std::bad_alloc, so code that already handles exhaustion handles ours. The others derive from std::exception alone:
-// <stdexcept> brings <string>, see base/text.hpp.
+// There are three families. 'usage_error': the caller broke a precondition, and a retry cannot help. 'cuda_error': a CUDA
+// call failed for a reason other than memory. 'out_of_memory': there was no room. It derives from std::bad_alloc, so code
+// that already handles exhaustion handles it too. The other two derive from std::exception alone, because <stdexcept> would
+// bring in <string> (see base/text.hpp).
 //
-// invariant: whoever throws one of these left its pool as it was before the call; copying one never throws.
-// order:     parts compose on null; only the outermost 'allocate' throws out_of_memory.
-// cost:      text is built when an exception is made, never on a path that succeeds.
+// invariant: a call that throws one of these left its pool as it was before; copying one never throws.
+// order:     the parts of a pool signal 'no room' to each other with a null pointer; only the outermost 'allocate' throws
+//            out_of_memory.
+// cost:      the text is built when an exception is made, never on a path that succeeds.
 // not for:   'deallocate' and destructors: they never throw.
 
 #include <cstddef>
 #include <new>
 #include <utility>
-#include <weir/base/largest_blocks.hpp>
+#include <weir/base/memory_report.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 
@@ -28,7 +29,7 @@ inline namespace v0 {
 class usage_error : public std::exception {
 public:
     explicit usage_error(text said) noexcept : said_(std::move(said)) {}
-    usage_error(usage_error const&) noexcept = default; // and a move is a copy, so that none is ever empty
+    usage_error(usage_error const&) noexcept = default; // a move is a copy, so no text is ever empty
     usage_error& operator=(usage_error const&) noexcept = default;
 
     char const* what() const noexcept override { return said_.c_str(); }
@@ -38,35 +39,35 @@ private:
 };
 
 namespace detail {
-// Out of line: an allocation pays no registers for the sentence.
+// These are not inlined, so that building the sentence takes no registers from an allocation that succeeds.
 [[noreturn, gnu::noinline]] inline void refuse_alignment(std::size_t alignment) {
-    throw usage_error("weir: an alignment must be a power of two; got " + number_text(alignment));
+    throw usage_error("weir: an alignment must be a power of two; got " + base::number_text(alignment));
 }
 [[noreturn, gnu::noinline]] inline void refuse_null(std::size_t bytes) {
-    throw usage_error("weir: " + count_text(bytes, " byte") +
+    throw usage_error("weir: " + base::count_text(bytes, " byte") +
                       " cannot be copied from or to a null address; pass the address of as many");
 }
 } // namespace detail
 
-/// Throws usage_error for a null address that `bytes` bytes are to be copied from or to.
+/// Throws usage_error if `p` is null although `bytes` bytes are to be copied from or to it.
 inline void require_not_null(void const* p, std::size_t bytes) {
     if (!p && bytes != 0)
         detail::refuse_null(bytes);
 }
 
-/// Throws usage_error for an alignment that is none.
+/// Throws usage_error if `alignment` is not a power of two.
 inline void require_power_of_two(std::size_t alignment) {
-    if (!is_power_of_two(alignment))
+    if (!base::is_power_of_two(alignment))
         detail::refuse_alignment(alignment);
 }
 
-/// A CUDA call failed. The text carries the call and CUDA's name for the error.
+/// A CUDA call failed. The text names the call and has CUDA's name for the error.
 class cuda_error : public std::exception {
 public:
-    /// `call`: the function's name; `name`: CUDA's name of the error; `code`: its number, not negative; `advice`: what
-    /// to do about it, or "". `call` must be a literal.
+    /// `call`: the function's name, which must be a literal. `name`: CUDA's name for the error. `code`: its number, not
+    /// negative. `advice`: what to do about it, or "".
     cuda_error(char const* call, char const* name, int code, char const* advice)
-        : said_(text("weir: ") + call + " failed with " + name + " (" + number_text(static_cast<std::size_t>(code)) +
+        : said_(text("weir: ") + call + " failed with " + name + " (" + base::number_text(static_cast<std::size_t>(code)) +
                 ")" + (*advice ? ": " : "") + advice),
           call_(call), code_(code) {}
     cuda_error(cuda_error const&) noexcept = default; // see usage_error
@@ -75,7 +76,7 @@ public:
     char const* what() const noexcept override { return said_.c_str(); }
     /// The name of the CUDA function that failed.
     char const* call() const noexcept { return call_; }
-    /// The error's number, as cudaError_t counts.
+    /// The error's number, as in cudaError_t.
     int code() const noexcept { return code_; }
 
 private:
@@ -84,42 +85,23 @@ private:
     int code_;
 };
 
-/// What a pool knows of itself at one moment. Sizes in bytes.
-struct memory_report {
-    static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
-
-    text name;                                ///< the pool's name, as its options gave it
-    std::size_t in_use_bytes = 0;             ///< handed out and not yet freed, rounding included
-    std::size_t reserved_bytes = 0;           ///< held from the upstream
-    std::size_t limit_bytes = unknown;        ///< the most it may hold; SIZE_MAX: no limit, or not known
-    std::size_t largest_free_bytes = unknown; ///< a block of that size needs no growth, on some stream; a larger one may not
-                                              ///< either; SIZE_MAX: not known
-    std::size_t live_blocks = 0;              ///< blocks handed out and not yet freed
-    std::size_t chunks = 0;                   ///< pieces held from the upstream
-    std::size_t lost_bytes = 0;               ///< freed, but not handed out again: graphs may use them, or the host had no memory
-    std::size_t unsettled_bytes = 0;          ///< freed, and nobody's before a 'settle', but of the stream that freed them
-    // What takes longer to find out, and only 'examined' of a pool does:
-    std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known
-    largest_blocks largest_live = {};        ///< what layers list of the blocks that are out
-};
-
-/// There was no room. Carries what was asked for, the pool's state, and which part refused and why.
+/// There was no room. The exception carries what was asked for, the pool's state, and which part refused and why.
 class out_of_memory : public std::bad_alloc {
 public:
-    out_of_memory(std::size_t asked_bytes, memory_report facts, text reason)
-        : asked_bytes_(asked_bytes), facts_(std::move(facts)), reason_(std::move(reason)),
-          said_("weir: out of memory: pool '" + facts_.name + "' cannot hand out " + exact_bytes_text(asked_bytes_) + ": " +
-                reason_ + " (in use " + bytes_text(facts_.in_use_bytes) + ", reserved " +
-                bytes_text(facts_.reserved_bytes) + ", limit " +
-                (facts_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : bytes_text(facts_.limit_bytes)) +
-                (facts_.largest_free_bytes == static_cast<std::size_t>(-1)
+    out_of_memory(std::size_t asked_bytes, memory_report state, text reason)
+        : asked_bytes_(asked_bytes), state_(std::move(state)), reason_(std::move(reason)),
+          said_("weir: out of memory: pool '" + state_.name + "' cannot hand out " + base::exact_bytes_text(asked_bytes_) +
+                ": " + reason_ + " (in use " + base::bytes_text(state_.in_use_bytes) + ", reserved " +
+                base::bytes_text(state_.reserved_bytes) + ", limit " +
+                (state_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : base::bytes_text(state_.limit_bytes)) +
+                (state_.largest_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
-                     : ", largest free " + bytes_text(facts_.largest_free_bytes)) +
-                (facts_.device_free_bytes == static_cast<std::size_t>(-1)
+                     : ", largest free " + base::bytes_text(state_.largest_free_bytes)) +
+                (state_.device_free_bytes == static_cast<std::size_t>(-1)
                      ? ""
-                     : ", free on the device " + bytes_text(facts_.device_free_bytes)) +
-                (facts_.lost_bytes == 0 ? "" : ", not handed out again " + bytes_text(facts_.lost_bytes)) + ")" +
-                live_text(facts_.largest_live)) {}
+                     : ", free on the device " + base::bytes_text(state_.device_free_bytes)) +
+                (state_.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(state_.lost_bytes)) + ")" +
+                live_text(state_.largest_live)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
 
@@ -127,19 +109,20 @@ public:
 
     /// Bytes that were asked for, without the pool's rounding.
     std::size_t asked_bytes() const noexcept { return asked_bytes_; }
-    /// The pool's state as it refused; see memory_report.
-    std::size_t limit_bytes() const noexcept { return facts_.limit_bytes; }
-    std::size_t in_use_bytes() const noexcept { return facts_.in_use_bytes; }
-    std::size_t reserved_bytes() const noexcept { return facts_.reserved_bytes; }
-    std::size_t largest_free_bytes() const noexcept { return facts_.largest_free_bytes; }
-    /// Bytes that captured streams freed, which their graphs may use: no free brings them back.
-    std::size_t lost_bytes() const noexcept { return facts_.lost_bytes; }
-    /// Bytes that the pool's device had left afterwards; SIZE_MAX: not known, or the pool is of no device.
-    std::size_t device_free_bytes() const noexcept { return facts_.device_free_bytes; }
-    /// The largest blocks that were out; none where no layer lists them (layer::guard, layer::statistics).
-    largest_blocks const& largest_live() const noexcept { return facts_.largest_live; }
+    /// The pool's state when it refused; see memory_report.
+    std::size_t limit_bytes() const noexcept { return state_.limit_bytes; }
+    std::size_t in_use_bytes() const noexcept { return state_.in_use_bytes; }
+    std::size_t reserved_bytes() const noexcept { return state_.reserved_bytes; }
+    std::size_t largest_free_bytes() const noexcept { return state_.largest_free_bytes; }
+    /// Bytes that captured streams freed. Their graphs may still use them, so the pool does not hand them out again.
+    std::size_t lost_bytes() const noexcept { return state_.lost_bytes; }
+    /// Bytes that were free on the pool's device after the failure; SIZE_MAX: not known, or the pool has no device.
+    std::size_t device_free_bytes() const noexcept { return state_.device_free_bytes; }
+    /// The largest blocks that were handed out at that time. Empty if no layer lists them (layer::guard and layer::statistics
+    /// do).
+    largest_blocks const& largest_live() const noexcept { return state_.largest_live; }
     /// The name of the pool that was asked.
-    text const& pool_name() const noexcept { return facts_.name; }
+    text const& pool_name() const noexcept { return state_.name; }
     /// Which part refused, and why.
     text const& reason() const noexcept { return reason_; }
 
@@ -147,13 +130,13 @@ private:
     static text live_text(largest_blocks const& list) {
         text said;
         for (live_block const& each : list)
-            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + bytes_text(each.bytes) + " at " +
-                   address_text(each.address);
+            said = said + (said.empty() ? "; the largest live blocks: " : ", ") + base::bytes_text(each.bytes) + " at " +
+                   base::address_text(each.address);
         return said;
     }
 
     std::size_t asked_bytes_;
-    memory_report facts_;
+    memory_report state_;
     text reason_;
     text said_;
 };

@@ -3,14 +3,14 @@
 
 // How does the bookkeeping keep any number of things in a row?
 //
-// An array that doubles when it is full. It does what std::vector does for the bookkeeping at a fraction of the compile
-// time: each std::vector that grows instantiates allocator traits and relocation by the dozen, in every file that
-// includes weir, whether or not it makes a pool. Together those took a quarter of a second.
+// An array that doubles its room when it is full. It does for the bookkeeping what std::vector does, at a fraction of the
+// compile time. Each std::vector that grows instantiates dozens of allocator traits and relocation functions, in every file
+// that includes weir, even if the file makes no pool. Together those took a quarter of a second.
 //
 // invariant: elements lie in one piece of the host's memory; size() <= capacity().
-// order:     none; an array belongs to one thread or lock.
+// order:     none; an array belongs to one thread or one lock.
 // cost:      push_back: O(1) on average; insert and erase: O(n) moves.
-// not for:   what users hand over or get: they have std::vector.
+// not for:   what users pass in or get back: that is std::vector.
 
 #include <cstddef>
 #include <new>
@@ -18,9 +18,10 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
-/// An array of `T`, whose moves do not throw. Members that allocate throw std::bad_alloc before any change; a value
-/// that was moved into one is gone then.
+/// An array of `T`, whose moves must not throw. A member that has to allocate throws std::bad_alloc before any change. An
+/// argument that was moved into such a call is lost then.
 template <class T>
 class growing_array {
     static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
@@ -72,7 +73,7 @@ public:
     T const* end() const noexcept { return first_ + size_; }
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
-    /// Elements for which there is room.
+    /// The number of elements for which there is room.
     std::size_t capacity() const noexcept { return capacity_; }
 
     /// Makes room for `count` elements in all.
@@ -81,14 +82,14 @@ public:
             move_to(count);
     }
 
-    /// Makes room for `more` elements beyond those that are here. In the mean O(more), however often it is called.
+    /// Makes room for `more` elements beyond the present ones. O(more) on average, however often it is called.
     void reserve_more(std::size_t more) {
         std::size_t const twice = 2 * capacity_;
         if (more > capacity_ - size_)
             move_to(size_ + more > twice ? size_ + more : twice);
     }
 
-    /// Makes the size `count`; elements that are new are T().
+    /// Makes the size `count`; added elements are T().
     void resize(std::size_t count) {
         reserve(count);
         while (size_ > count)
@@ -110,7 +111,7 @@ public:
             pop_back();
     }
 
-    /// Puts `value` before the element at `at`, and returns where it is.
+    /// Puts `value` before the element at `at`, and returns a pointer to it.
     T* insert(T* at, T value) {
         std::size_t const index = static_cast<std::size_t>(at - first_);
         if (index == size_) {
@@ -125,7 +126,7 @@ public:
         return first_ + index;
     }
 
-    /// Takes the element at `at` out, and returns where the next one is.
+    /// Removes the element at `at`, and returns a pointer to the next one.
     T* erase(T* at) noexcept {
         for (T* each = at; each + 1 != end(); ++each)
             *each = std::move(each[1]);
@@ -158,5 +159,6 @@ private:
     std::size_t capacity_ = 0;
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

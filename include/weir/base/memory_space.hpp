@@ -3,8 +3,8 @@
 
 // Who may touch the bytes that an upstream hands out?
 //
-// One word for each kind of memory that CUDA knows. A part carries it as 'static constexpr memory_space
-// space', so that a container can refuse at compile time a pool whose memory its elements cannot live in.
+// There is one word for each kind of memory that CUDA knows. A part states its kind as 'static constexpr memory_space space'.
+// A container can then refuse, at compile time, a pool whose memory its elements cannot use.
 //
 // invariant: every space is accessible from the host, from a device, or from both.
 // cost:      none; everything here is a constant expression.
@@ -16,11 +16,13 @@ namespace weir {
 inline namespace v0 {
 
 enum class memory_space : unsigned char {
-    device,  ///< cudaMalloc and its kin: kernels and copies only
-    pinned,  ///< page-locked host memory: the host at full speed, devices over the bus
-    managed, ///< migrates on demand: both sides
-    host     ///< plain memory: the host only
+    device,  ///< from cudaMalloc and similar calls: only kernels and copies reach it
+    pinned,  ///< page-locked host memory: the host reaches it at full speed, devices over the bus
+    managed, ///< pages move to whoever touches them: host and devices reach it
+    host     ///< ordinary memory: only the host reaches it
 };
+
+namespace base {
 
 /// Whether kernels may read and write the memory.
 constexpr bool device_accessible(memory_space space) noexcept {
@@ -32,8 +34,8 @@ constexpr bool host_accessible(memory_space space) noexcept {
     return space != memory_space::device;
 }
 
-/// The alignment of a block that asks for none, in bytes, as far as a `Placement`'s blocks have it: 256 where kernels read
-/// device memory, as cudaMalloc's, else what any type needs.
+/// The alignment in bytes of a block whose caller names none: 256 in device and managed memory, as from cudaMalloc, and in
+/// other memory what any type needs. It is lower if the blocks of `Placement` are not aligned that far.
 template <class Placement>
 constexpr std::size_t default_alignment_of(memory_space space) noexcept {
     std::size_t alignment = space == memory_space::device || space == memory_space::managed ? 256 : alignof(std::max_align_t);
@@ -57,5 +59,6 @@ constexpr char const* name_of(memory_space space) noexcept {
     return "host";
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -3,12 +3,12 @@
 
 // A range: where some bytes start and how many there are.
 //
-// Placements deal in offsets and never look at memory. A pool uses addresses as offsets, a test uses small
+// Placements calculate with offsets and never touch the memory. A pool uses addresses as offsets, and a test uses small
 // numbers; the arithmetic is the same.
 //
-// invariant: a range of no bytes is 'no range', whatever its offset; offset + bytes does not overflow.
-// cost: two words, passed in registers.
-// not for: owning anything.
+// invariant: a range of no bytes means 'no range', whatever its offset; offset + bytes does not overflow.
+// cost:      two words, passed in registers.
+// not for:   owning memory.
 
 #include <weir/base/size.hpp>
 
@@ -16,6 +16,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
 /// Bytes [offset, offset + bytes).
 struct range {
@@ -37,7 +38,7 @@ struct range {
                inner.offset - offset <= bytes - inner.bytes;
     }
 
-    /// True when the two share a byte.
+    /// True when the two ranges have a byte in common.
     constexpr bool overlaps(range other) const noexcept {
         return bytes != 0 && other.bytes != 0 && (contains(other.offset) || other.contains(offset));
     }
@@ -48,14 +49,14 @@ struct range {
     friend constexpr bool operator!=(range a, range b) noexcept { return !(a == b); }
 };
 
-/// 'r', by way of registers: without it g++ 12 may write both words to the stack, read them back as one vector, and wait
-/// ten cycles for that.
+/// Returns 'r' after passing it through registers. Without this, g++ 12 may write both words to the stack and read them back
+/// as one vector, which waits ten cycles.
 inline range in_registers(range r) noexcept {
     asm("" : "+r"(r.offset), "+r"(r.bytes));
     return r;
 }
 
-/// What of 'r' lies in whole multiples of 'unit' (a power of two); 'no range' where nothing does.
+/// The part of 'r' that consists of whole multiples of 'unit' (a power of two); 'no range' if there is no such part.
 constexpr range inward(range r, std::size_t unit) noexcept {
     std::size_t const start = align_up(r.offset, unit);
     std::size_t const end = align_down(r.end(), unit);
@@ -68,5 +69,6 @@ constexpr bool has_room(range r, std::size_t bytes, std::size_t alignment) noexc
     return start >= r.offset && start - r.offset < r.bytes && r.bytes - (start - r.offset) >= bytes;
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

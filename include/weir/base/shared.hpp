@@ -3,23 +3,24 @@
 
 // How do several owners share one object?
 //
-// A counted pointer: the last owner to go destroys the object. It does what std::shared_ptr does for an object made in
-// one piece, without casts, weak owners or deleters, and without <memory>, which costs a fifth of a second of compile
-// time in every file that includes weir.
+// A counted pointer: the last owner that goes away destroys the object. It does what std::shared_ptr does for an object made
+// with make_shared, without casts, weak owners or deleters. It also does without <memory>, which costs a fifth of a second of
+// compile time in every file that includes weir.
 //
 // invariant: the count is the number of owners.
-// order:     what an owner did to the object happens before its destruction.
-// cost:      one allocation; a copy is an atomic addition.
-// not for:   cycles.
+// order:     everything that an owner did to the object happens before its destruction.
+// cost:      one allocation for the object; a copy is one atomic addition.
+// not for:   owners that own each other in a cycle: they would never be destroyed.
 
 #include <cstddef>
 #include <utility>
-#include <weir/base/atomic.hpp>
+#include <weir/base/threads/atomic.hpp>
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
-/// An owner of a T, or of nothing. Copying never throws. Different owners may be used by different threads.
+/// An owner of a T, or of nothing. Copying never throws. Several threads may use different owners of one object.
 template <class T>
 class shared {
 public:
@@ -66,5 +67,6 @@ private:
     counted* held_ = nullptr;
 };
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -3,12 +3,12 @@
 
 // Sizes: units, alignment and overflow, as pure arithmetic.
 //
-// Every floor of the library counts bytes in std::size_t and rounds them to powers of two. The functions here
-// are the only place where that rounding is written, so that overflow is thought about once.
+// Every part of the library counts bytes in std::size_t and rounds them to powers of two. That rounding is written only here,
+// so overflow is handled in one place.
 //
-// invariant: nothing here wraps without saying so: align_up answers 0 when the rounded value does not fit.
-// cost: a few instructions each; all are constexpr.
-// not for: rounding to something that is no power of two.
+// invariant: no function here wraps around silently: align_up returns 0 when the rounded value does not fit.
+// cost:      a few instructions each; all are constexpr.
+// not for:   rounding to something that is not a power of two.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,9 @@ inline constexpr std::size_t KiB = std::size_t{1} << 10;
 inline constexpr std::size_t MiB = std::size_t{1} << 20;
 /// 1,073,741,824 bytes.
 inline constexpr std::size_t GiB = std::size_t{1} << 30;
-/// More bytes no process can address, on any machine that has CUDA.
+
+namespace base {
+/// An upper bound of the bytes that a process can address, on any machine that has CUDA.
 inline constexpr std::size_t most_addresses = std::size_t{1} << 48;
 
 /// True for 1, 2, 4, ...; false for 0.
@@ -51,7 +53,7 @@ constexpr std::size_t align_down(std::size_t x, std::size_t alignment) noexcept 
     return x & ~(alignment - 1);
 }
 
-/// a where 'first' is true, else b, without a branch: for a question that is answered at random.
+/// a if 'first' is true, else b, without a branch. Use it when 'first' cannot be predicted.
 constexpr std::size_t choose(bool first, std::size_t a, std::size_t b) noexcept {
     return b ^ ((a ^ b) & (0 - std::size_t{first}));
 }
@@ -68,7 +70,7 @@ constexpr unsigned floor_log2(std::uint64_t x) noexcept {
 
 /// The exponent of the least power of two that is not below x: ceil_log2(4097) == 13. x must not be 0.
 constexpr unsigned ceil_log2(std::uint64_t x) noexcept {
-    return x == 1 ? 0u : floor_log2(x - 1) + 1u;
+    return x == 1 ? 0u : base::floor_log2(x - 1) + 1u;
 }
 
 /// The position of the lowest set bit: lowest_bit(12) == 2. x must not be 0.
@@ -76,16 +78,16 @@ constexpr unsigned lowest_bit(std::uint64_t x) noexcept {
     return static_cast<unsigned>(__builtin_ctzll(x));
 }
 
-/// Bytes of a range at any multiple of 'base' in which 'bytes' at a multiple of 'alignment' (powers of two) have room;
-/// 0 where there are no bytes or too many.
+/// The bytes that a range needs so that 'bytes' bytes at a multiple of 'alignment' fit into it, if the range may start at any
+/// multiple of 'base'. Both are powers of two. 0 if 'bytes' is 0 or the sum overflows.
 constexpr std::size_t with_slack(std::size_t bytes, std::size_t alignment, std::size_t base) noexcept {
     std::size_t const slack = alignment > base ? alignment - base : 0;
-    return bytes == 0 || add_overflows(bytes, slack) ? 0 : bytes + slack;
+    return bytes == 0 || base::add_overflows(bytes, slack) ? 0 : bytes + slack;
 }
 
 /// How many bits of x are set.
 constexpr unsigned count_bits(std::uint64_t x) noexcept {
-    // By sums side by side: the builtin is a call where the compiler may not assume the instruction.
+    // Adds neighbouring groups of bits. The compiler's builtin would be a function call on targets without the instruction.
     x -= x >> 1 & 0x5555555555555555u;
     x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
     x = (x + (x >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
@@ -94,13 +96,14 @@ constexpr unsigned count_bits(std::uint64_t x) noexcept {
 
 /// The least power of two that is not below x; 0 when it does not fit std::size_t. x must not be 0.
 constexpr std::size_t power_of_two_above(std::size_t x) noexcept {
-    return x > (SIZE_MAX / 2 + 1) ? 0 : std::size_t{1} << ceil_log2(x);
+    return x > (SIZE_MAX / 2 + 1) ? 0 : std::size_t{1} << base::ceil_log2(x);
 }
 
-/// The greatest power of two that divides x: the alignment that an address happens to have; 0 for x == 0.
+/// The greatest power of two that divides x, which is the alignment of x as an address; 0 for x == 0.
 constexpr std::size_t natural_alignment(std::size_t x) noexcept {
     return x & (~x + 1);
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

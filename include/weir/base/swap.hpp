@@ -3,15 +3,16 @@
 
 // How do two values change places?
 //
-// As with std::swap, without the question whether a type may be swapped: that question instantiates a dozen traits for
-// each type, in every file that includes weir. It took a twentieth of what weir adds to a compilation.
+// As std::swap does, but without checking whether a type may be swapped. That check instantiates a dozen traits for each
+// type, in every file that includes weir. It took a twentieth of what weir adds to a compilation.
 //
 // not for: types whose moves throw.
 
 namespace weir {
 inline namespace v0 {
+namespace base {
 
-/// `a` becomes what `b` was, and the other way round. One of them may not be the other.
+/// `a` gets the value of `b`, and `b` that of `a`. They must be different objects.
 template <class T>
 void swap_values(T& a, T& b) noexcept {
     T before(static_cast<T&&>(a));
@@ -19,5 +20,6 @@ void swap_values(T& a, T& b) noexcept {
     b = static_cast<T&&>(before);
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

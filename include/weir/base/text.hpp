@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// What do names, reports and errors keep their characters in?
+// What do names, reports and errors store their characters in?
 //
-// In a string that does not change. Its copies share the characters, so that copying never throws and an exception can
-// carry one. It is made from any class of strings and turns into any, std::string among them, without <string>, which
+// In a string that never changes. Its copies share the characters, so copying never throws, and an exception can carry one.
+// It can be made from any string class and converts to any, std::string included. It does without <string>, which together
 // with <stdexcept> costs a third of a second of compile time in every file that includes weir.
 //
-// invariant: size() characters and a zero behind them; they stay the same as long as any copy lives.
-// order:     different copies may be used by different threads.
+// invariant: the text has size() characters and a zero behind them; they do not change while any copy lives.
+// order:     several threads may use different copies at once.
 // cost:      two allocations, none for an empty text; a copy is an atomic addition.
-// not for:   long texts made of many pieces: each '+' copies what is there already.
+// not for:   long texts made of many pieces: each '+' copies all characters so far.
 
 #include <cstddef>
 #include <cstring>
@@ -25,7 +25,7 @@ namespace weir {
 inline namespace v0 {
 
 namespace detail {
-// Asked once of each class: an alias would be asked again wherever a text meets one.
+// A class and not an alias, so that the compiler answers once for each type and not at each use.
 template <class T, class = void>
 struct is_string : std::false_type {};
 template <class T>
@@ -34,12 +34,12 @@ struct is_string<T, std::enable_if_t<std::is_convertible_v<decltype(std::declval
     : std::true_type {};
 } // namespace detail
 
-/// Characters that do not change. What makes one throws std::bad_alloc; copies, moves and comparisons never throw.
+/// Characters that do not change. Making a text throws std::bad_alloc; copies, moves and comparisons never throw.
 class text {
     template <class String>
     using if_string = std::enable_if_t<detail::is_string<String>::value>;
 
-    // Characters that another holds: what is compared or joined need not be copied first.
+    // Characters that some other object holds. Comparing or joining them needs no copy first.
     struct piece {
         piece(char const* zero_ended) noexcept : first(zero_ended), size(zero_ended ? std::strlen(zero_ended) : 0) {}
         piece(text const& other) noexcept : first(other.data()), size(other.size()) {}
@@ -54,13 +54,14 @@ public:
     text() noexcept = default;
     /// A copy of the characters before the zero; none for null.
     text(char const* zero_ended) : text(zero_ended, piece("")) {}
-    /// A copy of a string of any class that has 'data' and 'size', zeros among the characters included. (That it is a class is
-    /// asked first: what follows would take long to compile for each literal that a text meets.)
+    /// A copy of a string of any class that has 'data' and 'size'; zeros among the characters are copied too. (The 'char
+    /// String::*' parameter excludes types that are not classes first. The check behind it would take long to compile for
+    /// each literal that a text meets.)
     template <class String, class = char String::*, class = if_string<String>>
     text(String const& string) : text(string, piece("")) {}
 
-    /// A string of any class that has 'data' and 'size' and is made from an address and a size. One that does not copy
-    /// (std::string_view) lasts as long as some copy of this text.
+    /// Converts to a string of any class that has 'data' and 'size' and can be made from an address and a size. A class that
+    /// does not copy the characters (std::string_view) stays valid as long as some copy of this text lives.
     template <class String, class = if_string<String>,
               class = std::enable_if_t<std::is_constructible_v<String, char const*, std::size_t>>>
     operator String() const {
@@ -75,15 +76,17 @@ public:
     std::size_t size() const noexcept { return held_ ? held_->size() - 1 : 0; }
     bool empty() const noexcept { return size() == 0; }
 
-    /// What is said by `a` and then by `b`, of which one is a text and the other what makes one.
+    /// The characters of `a`, then those of `b`. One of the two is a text, the other a text or something that converts to
+    /// one.
     friend text operator+(piece a, piece b) { return text(a, b); }
-    /// Whether all characters are equal. Of `a` and `b` one is a text and the other what makes one; neither is copied.
+    /// Whether all characters are equal. One of `a` and `b` is a text, the other may be anything that converts to one.
+    /// Nothing is copied.
     friend bool operator==(piece a, piece b) noexcept {
         return a.size == b.size && (a.size == 0 || std::memcmp(a.first, b.first, a.size) == 0);
     }
     friend bool operator!=(piece a, piece b) noexcept { return !(a == b); }
 
-    /// The characters as they are, to a std::ostream or what else has 'write(address, size)'.
+    /// Writes the characters to a std::ostream, or to anything that has 'write(address, size)'.
     template <class Stream, class = decltype(std::declval<Stream&>().write(std::declval<char const*>(), 0))>
     friend Stream& operator<<(Stream& stream, text const& what) {
         stream.write(what.data(), static_cast<std::ptrdiff_t>(what.size()));
@@ -94,15 +97,17 @@ private:
     text(piece a, piece b) {
         if (a.size + b.size == 0)
             return;
-        held_ = shared<growing_array<char>>::make(a.size + b.size + 1); // all zeros
+        held_ = base::shared<base::growing_array<char>>::make(a.size + b.size + 1); // all zeros
         if (a.size != 0)
             std::memcpy(held_->data(), a.first, a.size);
         if (b.size != 0)
             std::memcpy(held_->data() + a.size, b.first, b.size);
     }
 
-    shared<growing_array<char>> held_; // the characters and a zero; nothing where there are none
+    base::shared<base::growing_array<char>> held_; // the characters and a zero; nothing where there are none
 };
+
+namespace base {
 
 /// `number` in decimal digits.
 inline text number_text(std::size_t number) {
@@ -118,10 +123,11 @@ inline text number_text(std::size_t number) {
 
 /// `count` things that are called `name`: '1 chunk', '2 chunks'.
 inline text count_text(std::size_t count, char const* name) {
-    return number_text(count) + name + (count == 1 ? "" : "s");
+    return base::number_text(count) + name + (count == 1 ? "" : "s");
 }
 
-/// `bytes` for people: with a binary unit and two decimals, cut and not rounded, unless they are zeros: '256 B', '1.50 MiB'.
+/// `bytes` for people, with a binary unit and two decimals: '256 B', '1.50 MiB'. The decimals are cut off, not rounded, and
+/// left out when they are zeros.
 inline text bytes_text(std::size_t bytes) {
     struct unit {
         std::size_t bytes;
@@ -131,19 +137,21 @@ inline text bytes_text(std::size_t bytes) {
         if (bytes < each.bytes)
             continue;
         std::size_t const hundredths = bytes % each.bytes * 100 / each.bytes;
-        text const whole = number_text(bytes / each.bytes);
+        text const whole = base::number_text(bytes / each.bytes);
         if (hundredths == 0)
             return whole + each.name;
-        return whole + (hundredths < 10 ? ".0" : ".") + number_text(hundredths) + each.name;
+        return whole + (hundredths < 10 ? ".0" : ".") + base::number_text(hundredths) + each.name;
     }
-    return number_text(bytes) + " B";
+    return base::number_text(bytes) + " B";
 }
 
-/// The same to the byte, where two that are nearly equal are told apart: '100 bytes', '8589934593 bytes (8 GiB)'.
+/// The exact number of bytes, for texts that compare two numbers that are nearly equal: '100 bytes', '8589934593 bytes (8
+/// GiB)'.
 inline text exact_bytes_text(std::size_t bytes) {
-    text const exact = count_text(bytes, " byte");
-    return bytes < KiB ? exact : exact + " (" + bytes_text(bytes) + ")";
+    text const exact = base::count_text(bytes, " byte");
+    return bytes < KiB ? exact : exact + " (" + base::bytes_text(bytes) + ")";
 }
 
+} // namespace base
 } // namespace v0
 } // namespace weir

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How do elements of a pool get an owner?
+// What owns an array of elements of a pool?
 //
-// 'device_vector<T>' for elements that kernels use, 'pinned_vector<T>' for elements that the host uses and
-// copy engines read at full speed. They are std::vector's shape without its habits: new elements are not
-// initialised, copies are made only where pool and stream are named, and nothing waits unless its name ends
-// in '_sync'.
+// 'device_vector<T>' is for elements that kernels use. 'pinned_vector<T>' is for elements that the host uses and copy engines
+// read at full speed. They look like std::vector but behave differently: added elements are not initialised, copies are made
+// only where pool and stream are named, and no member waits for a stream unless its name ends in '_sync'.
 //
 //     weir::device_vector<float> xs(pool, stream, host_values);          // uploaded on the stream
 //     scale<<<grid, block, 0, stream>>>(xs.data(), xs.size());
 //     std::vector<float> ys = xs.to_host_sync<std::vector>();
 //
-// invariant: T is trivially copyable; a moved-from vector is empty and as good as new.
+// invariant: T is trivially copyable; a vector that was moved from is empty and can be used like a new one.
 // invariant: a member that throws leaves the vector as it was.
-// order:     see 'pooled'. Device: memory is valid on the vector's stream, others order themselves after it.
-//            Pinned: memory is valid at once; work in flight that writes the vector is not waited for, so
-//            finish it ('synchronize(xs.stream())') before the host reads, and before the vector grows.
-// cost:      an allocation each growth; 'resize' and 'reserve' grow to what is asked, 'append' by half.
-// not for:   one element: see value; untyped memory: see buffer.
+// order:     see 'pooled'. Device: the memory is valid on the vector's stream; other streams have to be ordered after it.
+//            Pinned: the memory is valid at once. The vector does not wait for work in flight that writes to it, so finish
+//            that work ('synchronize(xs.stream())') before the host reads and before the vector grows.
+// cost:      one allocation each time it grows; 'resize' and 'reserve' grow to exactly what is asked for, 'append' by at
+//            least half.
+// not for:   a single element: see value; untyped memory: see buffer.
 
 #include <cstddef>
 #include <initializer_list>
 #include <type_traits>
 #include <utility>
-#include <weir/base/element.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
+#include <weir/container/owned/element.hpp>
+#include <weir/container/owned/pooled.hpp>
 #include <weir/fwd.hpp>
-#include <weir/runtime/pool_ref.hpp>
-#include <weir/runtime/pooled.hpp>
+#include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -38,7 +38,7 @@ inline namespace v0 {
 
 namespace detail {
 
-// What std::data and std::size answer, whose header costs a tenth of a second.
+// These do what std::data and std::size do. The standard header for those costs a tenth of a second of compile time.
 template <class Range>
 constexpr auto data_of(Range const& source) -> decltype(source.data()) {
     return source.data();
@@ -56,7 +56,7 @@ constexpr std::size_t size_of(T const (&)[Count]) noexcept {
     return Count;
 }
 
-// Whether Range has contiguous elements of type T.
+// Whether the elements of Range lie together in memory and have type T.
 template <class Range, class T, class = void>
 struct holds : std::false_type {};
 template <class Range, class T>
@@ -65,17 +65,17 @@ struct holds<Range, T,
     : std::is_same<std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::declval<Range const&>()))>>, T> {};
 
 template <memory_space Space>
-std::true_type is_pooled(pooled<Space> const&);
+std::true_type is_pooled(detail::pooled<Space> const&);
 std::false_type is_pooled(...);
 
-/// What the twins share. Sizes in elements unless named '..._bytes'. Members that may grow the vector throw
-/// what the pool's 'allocate' throws, and usage_error for more elements than there are addresses; members
-/// that copy throw cuda_error, and usage_error for a null address, and where a stream that must wait or be waited for is
-/// captured into another graph or none.
+/// What both kinds of vector share. Sizes are in elements, except in members named '..._bytes'. Members that may grow the
+/// vector throw what the pool's 'allocate' throws, and usage_error for more elements than there are addresses. Members that
+/// copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that have to wait for each
+/// other is captured into another graph than the other, or only one is captured.
 template <class T, memory_space Space>
-class elements : public pooled<Space> {
-    using rules = element<T>;
-    static_assert(rules::most > 0); // which makes the compiler look at the rules
+class elements : public detail::pooled<Space> {
+    using rules = detail::element<T>;
+    static_assert(rules::most > 0); // using it makes the compiler check the rules for T
     template <class Range>
     using if_range = std::enable_if_t<holds<Range, T>::value>;
 
@@ -90,12 +90,12 @@ public:
     using iterator = T*;
     using const_iterator = T const*;
 
-    /// An empty vector that holds no memory. `stream`: not the host (usage_error).
+    /// An empty vector that holds no memory. `stream`: any stream, but not the host (usage_error).
     elements(pool_ref<Space> pool, stream_ref stream) : elements(pool, stream, std::size_t{0}) {}
 
     /// `count` elements, not initialised.
     elements(pool_ref<Space> pool, stream_ref stream, std::size_t count)
-        : pooled<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
+        : detail::pooled<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
 
     /// A copy of `count` elements at `source`; see 'assign'.
     elements(pool_ref<Space> pool, stream_ref stream, T const* source, std::size_t count)
@@ -103,26 +103,27 @@ public:
         assign(source, count);
     }
 
-    /// A copy of a std::vector, array, span or container of T, of any pool and stream; see 'assign'.
+    /// A copy of a std::vector, array or span of T, or of a container of T of any pool and stream; see 'assign'.
     template <class Range, class = if_range<Range>>
     elements(pool_ref<Space> pool, stream_ref stream, Range const& source)
         : elements(pool, stream, std::size_t{0}) {
         assign(source);
     }
-    /// The listed elements, also of one: '{10}' is an element, and no size. Throws usage_error where a device vector's stream
-    /// is captured, whose graph would read the list when it is gone.
+    /// A copy of the listed elements. A list of one is also a list: '{10}' is one element and not a size. Throws usage_error
+    /// if a device vector's stream is captured, because the graph would read the list after it ended.
     elements(pool_ref<Space> pool, stream_ref stream, std::initializer_list<T> source)
         : elements(pool, stream, std::size_t{0}) {
         assign(source);
     }
 
-    /// The first element; null where no memory is held. Valid until the vector grows, shrinks to fit or ends, or, a device
-    /// vector, is assigned a part of itself or another stream's container.
+    /// The address of the first element; null if no memory is held. It stays valid until the vector grows, shrinks to fit or
+    /// ends. For a device vector it also becomes invalid when a part of the vector itself, or a container of another stream,
+    /// is assigned to it.
     T* data() noexcept { return reinterpret_cast<T*>(this->bytes_.data()); }
     T const* data() const noexcept { return reinterpret_cast<T const*>(this->bytes_.data()); }
 
-    /// Pointers, for Thrust with an execution policy, CUB and kernels; host code may follow a pinned vector's
-    /// only.
+    /// Pointers, for CUB, kernels, and Thrust with an execution policy. Host code may dereference only those of a pinned
+    /// vector.
     T* begin() noexcept { return data(); }
     T* end() noexcept { return data() + size(); }
     T const* begin() const noexcept { return data(); }
@@ -132,34 +133,35 @@ public:
     std::size_t size_bytes() const noexcept { return this->bytes_.size(); }
     bool empty() const noexcept { return this->bytes_.size() == 0; }
 
-    /// Elements that it can hold without asking the pool.
+    /// The number of elements that it can hold without asking the pool.
     std::size_t capacity() const noexcept { return this->bytes_.capacity() / sizeof(T); }
     /// The most elements that any vector of T can hold.
     static constexpr std::size_t max_size() noexcept { return rules::most; }
 
-    /// Makes the capacity at least `count`, exactly that if it grows; the contents move along.
+    /// Makes the capacity at least `count`, and exactly that if it grows. The contents are kept.
     void reserve(std::size_t count) { this->bytes_.reserve(rules::bytes_of(count)); }
 
-    /// Makes the size `count`; elements that are new are not initialised. The capacity grows to exactly that,
-    /// or stays.
+    /// Makes the size `count`. Added elements are not initialised. If that is more than the capacity, the capacity becomes
+    /// exactly that; otherwise it stays.
     void resize(std::size_t count) { this->bytes_.resize(rules::bytes_of(count)); }
 
     /// Makes the size 0 and keeps the memory.
     void clear() noexcept { this->bytes_.clear(); }
 
-    /// Gives the memory beyond the size back; an empty vector then holds none.
+    /// Gives the memory beyond the size back; an empty vector holds none afterwards.
     void shrink_to_fit() { this->bytes_.shrink_to_fit(); }
 
-    /// The contents become the `count` elements at `source`: host or device memory for a device vector, host
-    /// memory for a pinned one; it may lie in this vector. A device vector's copy runs on its stream, and a
-    /// source in pinned memory must not change until then; CUDA reads pageable sources before the call
-    /// returns, unless a graph is captured. A pinned vector's is made by the host before the call returns,
-    /// and waits for no work on any stream.
+    /// Replaces the contents by the `count` elements at `source`: host or device memory for a device vector, host memory for
+    /// a pinned one. The source may lie in this vector. A device vector's copy runs on its stream. A source in pinned memory
+    /// must not change until the copy ran. CUDA reads a pageable source (ordinary host memory) before the call returns,
+    /// unless a graph is captured. A pinned vector's copy is made by the host before the call returns, and waits for no work
+    /// on any stream.
     void assign(T const* source, std::size_t count) { this->bytes_.assign(source, rules::bytes_of(count)); }
 
-    /// The same from a std::vector, array or span of T. From another container, a device vector's copy runs after the
-    /// work on that one's stream so far, and before what that stream does next. A pinned vector's is made at once and
-    /// waits for no stream: first finish the work that writes the source ('synchronize(source.stream())').
+    /// The same from a std::vector, array or span of T, or from another container. From a container, a device vector's copy
+    /// runs after all work that is enqueued on that container's stream so far, and before any later work there. A pinned
+    /// vector's copy is made at once and waits for no stream: first finish the work that writes the source
+    /// ('synchronize(source.stream())').
     template <class Range, class = if_range<Range>>
     void assign(Range const& source) {
         if constexpr (decltype(is_pooled(source))::value)
@@ -168,13 +170,14 @@ public:
             assign(data_of(source), size_of(source));
     }
 
-    /// The same of a list, but not while a device vector's stream is captured (usage_error).
+    /// The same from a list. Throws usage_error while a device vector's stream is captured.
     void assign(std::initializer_list<T> source) {
         this->bytes_.require_source_lives();
         assign(source.begin(), source.size());
     }
 
-    /// As 'assign', behind the contents. Grows by half at least, so that many appends cost little each, if the pool has room.
+    /// As 'assign', but adds behind the contents. The capacity grows by at least half, if the pool has room for that, so that
+    /// many appends cost little each.
     void append(T const* source, std::size_t count) { this->bytes_.append(source, rules::bytes_of(count)); }
     template <class Range, class = if_range<Range>>
     void append(Range const& source) {
@@ -195,28 +198,28 @@ protected:
 
     void require_index(std::size_t index) const {
         if (index >= size())
-            throw usage_error("weir: there is no element " + number_text(index) + " in a vector of " +
-                              number_text(size()));
+            throw usage_error("weir: there is no element " + base::number_text(index) + " in a vector of " +
+                              base::number_text(size()));
     }
 };
 
 } // namespace detail
 
-/// Elements that kernels use, of a device, managed or pinned pool. `T` must be trivially copyable.
+/// Elements that kernels use. The pool may be a device, managed or pinned pool. `T` must be trivially copyable.
 template <class T>
 class device_vector : public detail::elements<T, memory_space::device> {
 public:
     using detail::elements<T, memory_space::device>::elements;
 
-    /// Overwrites the element at `index` with `value`, on the stream. Throws usage_error where there is no
-    /// such element, and while the stream is captured.
+    /// Overwrites the element at `index` with `value`, on the stream. Throws usage_error if there is no such element, and
+    /// while the stream is captured.
     void set_element_async(std::size_t index, T const& value) {
         this->require_index(index);
-        T const here = value; // on the stack: what was referred to may be pinned, and read later
-        this->bytes_.write_now(index * sizeof(T), element<T>::address_of(here), sizeof(T));
+        T const here = value; // a copy on the stack: `value` itself may be in pinned memory, which CUDA would read only later
+        this->bytes_.write_now(index * sizeof(T), detail::element<T>::address_of(here), sizeof(T));
     }
 
-    /// The element at `index`, after waiting for the stream. Errors as above.
+    /// The element at `index`, read after blocking until the stream is done. Throws as above.
     T element_sync(std::size_t index) const {
         this->require_index(index);
         alignas(T) std::byte raw[sizeof(T)];
@@ -224,8 +227,9 @@ public:
         return *reinterpret_cast<T const*>(raw);
     }
 
-    /// The elements in host memory, after waiting for the stream: 'xs.to_host_sync<std::vector>()'. `Container`: made from
-    /// a number of elements, which lie together. Throws usage_error while the stream is captured, and std::bad_alloc.
+    /// Copies the elements to host memory and blocks until the stream is done: 'xs.to_host_sync<std::vector>()'. `Container`:
+    /// can be made from a number of elements and keeps them together in memory. Throws usage_error while the stream is
+    /// captured, and std::bad_alloc.
     template <template <class...> class Container>
     Container<T> to_host_sync() const {
         static_assert(!std::is_same_v<T, bool>,
@@ -236,18 +240,19 @@ public:
         return host;
     }
 
-    /// Enqueues a copy of the elements to `target`, host or device memory, which must live until the stream
-    /// has done it. A pageable target makes CUDA block.
+    /// Enqueues a copy of the elements to `target`, host or device memory, which must live until the stream has made the
+    /// copy. If `target` is pageable (ordinary host memory), CUDA blocks.
     void copy_to_async(T* target) const { this->bytes_.read(0, target, this->size_bytes()); }
 
-    /// Copies the elements to `target` and waits for the stream. Throws usage_error while the stream is captured.
+    /// Copies the elements to `target` and blocks until the stream has done it. Throws usage_error while the stream is
+    /// captured.
     void copy_to_sync(T* target) const { this->bytes_.read_sync(0, target, this->size_bytes()); }
 
-    /// Overwrites the elements with zero bytes, on the stream.
+    /// Overwrites the elements with zero bytes, on the stream. Does not block.
     void zero_async() { this->bytes_.zero(); }
 };
 
-/// Elements that the host and copy engines use, of a pinned or managed pool. `T` must be trivially copyable.
+/// Elements that the host and copy engines use. The pool may be a pinned or managed pool. `T` must be trivially copyable.
 template <class T>
 class pinned_vector : public detail::elements<T, memory_space::pinned> {
 public:
@@ -257,7 +262,7 @@ public:
     T& operator[](std::size_t index) noexcept { return this->data()[index]; }
     T const& operator[](std::size_t index) const noexcept { return this->data()[index]; }
 
-    /// The element at `index`. Throws usage_error where there is none.
+    /// The element at `index`. Throws usage_error if there is none.
     T& at(std::size_t index) {
         this->require_index(index);
         return this->data()[index];
@@ -267,10 +272,10 @@ public:
         return this->data()[index];
     }
 
-    /// `value` follows the elements; it may be one of them.
-    void push_back(T const& value) { this->append(element<T>::address_of(value), 1); }
+    /// Adds `value` behind the elements; it may be one of them.
+    void push_back(T const& value) { this->append(detail::element<T>::address_of(value), 1); }
 
-    /// Overwrites the elements with zero bytes, at once.
+    /// Overwrites the elements with zero bytes, by the host, at once.
     void zero() { this->bytes_.zero(); }
 };
 

@@ -1,35 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Who gives memory back when a pool has no room?
+// Who makes room when a pool has none?
 //
-// The program knows what it can do without: a cache, a batch, what another pool holds. A handler is asked for it, the
-// pool is tried again, and so on until the handler says no; only then is the answer null, and the outermost 'allocate'
-// throws. The pool has done its own part by then: it has waited for freed memory and given its free chunks back, so a
-// handler has to free what is live, or what others hold. It is told the size, and does well to free that much at once.
-// It is not asked where no memory helps, for its user's cache would go in vain: for a size or an alignment that no block can
-// have, for more than the pool's limit or than there is in all (a device's memory, what the host can lock, or addresses), and
-// while the pool is suspended, also where it would call 'resume'. A block that fits the limit is asked for, also where only a
-// larger chunk has room for it (slabs, alignment), as long as there is memory for that chunk.
+// The program knows what it can do without: a cache, a batch, memory that another pool holds. The program gives this layer a
+// handler. If the pool has no room, the layer asks the handler to free something and tries the pool again, and so on until
+// the handler says no. Only then does it return null, and the outermost 'allocate' throws. By the time the handler is asked,
+// the pool has already waited for freed memory and given its free chunks back. So a handler has to free blocks that are in
+// use, or what others hold. It is told the size, and should free that much at once.
 //
-// invariant: a handler that said no is not asked again for this allocation, and none is asked more than
-//            handler::most_attempts times.
-// order:     each retry is an ordinary try of the pool: whose memory it gets, and what a stream has to wait for, is as
-//            ever. A handler runs in the thread that allocates, with no lock of the pool held; threads that fail at the
-//            same time are in it at the same time. Under layer::synchronized it would run with that lock held: put this
-//            layer outside.
-// cost:      one comparison where the pool has room; where it has none, its 'can_hold' before the handler is asked.
-// not for:   allocating in a handler: take memory from 'inner()' there, since through the layer it would ask the
-//            handler again, as deep as it fails.
+// The handler is not asked if no memory could help, because its user would lose a cache for nothing. That is so for a size or
+// an alignment that no block can have; for more than the pool's limit; for more than there is in all (a device's memory, what
+// the host can lock, or addresses); and while the pool is suspended, even if the handler would call 'resume'. The handler is
+// asked for a block that fits the limit even if only a larger chunk has room for it (because of slabs or alignment), as long
+// as there is memory for that chunk.
+//
+// invariant: a handler that said no is not asked again for the same allocation, and no handler is asked more than
+//            handler::most_attempts times for it.
+// order:     each retry is an ordinary try of the pool, with the usual rules for whose memory it gets and what the stream has
+//            to wait for. A handler runs in the thread that allocates, with no lock of the pool held. Threads that fail at
+//            the same time are in it at the same time. Under layer::synchronized it would run with that layer's lock held, so
+//            put this layer outside.
+// cost:      one comparison if the pool has room; if not, the pool's 'can_hold' before the handler is asked.
+// not for:   handlers that allocate through the layer: a failure would ask the handler again, as deep as it fails. A handler
+//            takes memory from 'inner()' instead.
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/contracts.hpp>
-#include <weir/base/layered.hpp>
 #include <weir/base/text.hpp>
+#include <weir/contract/handler_slot.hpp>
+#include <weir/contract/pool_slot.hpp>
+#include <weir/contract/reuse_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/layered.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -43,28 +48,29 @@ struct failed_allocation {
     int attempt; ///< how often this handler was asked for this allocation before: 0, 1, ...
 };
 
-/// What gives memory back. Any 'bool operator()(failed_allocation const&)' is a handler: true where another try is worth
-/// it. 'trim' and 'chain' are ready-made.
+/// Handlers, which free memory on request. Any 'bool operator()(failed_allocation const&)' is one; it returns true if another
+/// try is worth it. 'trim' and 'chain' are ready-made.
 namespace handler {
 
-/// The most times that a handler is asked for one allocation: more than enough for one that frees what was asked for, and
-/// an end to one that says yes and frees nothing.
+/// The most times that a handler is asked for one allocation. A handler that frees what was asked for needs far fewer; a
+/// handler that says yes but frees nothing is stopped.
 inline constexpr int most_attempts = 64;
 
-/// Whether several threads may be in a handler at once: what it says of itself, else the user sees to it.
+/// Whether several threads may be in a handler at once. If the handler does not say, the answer is yes, and its user has to
+/// make sure of it.
 template <class Handler>
 constexpr bool is_thread_safe() {
-    if constexpr (contracts::holds<contracts::says_thread_safe, Handler>)
+    if constexpr (contract::holds<contract::says_thread_safe, Handler>)
         return Handler::thread_safe;
     else
         return true;
 }
 
-/// Asks `handler` and calls `retry()` after each yes, until that has a block, or is true; null or false once the handler has
+/// Asks `handler`, and calls `retry()` after each yes, until that returns a block or true. Null or false once the handler
 /// said no.
 template <class Handler, class Retry>
 auto ask(Handler& handler, failed_allocation failed, Retry const& retry) -> decltype(retry()) {
-    if constexpr (contracts::holds<contracts::walks, Handler, failed_allocation>) {
+    if constexpr (contract::holds<contract::walks, Handler, failed_allocation>) {
         return handler.ask(failed, retry);
     } else {
         for (failed.attempt = 0; failed.attempt < most_attempts && handler(std::as_const(failed)); ++failed.attempt)
@@ -74,7 +80,7 @@ auto ask(Handler& handler, failed_allocation failed, Retry const& retry) -> decl
     }
 }
 
-/// Asks the first handler until it says no, then the next. Each counts its own attempts. See 'chain'.
+/// Asks the first handler until it says no, then the next. Each handler's attempts are counted separately. See 'chain'.
 template <>
 class chain_of<> {
 public:
@@ -85,13 +91,13 @@ public:
 };
 template <class First, class... Rest>
 class chain_of<First, Rest...> {
-    static_assert(contracts::require_handler<std::remove_reference_t<First>, failed_allocation>());
+    static_assert(contract::require_handler<std::remove_reference_t<First>, failed_allocation>());
 
 public:
     static constexpr bool thread_safe =
         is_thread_safe<std::remove_reference_t<First>>() && is_thread_safe<chain_of<Rest...>>();
 
-    /// Keeps each handler, by value, or by reference where its type is one.
+    /// Keeps each handler by value, or by reference if its type is a reference.
     explicit chain_of(First first, Rest... rest)
         : first_(std::forward<First>(first)), rest_(std::forward<Rest>(rest)...) {}
 
@@ -106,23 +112,23 @@ private:
     chain_of<Rest...> rest_;
 };
 
-/// Gives back what a pool holds freely, with its 'trim', for an allocation once as it is and at most twice after its
-/// 'settle'; yes where that was anything. See 'trim'.
+/// A handler that calls a pool's 'trim', which gives the pool's free memory back. For one allocation it trims once as things
+/// are, and at most twice after the pool's 'settle'. It says yes if that gave anything back. See 'trim'.
 template <class Pool>
 class trim_of {
-    static_assert(contracts::holds<contracts::trims, Pool>,
+    static_assert(contract::holds<contract::trims, Pool>,
                   "weir: handler::trim needs pools with 'std::size_t trim()', the bytes given back");
 
 public:
     static constexpr bool thread_safe = is_thread_safe<Pool>();
 
-    /// `pool` outlives the handler.
+    /// `pool` must outlive the handler.
     explicit trim_of(Pool& pool) noexcept : pool_(&pool) {}
 
     bool operator()(failed_allocation const& failed) {
         if (failed.attempt == 0 && trims())
             return true;
-        if constexpr (contracts::holds<contracts::settles, Pool>)
+        if constexpr (contract::holds<contract::settles, Pool>)
             if (failed.attempt < 2) {
                 pool_->settle();
                 return trims();
@@ -134,9 +140,9 @@ private:
     template <class P>
     using tells_suspended_bytes = decltype(static_cast<std::size_t>(std::declval<P const&>().suspended_bytes()));
 
-    // Whether that gave anything back, or, of a suspended pool, left less to be restored.
+    // Whether 'trim' gave anything back or, if the pool is suspended, left less to be restored.
     bool trims() {
-        if constexpr (contracts::holds<tells_suspended_bytes, Pool>) {
+        if constexpr (contract::holds<tells_suspended_bytes, Pool>) {
             std::size_t const before = pool_->suspended_bytes();
             return pool_->trim() != 0 || pool_->suspended_bytes() < before;
         } else {
@@ -147,16 +153,17 @@ private:
     Pool* pool_;
 };
 
-/// One handler of several: each is asked until it says no, then the next. 'chain<H&>(h)' keeps a reference to `h`.
+/// Makes one handler of several: each is asked until it says no, then the next. 'chain<H&>(h)' keeps a reference to `h`.
 template <class... Handlers>
 chain_of<Handlers...> chain(Handlers... handlers) {
     return chain_of<Handlers...>(std::forward<Handlers>(handlers)...);
 }
 
-/// Asks other pools on the device to give back what they hold freely: each with its 'trim', then after waiting for the work
-/// that uses what was freed ('settle', where the pool has it), and the next only if that did not do. Throws as the pools'
-/// 'trim' and 'settle' do: that of a driver_pool breaks the captures that are under way on its device, and throws then. So
-/// where a program captures, write a handler for such a pool that trims it alone: [&](auto const&) { return p.trim() != 0; }.
+/// A handler that asks other pools on the device to give their free memory back. It asks each pool to 'trim'; then, if the
+/// pool has 'settle', it waits for the work that uses what was freed and trims again. It goes on to the next pool only if
+/// that did not make enough room. Throws as the pools' 'trim' and 'settle' do. The 'settle' of a driver_pool breaks the
+/// captures that are under way on its device, and throws then. So in a program that captures, write a handler for such a pool
+/// that only trims: [&](auto const&) { return p.trim() != 0; }.
 template <class... Pools>
 chain_of<trim_of<Pools>...> trim(Pools&... pools) {
     return chain_of<trim_of<Pools>...>(trim_of<Pools>(pools)...);
@@ -166,27 +173,27 @@ chain_of<trim_of<Pools>...> trim(Pools&... pools) {
 
 namespace layer {
 
-/// Any thread may call any member if the wrapped pool and the handler allow it. `Handler`: a handler, or a reference to
-/// one.
+/// Any thread may call any member if the wrapped pool and the handler allow it. `Handler`: a handler's type, or a reference
+/// to one.
 template <class Pool, class Handler>
 class failure_handler : public layered<failure_handler<Pool, Handler>, Pool> {
-    using base = layered<failure_handler<Pool, Handler>, Pool>;
+    using wrapper = layered<failure_handler<Pool, Handler>, Pool>;
     using handler_type = std::remove_reference_t<Handler>;
-    static_assert(contracts::require_handler<handler_type, failed_allocation>());
+    static_assert(contract::require_handler<handler_type, failed_allocation>());
 
 public:
-    static constexpr bool thread_safe = base::thread_safe && handler::is_thread_safe<handler_type>();
+    static constexpr bool thread_safe = wrapper::thread_safe && handler::is_thread_safe<handler_type>();
 
-    /// `asked`: the handler; `arguments`: the wrapped pool's.
-    template <class... Arguments, class = std::enable_if_t<base::template makes_pool<Arguments...>>>
+    /// `asked`: the handler. `arguments`: for the wrapped pool's constructor.
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
     explicit failure_handler(Handler asked, Arguments&&... arguments)
-        : base(std::in_place, std::forward<Arguments>(arguments)...), handler_(std::forward<Handler>(asked)) {
+        : wrapper(std::in_place, std::forward<Arguments>(arguments)...), handler_(std::forward<Handler>(asked)) {
     }
 
-    /// As the wrapped pool's; null only once the handler has no more to give, or where nothing that it gives would help.
-    /// What the handler or the pool's 'can_hold' throws leaves this call, which has changed nothing by then.
+    /// As the wrapped pool's, but null only if the handler said no, or if nothing that it could free would help. An exception
+    /// of the handler or of the pool's 'can_hold' leaves this call, which has changed nothing by then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
-                                     std::size_t alignment = base::default_alignment) {
+                                     std::size_t alignment = wrapper::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block || bytes == 0 || !can_help(bytes, alignment))
             return block;
@@ -196,27 +203,27 @@ public:
 
     /// As the wrapped pool's.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                    std::size_t alignment = base::default_alignment) noexcept {
+                    std::size_t alignment = wrapper::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// As the wrapped pool's, and the handler is asked for memory of the device as for an allocation of 'suspended_bytes' on
-    /// the host; false only once it has no more to give.
-    template <class P = typename base::pool_type>
+    /// As the wrapped pool's. If there is no room, the handler is asked as if 'suspended_bytes' were to be allocated on the
+    /// host. It should free memory of the device. False only once the handler said no.
+    template <class P = typename wrapper::pool_type>
     [[nodiscard]] auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
         return this->pool_.try_resume() ||
-               handler::ask(handler_, failed_allocation{on_host, this->pool_.suspended_bytes(), base::default_alignment, 0},
+               handler::ask(handler_, failed_allocation{on_host, this->pool_.suspended_bytes(), wrapper::default_alignment, 0},
                             [this] { return this->pool_.try_resume(); });
     }
 
-    /// The wrapped pool's reason, and that the handler was asked, where it was.
+    /// The wrapped pool's reason. It adds that the handler was asked, if it was.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         text const reason = this->pool_.refusal(bytes, alignment);
         return can_help(bytes, alignment) ? reason + "; the failure handler was asked, and there is no room still" : reason;
     }
 
 private:
-    // Whether a handler can make room for such a block.
+    // Whether freed memory could make room for such a block.
     bool can_help(std::size_t bytes, std::size_t alignment) const {
         return bytes <= PTRDIFF_MAX && this->can_hold(bytes, alignment);
     }
@@ -224,7 +231,7 @@ private:
     Handler handler_;
 };
 
-/// Around a pool that lives elsewhere: failure_handler pool(handler, below).
+/// Wraps a pool that lives elsewhere, by reference: failure_handler pool(handler, below).
 template <class Handler, class Pool>
 failure_handler(Handler, Pool&) -> failure_handler<Pool&, Handler>;
 

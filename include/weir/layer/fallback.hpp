@@ -3,27 +3,28 @@
 
 // Where does an allocation go when the pool has no room?
 //
-// To another pool: the first is asked first, and what it refuses the second may grant. A free goes back to the
-// pool that owns the address, which the first must be able to tell. Fallbacks nest for more than two.
+// It goes to a second pool. The first pool is asked first, and if it refuses, the second is asked. A free goes back to the
+// pool that owns the address, so the first pool must be able to tell whether it owns one. Fallbacks can be nested for more
+// than two pools.
 //
 // invariant: a block goes back where it came from.
-// order:     both pools' own.
-// cost:      a look-up of the owner a free; nothing on an allocation that the first grants.
-// not for:   mixing spaces that the user of the memory must tell apart: it says the narrower of the two; two layers over one
-//            pool, which both own what it handed out.
+// order:     that of the two pools.
+// cost:      each free looks up the owner; an allocation that the first pool grants costs nothing extra.
+// not for:   two kinds of memory that the user has to tell apart, because the layer states only the narrower kind; two layers
+//            over one pool, because both own what it handed out.
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/report_text.hpp>
-#include <weir/base/resource.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/report_text.hpp>
+#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -35,20 +36,20 @@ template <class First, class Second>
 class fallback : public resource<fallback<First, Second>> {
     using first_pool = std::remove_reference_t<First>;
     using second_pool = std::remove_reference_t<Second>;
-    static_assert(contracts::require_layered<first_pool, stream_ref>());
-    static_assert(contracts::require_layered<second_pool, stream_ref>());
-    static_assert(contracts::has_owns<first_pool>,
+    static_assert(contract::require_layered<first_pool, stream_ref>());
+    static_assert(contract::require_layered<second_pool, stream_ref>());
+    static_assert(contract::has_owns<first_pool>,
                   "weir: layer::fallback needs a first pool with 'bool owns(void const*) const', to know where a "
                   "block goes back to");
 
 public:
-    /// Where memory of either pool can be used: the space both share, else the one that fewer may touch.
+    /// Where memory of either pool can be used: their common space, or else the space that fewer may touch.
     static constexpr memory_space space =
-        device_accessible(first_pool::space) && device_accessible(second_pool::space)
-            ? (host_accessible(first_pool::space) ? second_pool::space : first_pool::space)
+        base::device_accessible(first_pool::space) && base::device_accessible(second_pool::space)
+            ? (base::host_accessible(first_pool::space) ? second_pool::space : first_pool::space)
             : memory_space::host;
-    static_assert((device_accessible(first_pool::space) && device_accessible(second_pool::space)) ||
-                      (host_accessible(first_pool::space) && host_accessible(second_pool::space)),
+    static_assert((base::device_accessible(first_pool::space) && base::device_accessible(second_pool::space)) ||
+                      (base::host_accessible(first_pool::space) && base::host_accessible(second_pool::space)),
                   "weir: layer::fallback needs two pools whose memory can be used in one place: both from devices "
                   "or both from the host");
     static constexpr bool thread_safe = first_pool::thread_safe && second_pool::thread_safe;
@@ -57,8 +58,9 @@ public:
         first_pool::default_alignment > second_pool::default_alignment ? first_pool::default_alignment
                                                                        : second_pool::default_alignment;
 
-    /// Each argument makes one pool, or is the pool where the type is a reference. Both are of one device, if of any: a stream
-    /// that one of them refuses as another device's fails where the first has no room.
+    /// Each argument constructs one pool, or is the pool if that type is a reference. If both pools have a device, it must be
+    /// the same one. Otherwise one of them refuses a stream as another device's, and the call fails if the first pool has no
+    /// room.
     template <class A, class B,
               class = std::enable_if_t<std::is_constructible_v<First, A> && std::is_constructible_v<Second, B>>>
     fallback(A&& first, B&& second) : first_(std::forward<A>(first)), second_(std::forward<B>(second)) {}
@@ -68,7 +70,7 @@ public:
     fallback(fallback const&) = delete;
     fallback& operator=(fallback const&) = delete;
 
-    /// A block of the first pool that has room, or null.
+    /// A block from the first of the two pools that has room, or null.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = default_alignment) {
         if (void* const block = first_.try_allocate(stream, bytes, alignment))
@@ -76,7 +78,7 @@ public:
         return second_.try_allocate(stream, bytes, alignment);
     }
 
-    /// Back to the pool that it came from.
+    /// Returns the block to the pool that it came from.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = default_alignment) noexcept {
         if (first_.owns(p))
@@ -85,9 +87,9 @@ public:
             second_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// Forwarded to the block's pool; where both pools know second uses. Throws as that pool.
+    /// Forwarded to the pool that owns the block. Exists if both pools have it. Throws as that pool does.
     template <class A = first_pool, class B = second_pool,
-              class = std::enable_if_t<contracts::has_used_on<A, stream_ref> && contracts::has_used_on<B, stream_ref>>>
+              class = std::enable_if_t<contract::has_used_on<A, stream_ref> && contract::has_used_on<B, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (first_.owns(p))
             first_.used_on(p, stream);
@@ -95,7 +97,7 @@ public:
             second_.used_on(p, stream);
     }
     template <class A = first_pool, class B = second_pool,
-              class = std::enable_if_t<contracts::has_used_on<A, stream_ref> && contracts::has_used_on<B, stream_ref>>>
+              class = std::enable_if_t<contract::has_used_on<A, stream_ref> && contract::has_used_on<B, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (first_.owns(p))
             first_.last_used_on(p, stream);
@@ -103,26 +105,26 @@ public:
             second_.last_used_on(p, stream);
     }
 
-    /// Whether either pool owns `p`; where the second can tell.
-    template <class B = second_pool, class = std::enable_if_t<contracts::has_owns<B>>>
+    /// Whether either pool owns `p`. Exists if the second pool can tell, too.
+    template <class B = second_pool, class = std::enable_if_t<contract::has_owns<B>>>
     bool owns(void const* p) const {
         return first_.owns(p) || second_.owns(p);
     }
 
-    /// Blocks until what was freed in either pool may be reused; where both can. Throws as they do.
+    /// Blocks until what was freed in either pool may be reused. Exists if both pools have it. Throws as they do.
     template <class A = first_pool, class B = second_pool>
     auto settle() -> decltype(std::declval<A&>().settle(), std::declval<B&>().settle()) {
         first_.settle();
         second_.settle();
     }
 
-    /// Trims the second pool and then the first, until both together hold `keep_bytes` or cannot give more back; returns
-    /// the bytes given back; where both can. Throws as they do.
+    /// Trims the second pool and then the first, until both together hold at most `keep_bytes` or cannot give more back.
+    /// Returns the bytes given back. Exists if both pools have it. Throws as they do.
     template <class A = first_pool, class B = second_pool>
     auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<A&>().trim(), std::declval<B&>().trim()) {
-        std::size_t const first_bytes = first_.facts().reserved_bytes;
+        std::size_t const first_bytes = first_.state().reserved_bytes;
         std::size_t const given_back = second_.trim(keep_bytes > first_bytes ? keep_bytes - first_bytes : 0);
-        std::size_t const second_bytes = second_.facts().reserved_bytes;
+        std::size_t const second_bytes = second_.state().reserved_bytes;
         return given_back + first_.trim(keep_bytes > second_bytes ? keep_bytes - second_bytes : 0);
     }
 
@@ -131,40 +133,40 @@ public:
     second_pool& second() noexcept { return second_; }
     second_pool const& second() const noexcept { return second_; }
 
-    /// Sums of both pools; the largest free range of either; both names.
-    memory_report facts() const {
-        memory_report const a = first_.facts();
-        memory_report const b = second_.facts();
+    /// The sums of both pools' figures, the larger of their largest free ranges, and both names.
+    memory_report state() const {
+        memory_report const a = first_.state();
+        memory_report const b = second_.state();
         return memory_report{a.name + ", then " + b.name,
                              a.in_use_bytes + b.in_use_bytes,
                              a.reserved_bytes + b.reserved_bytes,
-                             add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
+                             base::add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
                              larger_known(a.largest_free_bytes, b.largest_free_bytes),
                              a.live_blocks + b.live_blocks,
                              a.chunks + b.chunks,
                              a.lost_bytes + b.lost_bytes,
                              a.unsettled_bytes + b.unsettled_bytes};
     }
-    /// Adds what either pool can tell; of a device's free bytes, the first's. See 'examined'.
+    /// Adds what either pool can tell; the free bytes of the device are the first pool's. See 'full_state'.
     void examine(memory_report& now) const noexcept {
         weir::examine(second_, now);
         weir::examine(first_, now);
     }
-    // Of 'facts', each; they throw as it does.
-    std::size_t reserved_bytes() const { return facts().reserved_bytes; }
-    std::size_t in_use_bytes() const { return facts().in_use_bytes; }
-    std::size_t limit_bytes() const { return facts().limit_bytes; }
-    text name() const { return facts().name; }
-    text report() const { return report_text(facts(), "two pools"); }
+    // Each returns one figure of 'state', and throws as 'state' does.
+    std::size_t reserved_bytes() const { return state().reserved_bytes; }
+    std::size_t in_use_bytes() const { return state().in_use_bytes; }
+    std::size_t limit_bytes() const { return state().limit_bytes; }
+    text name() const { return state().name; }
+    text report() const { return report_text(state(), "two pools"); }
     /// Both pools' reasons. Throws as their 'refusal'.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
     }
-    /// Whether either pool could have room for such a block if no other were out. Throws as their 'facts'.
+    /// Whether either pool could have room for such a block if no other block were handed out. Throws as their 'state'.
     bool can_hold(std::size_t bytes, std::size_t alignment) const {
         return weir::can_hold(first_, bytes, alignment) || weir::can_hold(second_, bytes, alignment);
     }
-    /// The first pool's, where it tells one.
+    /// The first pool's device. Exists if that pool has one.
     template <class P = first_pool const>
     auto device() const -> decltype(std::declval<P&>().device()) {
         return first_.device();

@@ -3,24 +3,26 @@
 
 // best_fit: ranges of any size, with little waste and in constant time.
 //
-// The closest fitting free range is split; a freed one joins its free neighbours (base/free_ranges.hpp). Only free
-// ranges are recorded: a live block costs nothing, and one that was taken from a sibling is given here like any other.
+// A block is cut from the free range that fits most closely, and a freed block joins its free neighbours (free_ranges.hpp).
+// Only free ranges are recorded, so a block that is in use costs nothing. A sibling is a placement whose blocks may mix with
+// this one's, for example that of another stream: a block may be taken from one sibling and given back to another.
 //
-// invariant: no two free ranges touch, but at a fence; take fails only where no free range fits.
-// order: none; an object belongs to one lock. The fences alone are shared among siblings, under their own.
-// cost: take, give: O(1), four or five cache lines. An alignment above the granularity looks at some ranges that
-//       might fit before it takes one that surely does, and at all of them before it fails. 45 to 90 host bytes a
-//       free range.
-// not for: blocks smaller than the granularity: they are rounded up to it. Put bins in front.
+// invariant: no two free ranges touch, except at a fence; take fails only if no free range fits. A fence is an address that
+//            free ranges do not join across, because a chunk starts there.
+// order:     none; an object belongs to one lock. Only the fences are shared among siblings, under a lock of their own.
+// cost:      take, give: O(1), four or five cache lines. For an alignment above the granularity, take looks at some ranges
+//            that might fit before it takes one that surely does, and at all of them before it fails. 45 to 90 host bytes for
+//            each free range.
+// not for:   blocks smaller than the granularity: they are rounded up to it. Put bins in front.
 
-#include <weir/base/fence_set.hpp>
-#include <weir/base/free_ranges.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/size_lists.hpp>
 #include <weir/base/swap.hpp>
 #include <weir/fwd.hpp>
+#include <weir/placement/best_fit/fence_set.hpp>
+#include <weir/placement/best_fit/free_ranges.hpp>
+#include <weir/placement/best_fit/size_lists.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -30,41 +32,40 @@ namespace weir {
 inline namespace v0 {
 namespace placement {
 
-/// Placement of any size in multiples of GranularityBytes. Not thread-safe; movable, not copyable; a moved-from
-/// object may only be assigned to or destroyed. Members that may allocate host memory throw std::bad_alloc before
-/// any change.
+/// Placement of blocks of any size, in multiples of GranularityBytes. Not thread-safe. Movable, not copyable; a moved-from
+/// object may only be assigned to or destroyed. Members that may allocate host memory throw std::bad_alloc before any change.
 template <std::size_t GranularityBytes>
 class best_fit {
     static_assert(
-        is_power_of_two(GranularityBytes) && GranularityBytes >= 16,
+        base::is_power_of_two(GranularityBytes) && GranularityBytes >= 16,
         "weir: best_fit's GranularityBytes must be a power of two of at least 16, as in 'best_fit<512>'");
 
 public:
     /// Every block starts at a multiple of this and occupies a multiple of it.
     static constexpr std::size_t granularity = GranularityBytes;
 
-    best_fit() : best_fit(shared<fence_set>::make()) {}
+    best_fit() : best_fit(base::shared<placement::detail::fence_set>::make()) {}
     best_fit(best_fit&& other) noexcept = default;
     best_fit& operator=(best_fit&& other) noexcept = default;
 
-    /// Bytes that take(bytes, alignment) occupies; 0 where the size is 0 or does not fit std::size_t.
+    /// Bytes that take(bytes, alignment) occupies; 0 if the size is 0 or does not fit std::size_t.
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t) noexcept {
-        return align_up(bytes, granularity);
+        return base::align_up(bytes, granularity);
     }
 
-    /// The power of two of which rounded(bytes, granularity) is the next multiple.
+    /// The power of two that sizes are rounded up to: rounded(bytes, granularity) is the next multiple of it.
     static constexpr std::size_t grain(std::size_t) noexcept { return granularity; }
 
-    /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds;
-    /// 0 on overflow.
+    /// The bytes that a fresh range needs so that take(bytes, alignment) succeeds in it, if it may start at any multiple of
+    /// 'base_alignment'; 0 on overflow.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
                                        std::size_t base_alignment) noexcept {
-        return with_slack(rounded(bytes, alignment), alignment > granularity ? alignment : granularity,
+        return base::with_slack(rounded(bytes, alignment), alignment > granularity ? alignment : granularity,
                           base_alignment);
     }
 
     /// A free range of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
-    range take(std::size_t bytes, std::size_t alignment) {
+    base::range take(std::size_t bytes, std::size_t alignment) {
         std::size_t const size = rounded(bytes, alignment);
         if (size == 0 || size > free_.bytes())
             return {};
@@ -72,30 +73,30 @@ public:
         index_type const found = search(size, align);
         if (found == 0)
             return {};
-        range const block{align_up(free_[found].free.offset, align), size};
+        base::range const block{base::align_up(free_[found].free.offset, align), size};
         if (block.offset != free_[found].free.offset)
-            free_.reserve(free_.size() + 1); // what is left before and after makes two ranges
+            free_.reserve(free_.size() + 1); // what is left before and after the block makes two ranges
         free_.carve(found, block);
         return block;
     }
 
-    /// Frees a range that this object or a sibling took. Joins it with what is free beside it.
-    void give(range block) {
+    /// Frees a block that this object or a sibling took. It joins the free ranges beside it.
+    void give(base::range block) {
         free_.reserve(free_.size() + 1);
         free_.insert(block);
     }
 
-    /// Makes a fresh range free. Bytes outside whole granules are left unused.
-    void add(range fresh) {
-        if (range const inside = inward(fresh, granularity))
+    /// Makes a fresh range free. Bytes at its ends that are no whole granule stay unused.
+    void add(base::range fresh) {
+        if (base::range const inside = base::inward(fresh, granularity))
             give(inside);
     }
 
-    /// Takes out exactly 'wanted' if all of it is free here, and drops the fence at its start; else changes nothing and
-    /// answers false. Bytes that 'add' left unused count as free. O(1) where a free range or a fence starts there, else
-    /// O(free ranges).
-    bool remove(range wanted) {
-        range const inside = inward(wanted, granularity);
+    /// Removes exactly 'wanted' if all of it is free here, and removes the fence at its start. Otherwise changes nothing and
+    /// returns false. Bytes that 'add' left unused count as free. O(1) if a free range or a fence starts there, else O(free
+    /// ranges).
+    bool remove(base::range wanted) {
+        base::range const inside = base::inward(wanted, granularity);
         if (!inside || inside.bytes > free_.bytes())
             return !inside;
         index_type found = free_.starting_at(inside.offset);
@@ -106,14 +107,14 @@ public:
         }
         return cut_out(found, inside);
     }
-    /// The same in O(1), of the free range that starts at 'start' and no other.
-    bool remove(range wanted, std::size_t start) {
-        range const inside = inward(wanted, granularity);
+    /// The same in O(1), but 'wanted' must lie in the free range that starts at 'start'.
+    bool remove(base::range wanted, std::size_t start) {
+        base::range const inside = base::inward(wanted, granularity);
         return inside && free_.size() != 0 && cut_out(free_.starting_at(start), inside);
     }
 
-    /// Bytes of the free range that ends at 'offset', and of the one that starts there, with which a range that was
-    /// added there would join. O(1).
+    /// How many bytes of free memory end at 'offset', and how many start there, if a range that is added at 'offset' would
+    /// join them; else 0. O(1).
     std::size_t free_before(std::size_t offset) const noexcept {
         return joins_at(offset) ? free_[free_.ending_at(offset)].free.bytes : 0;
     }
@@ -121,33 +122,34 @@ public:
         return joins_at(offset) ? free_[free_.starting_at(offset)].free.bytes : 0;
     }
 
-    /// Nothing joins what lies before 'chunk' from now on, here and in every sibling. Call it before add. A chunk without a
-    /// whole granule gets none: it would lie where the next one's may.
-    void fence(range chunk) {
-        if (range const inside = inward(chunk, granularity))
+    /// Makes the start of 'chunk' a fence: no free range joins across it after this call, here and in every sibling. Call it
+    /// before add. A chunk that contains no whole granule gets no fence, because the fence would lie where the next chunk's
+    /// may lie.
+    void fence(base::range chunk) {
+        if (base::range const inside = base::inward(chunk, granularity))
             free_.fences()->insert(inside.offset);
     }
 
-    /// An empty placement whose ranges may mix with this one's.
+    /// An empty placement whose blocks may mix with this one's.
     best_fit sibling() const { return best_fit(free_.fences()); }
 
-    /// Moves all free bytes of a sibling here.
+    /// Absorbs a sibling: all its free bytes move here.
     void absorb(best_fit& other) {
         if (&other == this || other.free_.size() == 0)
             return;
-        bool const fewer = free_.size() < other.free_.size(); // the fewer move
+        bool const fewer = free_.size() < other.free_.size(); // the smaller set moves
         (fewer ? other : *this).free_.reserve(free_.size() + other.free_.size());
         if (fewer)
-            swap_values(*this, other);
+            base::swap_values(*this, other);
         for (auto const& n : other.free_.nodes())
             if (n.free)
                 free_.insert(n.free);
         other.free_.clear();
     }
 
-    /// Takes out a range which, added to an empty sibling, lets take(bytes, alignment) succeed there. To add it again at once
-    /// needs no memory.
-    range lend(std::size_t bytes, std::size_t alignment) {
+    /// Lends free bytes to a sibling: removes a range here that lets take(bytes, alignment) succeed when it is added to an
+    /// empty sibling. To add it here again at once needs no memory.
+    base::range lend(std::size_t bytes, std::size_t alignment) {
         free_.reserve(free_.size() + 2);
         return take(bytes, alignment);
     }
@@ -155,16 +157,16 @@ public:
     /// Free bytes here.
     std::size_t free_bytes() const noexcept { return free_.bytes(); }
 
-    /// Bytes of the largest free range. O(ranges of its class).
+    /// Bytes of the largest free range. O(ranges of its size class).
     std::size_t largest() const noexcept { return free_.largest(); }
 
-    /// Calls visit(range) for the free ranges of 'least' bytes at least, nearly in order of size, the smallest first.
+    /// Calls visit(range) for each free range of at least 'least' bytes, nearly in order of size, the smallest first.
     template <class Visit>
     void for_each_free(std::size_t least, Visit&& visit) const {
         free_.for_each(least, visit);
     }
 
-    /// Free ranges here.
+    /// The number of free ranges.
     std::size_t free_ranges() const noexcept { return free_.size(); }
 
     /// Host bytes that the records of free ranges hold.
@@ -173,21 +175,23 @@ public:
     }
 
 private:
-    using index_type = boundary_map::index_type;
+    using index_type = placement::detail::boundary_map::index_type;
 
-    static constexpr unsigned candidates = 8; // ranges looked at in a class whose sizes differ
-    static constexpr unsigned few = 16;       // classes searched for a range that happens to be aligned
+    static constexpr unsigned candidates = 8; // how many ranges take looks at in a class whose sizes differ
+    static constexpr unsigned few = 16;       // how many classes take searches for a range that happens to be aligned
     static constexpr unsigned all = UINT32_MAX;
 
-    static unsigned class_of(std::size_t bytes) noexcept { return weir::free_ranges<granularity>::class_of(bytes); }
+    static unsigned class_of(std::size_t bytes) noexcept {
+        return weir::placement::detail::free_ranges<granularity>::class_of(bytes);
+    }
 
-    explicit best_fit(shared<fence_set> fences) : free_(std::move(fences)) {}
+    explicit best_fit(base::shared<placement::detail::fence_set> fences) : free_(std::move(fences)) {}
 
-    // The smallest of the first 'limit' ranges of a class that have room; 0 where none has.
+    // The smallest range with enough room among the first 'limit' ranges of a class; 0 if none has room.
     index_type closest(unsigned in, std::size_t size, std::size_t align, unsigned limit) const noexcept {
         index_type best = 0;
         for (index_type at = free_.lists().head(in); at != 0 && limit != 0; at = free_[at].next, --limit)
-            if (has_room(free_[at].free, size, align) &&
+            if (base::has_room(free_[at].free, size, align) &&
                 (best == 0 || free_[at].free.bytes < free_[best].free.bytes))
                 best = at;
         return best;
@@ -197,28 +201,30 @@ private:
         unsigned const floor = class_of(size);
         if (align != granularity)
             return search_aligned(floor, size, align);
-        // Any range of a higher class fits, and so does any of a class of one size.
+        // Any range of a higher class fits, and so does any range of a class that has only one size.
         unsigned in = free_.lists().occupied_from(floor);
-        if (in == floor && !size_lists::one_size(floor)) {
+        if (in == floor && !placement::detail::size_lists::one_size(floor)) {
             if (index_type const found = closest(floor, size, align, candidates))
                 return found;
             in = free_.lists().occupied_from(floor + 1);
         }
-        if (in < size_lists::last)
+        if (in < placement::detail::size_lists::last)
             return free_.lists().head(in);
-        return closest(in == size_lists::last ? in : floor, size, align, all);
+        return closest(in == placement::detail::size_lists::last ? in : floor, size, align, all);
     }
 
     index_type search_aligned(unsigned floor, std::size_t size, std::size_t align) const noexcept {
-        // From class 'sure' on a range has room wherever it starts; below, one has to look.
-        unsigned const sure = add_overflows(size, align) ? size_lists::classes : class_of(size + align) + 1;
+        // A range of class 'sure' or above has room wherever it starts. Below that class, each range has to be checked.
+        unsigned const sure =
+            base::add_overflows(size, align) ? placement::detail::size_lists::classes : class_of(size + align) + 1;
         if (index_type const found = scan(floor, sure, size, align, few, candidates))
             return found;
         unsigned const in = free_.lists().occupied_from(sure);
-        return in != size_lists::classes ? free_.lists().head(in) : scan(floor, sure, size, align, all, all);
+        return in != placement::detail::size_lists::classes ? free_.lists().head(in) : scan(floor, sure, size, align, all, all);
     }
 
-    // The closest range of the first of 'most' classes in [from, to) that has one among its first 'limit'.
+    // Searches the first 'most' nonempty classes in [from, to), and in each the first 'limit' ranges. Returns the closest fit
+    // of the first class that has one.
     index_type scan(unsigned from, unsigned to, std::size_t size, std::size_t align, unsigned most,
                     unsigned limit) const noexcept {
         for (from = free_.lists().occupied_from(from); from < to && most != 0;
@@ -232,16 +238,16 @@ private:
         return free_.size() != 0 && !free_.fences()->contains(offset);
     }
 
-    bool cut_out(index_type n, range inside) {
-        if (!free_[n].free.contains(inside)) // node 0 has none
+    bool cut_out(index_type n, base::range inside) {
+        if (!free_[n].free.contains(inside)) // node 0, which means 'none', has no bytes
             return false;
-        free_.reserve(free_.size() + 1); // cutting a middle out leaves two ranges
+        free_.reserve(free_.size() + 1); // cutting out the middle leaves two ranges
         free_.carve(n, inside);
         free_.fences()->erase(inside.offset);
         return true;
     }
 
-    weir::free_ranges<granularity> free_;
+    weir::placement::detail::free_ranges<granularity> free_;
 };
 
 } // namespace placement

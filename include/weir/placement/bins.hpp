@@ -3,32 +3,32 @@
 
 // bins: small blocks in a few nanoseconds.
 //
-// Sizes are rounded up to one of eight classes an octave. A class takes its blocks from slabs: runs of at
-// most 64 equal blocks, with one 64-bit word that says which are free here (Bonwick's slab allocator, 1994,
-// with its bookkeeping out of band). A slab has a power of two of bytes and is naturally aligned, so the slab
-// of a block is found by masking its offset and hashing the result. A block of a slab that this object has
-// never seen starts a record for it: that is how blocks move between siblings. When all blocks of a slab are
-// back in one place, the slab is whole again: a class keeps one such slab, others become raw bytes that any
-// class may cut or that 'surrender' hands to whoever feeds this part.
+// Sizes are rounded up to one of eight classes an octave (from one power of two to the next). A class takes its blocks from
+// slabs: runs of at most 64 equal blocks, with one 64-bit word that says which blocks are free here. This is Bonwick's slab
+// allocator (1994), with its bookkeeping in host memory. A slab has a power of two of bytes and starts at a multiple of its
+// size, so masking a block's offset gives the slab, and a hash finds its record. A slab that this object never saw gets a
+// record when one of its blocks is given back here. That is how blocks move between siblings, placements whose blocks may
+// mix. A slab whose blocks are all free here is whole. A class keeps one whole slab; others become raw bytes, which any class
+// may cut anew and which 'surrender' gives back.
 //
-// Blocks come from one slab until it is used up, then from the one that was used up itself and had its first block back
-// last. Looking for the fullest would leave as many slabs in use, on traces and where live blocks shrink to a tenth.
+// Blocks come from one slab until it is used up. The next is the used-up slab that had a first block back most recently. To
+// look for the fullest slab would not leave fewer in use, neither on traces nor when live blocks shrink to a tenth.
 //
-// invariant: a record has a bit for each block that is free here and nothing else. Records with bits are in their
-//            class's list, those without sleep. A class has at most one whole slab.
-// order: none; an object belongs to one lock.
-// cost: take: a bit scan; give: a multiplication and at most one look-up; a new slab: O(raw pieces). About 80 host
-//       bytes a slab, that is 1 to 5 a block.
-// not for: blocks above 4,096 times MinimumBytes: rounded() is 0. Raw pieces do not join: put by_size over it where
-//          the mix of sizes changes.
+// invariant: a record's bits are the blocks that are free here. A record with bits is in its class's list; one without is
+//            asleep, that is, it waits for blocks to come back. A class has at most one whole slab.
+// order:     none; an object belongs to one lock.
+// cost:      take: a bit scan; give: a multiplication and at most one look-up; a new slab: O(raw pieces). About 80 host bytes
+//            a slab, that is 1 to 5 a block.
+// not for:   blocks above 4,096 times MinimumBytes: rounded() is 0. Raw pieces do not join: put by_size over it if sizes
+//            change.
 
-#include <weir/base/piece_list.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/slab_classes.hpp>
-#include <weir/base/slab_table.hpp>
 #include <weir/base/swap.hpp>
 #include <weir/fwd.hpp>
+#include <weir/placement/bins/piece_list.hpp>
+#include <weir/placement/bins/slab_classes.hpp>
+#include <weir/placement/bins/slab_table.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -37,57 +37,57 @@ namespace weir {
 inline namespace v0 {
 namespace placement {
 
-/// Placement of small blocks in size classes that are multiples of MinimumBytes. Not thread-safe; movable,
-/// not copyable; a moved-from object may only be assigned to or destroyed. Members that may allocate host
-/// memory throw std::bad_alloc before any change.
+/// Placement of small blocks in size classes that are multiples of MinimumBytes. Not thread-safe. Movable, not copyable; a
+/// moved-from object may only be assigned to or destroyed. Members that may allocate host memory throw std::bad_alloc before
+/// any change.
 template <std::size_t MinimumBytes>
 class bins {
-    static_assert(is_power_of_two(MinimumBytes) && MinimumBytes >= 16 && MinimumBytes <= 64 * KiB,
+    static_assert(base::is_power_of_two(MinimumBytes) && MinimumBytes >= 16 && MinimumBytes <= 64 * KiB,
                   "weir: bins' MinimumBytes must be a power of two from 16 to 65536, as in 'bins<256>'");
-    using classes = slab_classes<MinimumBytes>;
+    using classes = placement::detail::slab_classes<MinimumBytes>;
 
 public:
     /// Every block starts at a multiple of this and occupies a multiple of it.
     static constexpr std::size_t granularity = MinimumBytes;
-    /// The largest block that is served.
+    /// The largest block that it serves.
     static constexpr std::size_t largest_block_bytes = classes::largest_block_bytes;
 
     bins() = default;
     bins(bins&& other) noexcept = default;
     bins& operator=(bins&& other) noexcept = default;
 
-    /// Bytes that take(bytes, alignment) occupies; 0 where the block is none or too large to be served. At
-    /// most an eighth more than asked, from 8 * MinimumBytes on.
+    /// Bytes that take(bytes, alignment) occupies, at most an eighth more than asked from 8 * MinimumBytes on. 0 if the size
+    /// is 0 or too large to be served.
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept {
         std::size_t const wanted = at_least(bytes, alignment);
-        return align_up(wanted, classes::grain(wanted));
+        return base::align_up(wanted, classes::grain(wanted));
     }
 
-    /// The power of two of which rounded(bytes, granularity) is the next multiple.
+    /// The power of two that sizes are rounded up to: rounded(bytes, granularity) is the next multiple of it.
     static constexpr std::size_t grain(std::size_t bytes) noexcept { return classes::grain(bytes); }
 
-    /// Bytes of the slab, which must be naturally aligned, that take(bytes, alignment) is cut from.
+    /// Bytes of the slab that take(bytes, alignment) cuts its block from. The slab must start at a multiple of its size.
     static constexpr std::size_t refill(std::size_t bytes, std::size_t alignment) noexcept {
         std::size_t const block = rounded(bytes, alignment);
         return block == 0 ? 0 : classes::slab_bytes(classes::class_of(block));
     }
 
-    /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
+    /// The bytes that a fresh range at any multiple of 'base_alignment' needs so that take(bytes, alignment) succeeds in it.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
                                        std::size_t base_alignment) noexcept {
-        return with_slack(refill(bytes, alignment), refill(bytes, alignment), base_alignment);
+        return base::with_slack(refill(bytes, alignment), refill(bytes, alignment), base_alignment);
     }
 
     /// A free block of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
-    range take(std::size_t bytes, std::size_t alignment) {
-        range block = take_at_hand(bytes, alignment);
+    base::range take(std::size_t bytes, std::size_t alignment) {
+        base::range block = take_at_hand(bytes, alignment);
         if (!block && shed())
             block = take_at_hand(bytes, alignment);
         return block;
     }
 
-    /// The same, but leaves alone the whole slabs that other classes keep.
-    range take_at_hand(std::size_t bytes, std::size_t alignment) {
+    /// The same, but does not touch the whole slabs that other classes keep.
+    base::range take_at_hand(std::size_t bytes, std::size_t alignment) {
         std::size_t const wanted = at_least(bytes, alignment);
         if (wanted == 0)
             return {};
@@ -97,9 +97,9 @@ public:
             return {};
         if (s == kinds_[in].whole)
             set_whole(in, 0);
-        slab_table::record& from = slabs_[s];
+        placement::detail::slab_table::record& from = slabs_[s];
         std::size_t const size = classes::block_bytes_of(in);
-        range const taken{from.base + lowest_bit(from.free) * size, size};
+        base::range const taken{from.base + base::lowest_bit(from.free) * size, size};
         from.free &= from.free - 1;
         free_bytes_ -= size;
         if (from.free == 0)
@@ -108,28 +108,28 @@ public:
     }
 
     /// Frees a block that this object or a sibling took.
-    void give(range block) {
+    void give(base::range block) {
         unsigned const in = classes::class_of(block.bytes);
-        std::size_t const base = align_down(block.offset, classes::slab_bytes_of(in));
+        std::size_t const base = base::align_down(block.offset, classes::slab_bytes_of(in));
         index_type s = kinds_[in].list;
         if (s == 0 || slabs_[s].base != base) {
             s = slabs_.record_of(base, in);
-            raw_.reserve(slabs_.capacity()); // where this throws, a sleeping record stays, which says nothing
+            raw_.reserve(slabs_.capacity()); // if this throws, a sleeping record stays, which does no harm
         }
         merge(s, std::uint64_t{1} << classes::block_index(in, block.offset - base), block.bytes);
     }
 
-    /// Makes a fresh range free for any class. Bytes outside whole smallest slabs are left unused.
-    void add(range fresh) {
-        range const inside = inward(fresh, classes::smallest_slab_bytes);
+    /// Makes a fresh range free for any class. Bytes at its ends that are no whole smallest slab stay unused.
+    void add(base::range fresh) {
+        base::range const inside = base::inward(fresh, classes::smallest_slab_bytes);
         raw_.add(inside, slabs_.capacity());
         free_bytes_ += inside.bytes;
     }
 
-    /// Takes out exactly 'wanted' if all of it is free here, else answers false. Bytes that 'add' left unused
-    /// count as free. O(raw pieces).
-    bool remove(range wanted) {
-        range const inside = inward(wanted, classes::smallest_slab_bytes);
+    /// Removes exactly 'wanted' if all of it is free here, else returns false. Bytes that 'add' left unused count as free.
+    /// O(raw pieces).
+    bool remove(base::range wanted) {
+        base::range const inside = base::inward(wanted, classes::smallest_slab_bytes);
         shed();
         bool const taken = raw_.take_all(inside);
         free_bytes_ -= taken ? inside.bytes : 0;
@@ -139,33 +139,33 @@ public:
     /// An empty placement whose blocks may mix with this one's.
     bins sibling() const { return bins(); }
 
-    /// Moves all free bytes of a sibling here.
+    /// Absorbs a sibling: all its free bytes move here.
     void absorb(bins& other) {
         if (&other == this || other.free_bytes_ == 0)
             return;
-        bool const fewer = slabs_.size() + raw_.size() < other.slabs_.size() + other.raw_.size(); // the fewer move
+        bool const fewer = slabs_.size() + raw_.size() < other.slabs_.size() + other.raw_.size(); // the smaller set moves
         bins& to = fewer ? other : *this;
         bins& few = fewer ? *this : other;
         few.shed();
         to.reserve(few.slabs_.size());
         to.raw_.reserve(to.slabs_.capacity() + few.raw_.size());
         if (fewer)
-            swap_values(*this, other); // what is known of slabs without free blocks goes along, harmlessly
-        other.surrender([this](range piece) {
+            base::swap_values(*this, other); // records of slabs without free blocks go along, which does no harm
+        other.surrender([this](base::range piece) {
             raw_.put(piece);
             free_bytes_ += piece.bytes;
         });
-        for (slab_table::record const& from : other.slabs_)
+        for (placement::detail::slab_table::record const& from : other.slabs_)
             if (from.free != 0)
                 merge(slabs_.record_of(from.base, from.in), from.free,
-                      count_bits(from.free) * classes::block_bytes(from.in));
+                      base::count_bits(from.free) * classes::block_bytes(from.in));
         other = bins();
     }
 
-    /// Takes out a slab which, added to an empty sibling, lets take(bytes, alignment) succeed there.
-    range lend(std::size_t bytes, std::size_t alignment) {
+    /// Lends free bytes: removes a slab here that lets take(bytes, alignment) succeed when it is added to an empty sibling.
+    base::range lend(std::size_t bytes, std::size_t alignment) {
         std::size_t const wanted = refill(bytes, alignment);
-        range piece = wanted == 0 ? range{} : raw_.take(wanted, slabs_.capacity());
+        base::range piece = wanted == 0 ? base::range{} : raw_.take(wanted, slabs_.capacity());
         if (!piece && wanted != 0 && shed())
             piece = raw_.take(wanted, slabs_.capacity());
         free_bytes_ -= piece.bytes;
@@ -175,22 +175,22 @@ public:
     /// Makes room so that adding one slab and taking a block from it do not throw.
     void prepare() {
         reserve(1);
-        raw_.reserve(slabs_.capacity() + piece_list::most_pieces + 1);
+        raw_.reserve(slabs_.capacity() + placement::detail::piece_list::most_pieces + 1);
     }
 
-    /// Hands each raw piece, which no class needs, to take_over(range). Where that throws, the piece stays
+    /// Gives the raw pieces, which no class needs, away: calls take_over(range) for each. If that throws, the piece stays
     /// here.
     template <class TakeOver>
     void surrender(TakeOver&& take_over) {
         while (!raw_.empty()) {
-            range const piece = raw_.back();
+            base::range const piece = raw_.back();
             take_over(piece);
             raw_.drop_back();
             free_bytes_ -= piece.bytes;
         }
     }
 
-    /// The same, and then the whole slabs that classes keep. True where there was anything.
+    /// The same, also for the whole slabs that classes keep. Returns whether there was anything.
     template <class TakeOver>
     bool surrender_kept(TakeOver&& take_over) {
         bool const any = shed() || !raw_.empty();
@@ -198,10 +198,10 @@ public:
         return any;
     }
 
-    /// Free bytes here, in blocks and in raw pieces; the tail of a slab behind its last block is neither.
+    /// Free bytes here, in blocks and in raw pieces. The rest of a slab behind its last block counts as neither.
     std::size_t free_bytes() const noexcept { return free_bytes_; }
 
-    /// The largest block that a take can now get. O(raw pieces + classes).
+    /// The largest block that a take can get now. O(raw pieces + classes).
     std::size_t largest() const noexcept {
         std::size_t piece = raw_.largest();
         for (unsigned in = 0; in < classes::count; ++in)
@@ -219,32 +219,32 @@ public:
     }
 
 private:
-    using index_type = slab_table::index_type;
+    using index_type = placement::detail::slab_table::index_type;
 
     struct kind {
         index_type list = 0;  // slabs with free blocks; blocks come from the first
-        index_type whole = 0; // one among them that is whole, used after the others
+        index_type whole = 0; // the whole slab among them, which is used after the others
     };
 
-    // The size whose class serves the block; 0 where none does. A class is as aligned as the sizes that it
-    // serves.
+    // The size to ask the classes for, so that the block is aligned; 0 if it is too large. A class is aligned as far as all
+    // sizes that it serves.
     static constexpr std::size_t at_least(std::size_t bytes, std::size_t alignment) noexcept {
-        std::size_t const size = align_up(bytes, alignment > granularity ? alignment : granularity);
+        std::size_t const size = base::align_up(bytes, alignment > granularity ? alignment : granularity);
         return size > largest_block_bytes ? 0 : size;
     }
 
-    // Room for 'more' records, each of which may become a raw piece, so that what follows cannot throw.
+    // Makes room for 'more' records, each of which may become a raw piece, so that later steps cannot throw.
     void reserve(std::size_t more) {
         slabs_.reserve(more);
         raw_.reserve(slabs_.capacity());
     }
 
-    // Sets bits of blocks that became free.
+    // Notes that blocks became free.
     void merge(index_type s, std::uint64_t blocks, std::size_t bytes) noexcept {
-        slab_table::record& to = slabs_[s];
+        placement::detail::slab_table::record& to = slabs_[s];
         kind& k = kinds_[to.in];
         if (to.free == 0) {
-            // The slab in use stays first, since the cache knows it, unless it is whole.
+            // The slab in use stays first, since it is in the cache. A whole slab does not stay first.
             if (k.list == k.whole)
                 push(k.list, s, 0);
             else
@@ -266,7 +266,7 @@ private:
     }
 
     void unlink(index_type s) noexcept {
-        slab_table::record const& from = slabs_[s];
+        placement::detail::slab_table::record const& from = slabs_[s];
         (from.previous != 0 ? slabs_[from.previous].next : kinds_[from.in].list) = from.next;
         if (from.next != 0)
             slabs_[from.next].previous = from.previous;
@@ -279,7 +279,7 @@ private:
         keep_whole(slabs_[s].in);
     }
 
-    // A whole slab is not the first while another has free blocks, so that it stays whole.
+    // Moves a whole slab behind another slab with free blocks, if there is one, so that it stays whole.
     void keep_whole(unsigned in) noexcept {
         index_type const first = kinds_[in].list;
         if (first == 0 || first != kinds_[in].whole || slabs_[first].next == 0)
@@ -288,10 +288,10 @@ private:
         push(slabs_[kinds_[in].list].next, first, kinds_[in].list);
     }
 
-    // The list of the class is empty: a slab cut from raw bytes starts it again.
+    // The list of the class is empty. Cuts a slab from raw bytes to start it again; 0 if there are not enough.
     index_type another_slab(unsigned in) {
         reserve(1);
-        range const piece = raw_.take(classes::slab_bytes(in), slabs_.capacity());
+        base::range const piece = raw_.take(classes::slab_bytes(in), slabs_.capacity());
         if (!piece)
             return 0;
         index_type const s = slabs_.record_of(piece.offset, in);
@@ -312,13 +312,13 @@ private:
         keep_whole(in);
     }
 
-    // The whole slab that the class keeps from now on; 0: none. Either it had one or it has one then.
+    // Sets the whole slab that the class keeps; 0: none. Exactly one of the old and the new one must be 0.
     void set_whole(unsigned in, index_type s) noexcept {
         kinds_[in].whole = s;
         wholes_ = s != 0 ? wholes_ + 1 : wholes_ - 1;
     }
 
-    // A whole slab becomes raw bytes.
+    // Makes a whole slab raw bytes.
     void melt(index_type s) noexcept {
         unsigned const in = slabs_[s].in;
         unlink(s);
@@ -327,7 +327,7 @@ private:
         slabs_.retire(s);
     }
 
-    // Makes the whole slabs raw; true where there was one.
+    // Makes all whole slabs raw bytes. Returns whether there was one.
     bool shed() noexcept {
         bool const any = wholes_ != 0;
         for (unsigned in = 0; wholes_ != 0; ++in)
@@ -339,10 +339,10 @@ private:
     }
 
     kind kinds_[classes::count];
-    slab_table slabs_;
-    piece_list raw_;
+    placement::detail::slab_table slabs_;
+    placement::detail::piece_list raw_;
     std::size_t free_bytes_ = 0;
-    unsigned wholes_ = 0; // classes that keep one
+    unsigned wholes_ = 0; // how many classes keep a whole slab
 };
 
 } // namespace placement

@@ -3,19 +3,20 @@
 
 // by_size: small blocks one way, large ones another.
 //
-// A part that is quick for small blocks wastes too much on large ones, and the reverse. This one routes by
-// size and lets the small part live inside the large one: the large part places the slabs that the small one
-// cuts, and gets each back when it is whole again. So there is one set of bytes, and no share to decide
-// beforehand.
+// A placement that is quick for small blocks wastes too much memory on large ones, and the reverse. This one routes blocks by
+// size. The small part lives inside the large part: the large part places the slabs that the small part cuts into blocks, and
+// gets each slab back when all its blocks are free. So both share the same bytes, and nobody has to decide beforehand how
+// many each gets.
 //
-// A block carries its rounded size only, so the route must show in it: what the large part serves is rounded
-// to more than the threshold, even a small block whose alignment is above it.
+// A block that comes back carries only its rounded size, so the size must tell which part it belongs to. Hence the size of a
+// block of the large part is rounded to more than the threshold, even for a small block that needs an alignment above it.
 //
-// invariant: rounded() <= ThresholdBytes exactly for the blocks of the small part; add() bytes enter through
-//            the large part, so fences and joins are its business alone.
-// order: none; an object belongs to one lock.
-// cost: one comparison, then the part's own.
-// not for: a small part that is not fed by slabs; a large one that is a by_size, since slabs come back in pieces.
+// invariant: rounded() <= ThresholdBytes exactly for the blocks of the small part. Bytes from add() enter through the large
+//            part, so it alone deals with fences (addresses that free ranges do not join across) and with joining.
+// order:     none; an object belongs to one lock.
+// cost:      one comparison, then what the part costs.
+// not for:   a small part that does not live on slabs; a large part that is itself a by_size, since it would get slabs back
+//            in pieces.
 
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
@@ -39,27 +40,26 @@ struct is_fed_by_slabs<
     Part, std::void_t<decltype(Part::refill(std::size_t{}, std::size_t{})),
                       decltype(Part::grain(std::size_t{})),
                       decltype(std::declval<Part&>().prepare()),
-                      decltype(std::declval<Part&>().surrender(std::declval<void (*)(range)>())),
-                      decltype(std::declval<Part&>().surrender_kept(std::declval<void (*)(range)>())),
+                      decltype(std::declval<Part&>().surrender(std::declval<void (*)(base::range)>())),
+                      decltype(std::declval<Part&>().surrender_kept(std::declval<void (*)(base::range)>())),
                       decltype(std::declval<Part&>().take_at_hand(std::size_t{}, std::size_t{}))>>
     : std::true_type {};
 
 template <class Part, class = void>
 struct joins_freed_bytes : std::false_type {};
 template <class Part>
-struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(range{})),
+struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(base::range{})),
                                            decltype(Part::grain(std::size_t{})),
-                                           decltype(std::declval<Part&>().remove(range{}))>>
+                                           decltype(std::declval<Part&>().remove(base::range{}))>>
     : std::true_type {};
 
 } // namespace detail
 
-/// Placement of blocks of at most ThresholdBytes in Small and of others in Large. Not thread-safe; movable,
-/// not copyable. Members that may allocate host memory throw std::bad_alloc and leave all bytes accounted
-/// for.
+/// Placement of blocks of at most ThresholdBytes in Small, and of larger ones in Large. Not thread-safe. Movable, not
+/// copyable. Members that may allocate host memory throw std::bad_alloc; no bytes are lost then.
 template <std::size_t ThresholdBytes, class Small, class Large>
 class by_size {
-    static_assert(is_power_of_two(ThresholdBytes),
+    static_assert(base::is_power_of_two(ThresholdBytes),
                   "weir: by_size's ThresholdBytes must be a power of two, as in "
                   "'by_size<64 * KiB, bins<>, best_fit<>>'");
     static_assert(
@@ -83,9 +83,10 @@ public:
         "weir: by_size's Small part must serve blocks of exactly ThresholdBytes; lower the threshold or "
         "raise the part's largest block");
 
-    static_assert(!detail::is_fed_by_slabs<Small>::value || Small::refill(1, 1) % Large::granularity == 0,
-                  "weir: by_size's Large part keeps the slabs of the Small part, so its granularity divides the smallest of them; "
-                  "lower it, or raise the Small part's smallest block");
+    static_assert(
+        !detail::is_fed_by_slabs<Small>::value || Small::refill(1, 1) % Large::granularity == 0,
+        "weir: by_size's Large part keeps the slabs of the Small part, so its granularity divides the smallest of them; "
+        "lower it, or raise the Small part's smallest block");
 
     /// Every block starts at a multiple of this.
     static constexpr std::size_t granularity =
@@ -93,21 +94,21 @@ public:
 
     by_size() = default;
 
-    /// Whether such a block is of a slab.
+    /// Whether such a block is cut from a slab.
     static constexpr bool is_small(std::size_t bytes, std::size_t alignment) noexcept {
         return bytes <= ThresholdBytes && alignment <= ThresholdBytes;
     }
 
-    /// Bytes that take(bytes, alignment) occupies; 0 where the size is 0 or does not fit std::size_t.
+    /// Bytes that take(bytes, alignment) occupies; 0 if the size is 0 or does not fit std::size_t.
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept {
         if (alignment > granularity)
             return is_small(bytes, alignment) ? Small::rounded(bytes, alignment)
                                               : Large::rounded(enlarged(bytes), alignment);
-        // Which part serves is as good as random, and a wrong guess costs as much as all of this.
-        return align_up(bytes, choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes)));
+        // Which part serves a block cannot be predicted, and a wrong branch prediction costs as much as all of this.
+        return base::align_up(bytes, base::choose(bytes <= ThresholdBytes, Small::grain(bytes), Large::grain(bytes)));
     }
 
-    /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
+    /// The bytes that a fresh range at any multiple of 'base_alignment' needs so that take(bytes, alignment) succeeds in it.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
                                        std::size_t base_alignment) noexcept {
         if (!is_small(bytes, alignment))
@@ -117,9 +118,9 @@ public:
     }
 
     /// A free block of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
-    range take(std::size_t bytes, std::size_t alignment) {
+    base::range take(std::size_t bytes, std::size_t alignment) {
         if (is_small(bytes, alignment)) {
-            range block = small_.take_at_hand(bytes, alignment);
+            base::range block = small_.take_at_hand(bytes, alignment);
             if (!block && bytes != 0)
                 block = take_from_fresh_slab(bytes, alignment);
             return block;
@@ -127,13 +128,13 @@ public:
         return take_large(enlarged(bytes), alignment);
     }
 
-    /// The same, but no slab is cut for a small block: it is of one that serves that size already.
-    range take_at_hand(std::size_t bytes, std::size_t alignment) {
+    /// The same, but no new slab is cut for a small block: it must come from a slab that serves its size already.
+    base::range take_at_hand(std::size_t bytes, std::size_t alignment) {
         return is_small(bytes, alignment) ? small_.take_at_hand(bytes, alignment) : large_.take(enlarged(bytes), alignment);
     }
 
     /// Frees a block that this object or a sibling took.
-    void give(range block) {
+    void give(base::range block) {
         if (block.bytes > ThresholdBytes) {
             large_.give(block);
             return;
@@ -143,50 +144,51 @@ public:
     }
 
     /// Makes a fresh range free.
-    void add(range fresh) { large_.add(fresh); }
+    void add(base::range fresh) { large_.add(fresh); }
 
-    /// Takes out exactly 'wanted' if all of it is free here, else answers false. Drops the fence at its
-    /// start.
-    bool remove(range wanted) {
+    /// Removes exactly 'wanted' if all of it is free here, else returns false. Removes the fence at its start.
+    bool remove(base::range wanted) {
         if (large_.remove(wanted))
             return true;
         return small_.surrender_kept(into_large()) && large_.remove(wanted);
     }
-    /// The same, of the large part's free range that starts at 'start'. O(1).
-    bool remove(range wanted, std::size_t start) { return large_.remove(wanted, start); }
+    /// The same in O(1), but 'wanted' must lie in the large part's free range that starts at 'start'.
+    bool remove(base::range wanted, std::size_t start) { return large_.remove(wanted, start); }
 
-    /// Bytes of the large part's free range that ends at 'offset', and of the one that starts there. O(1).
+    /// How many bytes of the large part's free memory end at 'offset', and how many start there. O(1).
     std::size_t free_before(std::size_t offset) const noexcept { return large_.free_before(offset); }
     std::size_t free_after(std::size_t offset) const noexcept { return large_.free_after(offset); }
 
-    /// Calls visit(range) for its free ranges of 'least' bytes at least, the smallest first, after the small part has
-    /// given it the slabs that it keeps.
+    /// Calls visit(range) for the large part's free ranges of at least 'least' bytes, the smallest first. Before that, the
+    /// small part gives the large part the whole slabs that it keeps.
     template <class Visit>
     void for_each_free(std::size_t least, Visit&& visit) {
         small_.surrender_kept(into_large());
         large_.for_each_free(least, visit);
     }
 
-    /// Nothing joins across 'offset' from now on, here and in every sibling. Call it before add.
-    void fence(range chunk) { large_.fence(chunk); }
+    /// Makes the start of 'chunk' a fence: no free range joins across it after this call, here and in every sibling. Call it
+    /// before add.
+    void fence(base::range chunk) { large_.fence(chunk); }
 
-    /// An empty placement whose ranges may mix with this one's.
+    /// An empty placement whose blocks may mix with this one's.
     by_size sibling() const { return by_size(small_.sibling(), large_.sibling()); }
 
-    /// Moves all free bytes of a sibling here.
+    /// Absorbs a sibling: all its free bytes move here.
     void absorb(by_size& other) {
         small_.absorb(other.small_);
         large_.absorb(other.large_);
         return_surplus();
     }
 
-    /// Takes out a range which, added to an empty sibling, lets take(bytes, alignment) succeed there: for a
-    /// small block whole slabs, eight where they lie side by side, since who wants one wants the next as well.
-    range lend(std::size_t bytes, std::size_t alignment) {
+    /// Lends free bytes to a sibling: removes a range here that lets take(bytes, alignment) succeed when it is added to an
+    /// empty sibling. For a small block that is up to eight whole slabs side by side, since a sibling that needs one usually
+    /// needs the next soon.
+    base::range lend(std::size_t bytes, std::size_t alignment) {
         if (!is_small(bytes, alignment))
             return lend_large(enlarged(bytes), alignment);
         std::size_t const slab = Small::refill(bytes, alignment);
-        range stock;
+        base::range stock;
         for (std::size_t slabs = most_lent_slabs; !stock && slabs != 0; slabs /= 2)
             stock = lend_large(slab * slabs, slab);
         return stock;
@@ -200,7 +202,7 @@ public:
         return large_.largest() > ThresholdBytes ? large_.largest() : small_.largest();
     }
 
-    /// Free bytes in the small part's slabs: each serves blocks of one size.
+    /// The splinters: free bytes in the small part's slabs. Each piece can serve blocks of only one size.
     std::size_t splinter_bytes() const noexcept { return small_.free_bytes(); }
 
     /// Host bytes that the parts' records hold.
@@ -209,17 +211,17 @@ public:
     }
 
 private:
-    static constexpr std::size_t most_lent_slabs = 8; // a block costs a quarter less to hand over than with 1
+    static constexpr std::size_t most_lent_slabs = 8; // with 8 slabs, handing a block over costs a quarter less than with 1
 
     by_size(Small&& small_part, Large&& large_part)
         : small_(std::move(small_part)), large_(std::move(large_part)) {}
 
     auto into_large() noexcept {
-        return [this](range slab) { large_.give(slab); };
+        return [this](base::range slab) { large_.give(slab); };
     }
 
-    // Slabs that no class needs join again in the large part. What finds no host memory waits for the next
-    // time: the block that brought us here is given, and must not seem refused.
+    // Gives slabs that no class needs back to the large part, where they join. If the host has no memory for that, they wait
+    // for the next time: the block that was given is freed already, and the call must not look as if it was refused.
     void return_surplus() noexcept {
         try {
             small_.surrender(into_large());
@@ -227,22 +229,22 @@ private:
         }
     }
 
-    range take_large(std::size_t bytes, std::size_t alignment) {
-        range block = large_.take(bytes, alignment);
+    base::range take_large(std::size_t bytes, std::size_t alignment) {
+        base::range block = large_.take(bytes, alignment);
         if (!block && small_.surrender_kept(into_large()))
             block = large_.take(bytes, alignment);
         return block;
     }
-    // The same, so that what was taken can be added again at once.
-    range lend_large(std::size_t bytes, std::size_t alignment) {
-        range const stock = large_.lend(bytes, alignment);
+    // The same, but the bytes can be added again at once without memory.
+    base::range lend_large(std::size_t bytes, std::size_t alignment) {
+        base::range const stock = large_.lend(bytes, alignment);
         return stock || !small_.surrender_kept(into_large()) ? stock : large_.lend(bytes, alignment);
     }
 
-    range take_from_fresh_slab(std::size_t bytes, std::size_t alignment) {
+    base::range take_from_fresh_slab(std::size_t bytes, std::size_t alignment) {
         small_.prepare();
         std::size_t const wanted = Small::refill(bytes, alignment);
-        range const slab = take_large(wanted, wanted);
+        base::range const slab = take_large(wanted, wanted);
         if (!slab)
             return {};
         small_.add(slab);

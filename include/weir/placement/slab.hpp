@@ -3,13 +3,13 @@
 
 // slab: blocks of one size.
 //
-// Ranges are cut into equal blocks from the front; a block that comes back goes on a stack and is the next to
-// be handed out, still warm in the caches. Nothing is searched, split or joined.
+// Ranges are cut into equal blocks from the front. A block that comes back goes on a stack and is the next to be handed out,
+// while it is still in the caches. Nothing is searched, split or joined.
 //
 // invariant: every block starts at a multiple of the largest power of two that divides BlockBytes.
-// order: last freed, first handed out.
-// cost: take and give O(1), 8 host bytes a free block; remove O(free blocks).
-// not for: sizes that differ: see bins.
+// order:     the block that was freed last is handed out first.
+// cost:      take and give O(1), 8 host bytes for each free block; remove O(free blocks).
+// not for:   sizes that differ: see bins.
 
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
@@ -22,7 +22,7 @@ namespace weir {
 inline namespace v0 {
 namespace placement {
 
-/// Placement of blocks of BlockBytes. Not thread-safe; movable, not copyable. Members that allocate host memory throw
+/// Placement of blocks of BlockBytes bytes. Not thread-safe. Movable, not copyable. Members that allocate host memory throw
 /// std::bad_alloc before any change.
 template <std::size_t BlockBytes>
 class slab {
@@ -34,22 +34,21 @@ public:
     slab& operator=(slab&& other) noexcept = default;
 
     /// Every block starts at a multiple of this.
-    static constexpr std::size_t granularity = natural_alignment(BlockBytes);
+    static constexpr std::size_t granularity = base::natural_alignment(BlockBytes);
 
-    /// BlockBytes, or 0 for no bytes, for more than a block has, and for an alignment that blocks do not
-    /// have.
+    /// BlockBytes. 0 if 'bytes' is 0 or more than a block has, or if blocks are not aligned to 'alignment'.
     static constexpr std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept {
         return bytes == 0 || bytes > BlockBytes || alignment > granularity ? 0 : BlockBytes;
     }
 
-    /// Bytes of a fresh range, at any multiple of 'base_alignment', in which take(bytes, alignment) succeeds.
+    /// The bytes that a fresh range at any multiple of 'base_alignment' needs so that take(bytes, alignment) succeeds in it.
     static constexpr std::size_t needs(std::size_t bytes, std::size_t alignment,
                                        std::size_t base_alignment) noexcept {
-        return with_slack(rounded(bytes, alignment), granularity, base_alignment);
+        return base::with_slack(rounded(bytes, alignment), granularity, base_alignment);
     }
 
     /// A block, or range{}.
-    range take(std::size_t bytes, std::size_t alignment) noexcept {
+    base::range take(std::size_t bytes, std::size_t alignment) noexcept {
         if (rounded(bytes, alignment) == 0)
             return {};
         if (!freed_.empty()) {
@@ -59,8 +58,8 @@ public:
         }
         if (uncut_.empty())
             return {};
-        range& rest = uncut_.back();
-        range const block{rest.offset, BlockBytes};
+        base::range& rest = uncut_.back();
+        base::range const block{rest.offset, BlockBytes};
         rest = {rest.offset + BlockBytes, rest.bytes - BlockBytes};
         uncut_bytes_ -= BlockBytes;
         if (!rest)
@@ -68,13 +67,13 @@ public:
         return block;
     }
 
-    /// Frees a block that this object or a sibling took. Throws std::bad_alloc where the list of free blocks must grow; the
-    /// block is then not free.
-    void give(range block) { freed_.push_back(block.offset); }
+    /// Frees a block that this object or a sibling took. The list of free blocks may have to grow; if that throws
+    /// std::bad_alloc, the block is not free.
+    void give(base::range block) { freed_.push_back(block.offset); }
 
-    /// Cuts whole blocks out of a fresh range; what is left over at its ends stays unused.
-    void add(range fresh) {
-        std::size_t const start = align_up(fresh.offset, granularity);
+    /// Cuts whole blocks out of a fresh range. Bytes that are left over at its ends stay unused.
+    void add(base::range fresh) {
+        std::size_t const start = base::align_up(fresh.offset, granularity);
         if (start < fresh.offset || start > fresh.end())
             return;
         std::size_t const bytes = (fresh.end() - start) / BlockBytes * BlockBytes;
@@ -84,14 +83,15 @@ public:
         uncut_bytes_ += bytes;
     }
 
-    /// Takes out 'wanted', a range that was added, if all of its blocks are free here, or it has room for none; else false.
-    bool remove(range wanted) noexcept {
-        std::size_t const start = align_up(wanted.offset, granularity);
+    /// Removes 'wanted', a range that was added, if all its blocks are free here or it has room for no block; else returns
+    /// false.
+    bool remove(base::range wanted) noexcept {
+        std::size_t const start = base::align_up(wanted.offset, granularity);
         std::size_t const blocks = start > wanted.end() ? 0 : (wanted.end() - start) / BlockBytes;
         std::size_t found = 0;
         for (std::size_t const offset : freed_)
             found += wanted.contains(offset);
-        for (range const& rest : uncut_)
+        for (base::range const& rest : uncut_)
             found += wanted.contains(rest) ? rest.bytes / BlockBytes : 0;
         if (found != blocks)
             return false;
@@ -101,7 +101,7 @@ public:
                 freed_[kept++] = offset;
         freed_.resize(kept);
         kept = 0;
-        for (range const rest : uncut_) {
+        for (base::range const rest : uncut_) {
             if (wanted.contains(rest))
                 uncut_bytes_ -= rest.bytes;
             else
@@ -114,7 +114,7 @@ public:
     /// An empty placement whose blocks may mix with this one's.
     slab sibling() const { return slab(); }
 
-    /// Moves all free bytes of a sibling here.
+    /// Absorbs a sibling: all its free bytes move here.
     void absorb(slab& other) {
         if (&other == this)
             return;
@@ -122,15 +122,15 @@ public:
         uncut_.reserve(uncut_.size() + other.uncut_.size());
         for (std::size_t const offset : other.freed_)
             freed_.push_back(offset);
-        for (range const rest : other.uncut_)
+        for (base::range const rest : other.uncut_)
             uncut_.push_back(rest);
         uncut_bytes_ += other.uncut_bytes_;
         other = slab();
     }
 
-    /// As take: a block is all that a sibling needs.
-    range lend(std::size_t bytes, std::size_t alignment) {
-        uncut_.reserve_more(1); // to add it again needs no memory
+    /// Lends a block to a sibling. As take, since one block is all that a sibling needs.
+    base::range lend(std::size_t bytes, std::size_t alignment) {
+        uncut_.reserve_more(1); // so that adding it again needs no memory
         return take(bytes, alignment);
     }
 
@@ -141,8 +141,8 @@ public:
     std::size_t largest() const noexcept { return free_bytes() == 0 ? 0 : BlockBytes; }
 
 private:
-    growing_array<std::size_t> freed_; // blocks that came back, the last one on top
-    growing_array<range> uncut_;       // whole blocks that were never handed out
+    base::growing_array<std::size_t> freed_; // blocks that came back, the last one on top
+    base::growing_array<base::range> uncut_;       // whole blocks that were never handed out
     std::size_t uncut_bytes_ = 0;
 };
 

@@ -3,17 +3,17 @@
 
 // How do all blocks of a frame end at once?
 //
-// A scope marks an arena pool when it begins and rewinds it when it ends: whatever was allocated in between is
-// gone, without a free for each. Scopes nest like blocks of code.
+// A scope marks an arena pool when it begins, and rewinds the pool to that mark when it ends. Every block allocated in between
+// ends with it, without a free for each. Scopes nest like blocks of code.
 //
 // invariant: scopes of one pool end in the reverse order of their beginning.
-// order:     when the scope ends, only work on the stream that gets the next blocks may still use these: it comes before
-//            theirs. Where several streams take turns, the caller orders them.
+// order:     when the scope ends, enqueued work may still use its blocks only on the stream that gets the next blocks: the work
+//            on those comes later on the same stream. Where several streams take turns, the caller orders them.
 // cost:      two small copies; under layer::guard, which frame_pool wears in debug builds, O(blocks that end).
 // not for:   pools without marks: it does not compile there.
 
 #include <utility>
-#include <weir/base/contracts.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 
 namespace weir {
@@ -22,7 +22,7 @@ inline namespace v0 {
 /// Lives on the stack; one thread at a time, as the pool.
 template <class Pool>
 class [[nodiscard]] scope {
-    static_assert(contracts::holds<contracts::marks_pool, Pool>,
+    static_assert(contract::holds<contract::marks_pool, Pool>,
                   "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'; of the layers only "
                   "layer::guard passes them on");
 

@@ -1,40 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// When may freed bytes be handed out again, if they should go to any stream without ever making one wait?
+// When may freed bytes be handed out again, if any stream may take them and no stream is ever made to wait?
 //
-// Each free records an event on its stream; the bytes are anyone's once it has been reached. Streams need no
-// memory of their own and little is kept of a stream but its pending frees, so this is the rule for pinned staging
-// buffers that many short-lived streams share, and for pools where a free is rare. Freed bytes are not reused before
-// the device has caught up, not even on their own stream.
+// Each free records an event on its stream. Once the event has been reached, anyone may have the bytes. Streams need no
+// memory of their own, and little is kept of a stream except its pending frees, those whose event has not been reached yet.
+// So this is the rule for pinned staging buffers that many short-lived streams share, and for pools in which frees are rare.
+// Freed bytes are not reused before the device has caught up, not even on their own stream.
 //
-// invariant: what the placement holds is in nobody's use; a pending block has at least one event.
-// order:     an allocation on any stream, or on the host, comes after every use of its bytes.
-// cost:      an event a free, and a lock three times; a miss asks about one free of each stream, or a few more
-//            (runtime/pending_frees.hpp).
+// invariant: no work uses what the placement holds. A pending block has at least one event.
+// order:     an allocation, on any stream or on the host, comes after every use of its bytes.
+// cost:      a free: one event, and a lock taken three times. An allocation that misses asks about one free of each stream,
+//            or a few more (pending_frees.hpp).
 // not for:   hot loops on one stream: see 'stream_ordered'.
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/growing_array.hpp>
-#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/swap.hpp>
+#include <weir/base/threads/mutex.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/order/second_uses.hpp>
+#include <weir/order/stranded_blocks.hpp>
+#include <weir/reuse/after_event/pending_frees.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_wait.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
-#include <weir/runtime/identity.hpp>
-#include <weir/runtime/pending_frees.hpp>
-#include <weir/runtime/second_uses.hpp>
-#include <weir/runtime/stranded_blocks.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -48,7 +47,7 @@ struct after_event {
 
     template <class Placement>
     class over {
-        static_assert(!contracts::has_mark<Placement>,
+        static_assert(!contract::has_mark<Placement>,
                       "weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use "
                       "'reuse::immediate' over it");
 
@@ -58,12 +57,12 @@ struct after_event {
         over(over const&) = delete;
         over& operator=(over const&) = delete;
 
-        /// A block that nobody uses any more, or an empty range. Never blocks on a device. Throws usage_error while `stream`
-        /// is captured, cuda_error.
-        range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-            require_no_capture(stream);
-            lock_guard<mutex> const lock(mutex_);
-            range block = placement_.take(bytes, alignment);
+        /// A block that no work uses, or an empty range. Never blocks on a device. Throws usage_error while `stream` is
+        /// captured, cuda_error.
+        base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+            runtime::require_no_capture(stream);
+            base::lock_guard<base::mutex> const lock(mutex_);
+            base::range block = placement_.take(bytes, alignment);
             if (!block && !pending_.empty()) {
                 block = poll(Placement::rounded(bytes, alignment), alignment);
                 if (!block)
@@ -74,43 +73,46 @@ struct after_event {
             return block;
         }
 
-        /// As take, after waiting on the host for all that was freed. Throws cuda_error, usage_error, std::bad_alloc.
-        range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        /// As take, but first blocks the host until all that was freed before is in no use. Throws cuda_error, usage_error,
+        /// std::bad_alloc.
+        base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             wait();
-            if (range const block = take(bytes, alignment, stream))
+            if (base::range const block = take(bytes, alignment, stream))
                 return block;
             settle(); // also what no event tells of, for which a device is waited for
             return take(bytes, alignment, stream);
         }
 
-        /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream
-        /// frees is not handed out again, since its graph may use it at each launch.
-        void give(range block, stream_ref stream) noexcept {
-            block_uses uses = second_.take(block.offset, stream);
-            shared<pending_free> last;
-            unsigned long long id = pending_frees::host;
+        /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream frees is
+        /// not handed out again, since its graph may use it at each launch.
+        void give(base::range block, stream_ref stream) noexcept {
+            order::block_uses uses = second_.take(block.offset, stream);
+            base::shared<reuse::detail::pending_free> last;
+            unsigned long long id = reuse::detail::pending_frees::host;
             bool captured = false;
             bool known = stream.is_host();
             try {
                 if (!known) {
-                    captured = is_capturing(stream);
+                    captured = runtime::is_capturing(stream);
                     if (!captured) {
-                        id = id_of(stream);
+                        id = runtime::id_of(stream);
                         last = with_event(stream, id);
                         pending_.record(*last, stream);
                         known = true;
                     }
                 } else if (!uses.events.empty()) {
-                    last = shared<pending_free>::make();
+                    last = base::shared<reuse::detail::pending_free>::make();
                 }
             } catch (...) { // nothing is known of its last use
                 known = false;
             }
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             used_.gave(block);
             used_.not_below_zero();
             try {
-                if (uses.in_graph || (captured && !is_legacy(stream))) { // which is never captured itself, only in the way
+                if (uses.in_graph ||
+                    // The legacy stream is never captured itself; it only answers so while another is.
+                    (captured && !runtime::is_legacy(stream))) {
                     used_.lost_bytes += block.bytes;
                 } else if (!known || uses.untold) {
                     stranded_.add(block, any_device); // only 'settle' can tell when it is free
@@ -128,81 +130,83 @@ struct after_event {
                 look();
         }
 
-        /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
-        void strand(range block) noexcept {
+        /// Takes back a block of whose last use nothing is known: it is stranded, and only 'settle' frees it.
+        void strand(base::range block) noexcept {
             bool const in_graph = second_.take(block.offset, on_host).in_graph;
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             used_.gave(block);
             used_.not_below_zero();
             in_graph ? void(used_.lost_bytes += block.bytes) : keep(block);
         }
 
-        void add(range chunk, stream_ref, bool joins = false) {
-            lock_guard<mutex> const lock(mutex_);
-            if constexpr (contracts::fences<Placement>)
+        void add(base::range chunk, stream_ref, bool joins = false) {
+            base::lock_guard<base::mutex> const lock(mutex_);
+            if constexpr (contract::fences<Placement>)
                 if (!joins)
                     placement_.fence(chunk);
             placement_.add(chunk);
         }
 
-        /// Calls visit(Placement&) for bytes that may be handed out, and that no work uses: the same here.
+        /// Calls visit(Placement&) for the bytes that may be handed out. Here these are the same as those that no work uses.
         template <class Visit>
         void visit_usable(stream_ref, Visit const& visit) {
             visit_unused(visit);
         }
         template <class Visit>
         void visit_unused(Visit const& visit, std::size_t = 1) {
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             poll();
             visit(placement_);
         }
 
-        /// Blocks until no work uses what was freed before; then anyone may have it. Throws cuda_error, std::bad_alloc.
+        /// Blocks until no work uses what was freed before the call; then anyone may have it. Throws cuda_error,
+        /// std::bad_alloc.
         void settle() {
             std::uint64_t until = 0;
             bool any = false;
             {
-                lock_guard<mutex> const lock(mutex_);
+                base::lock_guard<base::mutex> const lock(mutex_);
                 until = stranded_.mark();
                 any = stranded_.weight() != 0;
             }
             if (any)
-                wait_for_device(any_device);
+                runtime::wait_for_device(any_device);
             wait();
-            lock_guard<mutex> const lock(mutex_);
-            stranded_.take_until(until, [this](range block) { placement_.give(block); });
+            base::lock_guard<base::mutex> const lock(mutex_);
+            stranded_.take_until(until, [this](base::range block) { placement_.give(block); });
         }
-        /// The same where more is stranded than a pool should grow for. Blocks then. Throws as settle.
+        /// Settles if so much is stranded that a pool should not grow before it has that back; blocks then. Throws as settle.
         void reclaim() {
             if (stranded_.weight() > most_stranded_bytes)
                 settle();
         }
 
-        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The
-        /// stream lives until then, too.
-        void used_on(range block, stream_ref stream) { second_.mark(block.offset, stream); }
-        /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
-        void last_used_on(range block, stream_ref stream) { second_.add(block.offset, stream); }
+        /// Says that work on `stream` uses the block at `block.offset`. The free of the block then waits for all that is
+        /// enqueued on `stream` up to the free. The stream must live until then, too.
+        void used_on(base::range block, stream_ref stream) { second_.mark(block.offset, stream); }
+        /// The same, but only the work that is on `stream` at this call uses the block, and no later work. The stream may end
+        /// sooner.
+        void last_used_on(base::range block, stream_ref stream) { second_.add(block.offset, stream); }
 
-        usage used() const {
-            lock_guard<mutex> const lock(mutex_);
-            usage now = used_;
+        base::usage used() const {
+            base::lock_guard<base::mutex> const lock(mutex_);
+            base::usage now = used_;
             now.unsettled_bytes = stranded_.bytes();
-            if constexpr (contracts::has_largest<Placement>)
+            if constexpr (contract::has_largest<Placement>)
                 now.largest_free_bytes = placement_.largest();
             return now;
         }
 
     private:
-        // With the lock held: gives the placement what is free by now, but for one block of exactly `bytes` bytes at a multiple
-        // of `alignment`, which is the answer. Throws cuda_error, std::bad_alloc; with such a block the next one says what
-        // failed.
-        range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
-            range fitting;
+        // Needs the lock. Gives the placement all blocks that are free by now, except for one of exactly `bytes` bytes at a
+        // multiple of `alignment`, if there is one: that is the answer. Throws cuda_error, std::bad_alloc; but if it has
+        // found such a block it returns it, and the next call meets the failure.
+        base::range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
+            base::range fitting;
             try {
-                capture_mode_guard const relaxed;
-                pending_.poll([&](shared<pending_free>& free) {
-                    if (!fitting && free->block.bytes == bytes && is_aligned(free->block.offset, alignment))
+                runtime::capture_mode_guard const relaxed;
+                pending_.poll([&](base::shared<reuse::detail::pending_free>& free) {
+                    if (!fitting && free->block.bytes == bytes && base::is_aligned(free->block.offset, alignment))
                         fitting = free->block;
                     else
                         placement_.give(free->block);
@@ -216,35 +220,36 @@ struct after_event {
             return fitting;
         }
 
-        // Blocks until what is pending now has been reached, and gives it to the placement. Holds no lock while it waits,
-        // so that others go on; 'waiters_' keeps the events where they are meanwhile.
+        // Blocks until the events that are pending at the call were reached, and gives those blocks to the placement. It
+        // holds no lock while it waits, so that other threads go on. Meanwhile 'waiters_' keeps anybody from recording these
+        // events again.
         void wait() {
-            growing_array<shared<pending_free>> now;
+            base::growing_array<base::shared<reuse::detail::pending_free>> now;
             {
-                lock_guard<mutex> const lock(mutex_);
-                pending_.for_each_last([&](shared<pending_free> const& each) { now.push_back(each); });
+                base::lock_guard<base::mutex> const lock(mutex_);
+                pending_.for_each_last([&](base::shared<reuse::detail::pending_free> const& each) { now.push_back(each); });
                 ++waiters_;
             }
             try {
-                capture_mode_guard const relaxed;
-                for (shared<pending_free> const& each : now) {
+                runtime::capture_mode_guard const relaxed;
+                for (base::shared<reuse::detail::pending_free> const& each : now) {
                     if (each->passed)
                         each->passed.synchronize();
-                    for (event const& use : each->uses)
+                    for (runtime::event const& use : each->uses)
                         use.synchronize();
                 }
             } catch (...) {
-                lock_guard<mutex> const lock(mutex_);
+                base::lock_guard<base::mutex> const lock(mutex_);
                 --waiters_;
                 throw;
             }
-            lock_guard<mutex> const lock(mutex_);
+            base::lock_guard<base::mutex> const lock(mutex_);
             --waiters_;
             poll();
         }
 
-        // With the lock held.
-        void keep(range block) noexcept {
+        // Needs the lock.
+        void keep(base::range block) noexcept {
             try {
                 stranded_.add(block, any_device);
             } catch (...) {
@@ -252,7 +257,8 @@ struct after_event {
             }
         }
 
-        // Some frees: what is free by now must not pile up, nor be asked about at each.
+        // Called after a number of frees: blocks that are free must not pile up, but asking at each free would cost too much.
+        // So the number is twice that of the blocks that are still pending.
         void look() noexcept {
             try {
                 poll();
@@ -261,7 +267,7 @@ struct after_event {
             look_at_ = 2 * pending_.size() > fewest_pending ? 2 * pending_.size() : fewest_pending;
         }
 
-        void recycle(shared<pending_free>& free) noexcept {
+        void recycle(base::shared<reuse::detail::pending_free>& free) noexcept {
             if (spare_.size() < spare_events)
                 try {
                     free->uses.clear();
@@ -270,53 +276,54 @@ struct after_event {
                 }
         }
 
-        // For a free on `stream`, whose id is `id`: with an event to record.
-        shared<pending_free> with_event(stream_ref stream, unsigned long long id) {
-            shared<pending_free> free;
-            int ordinal = any_device;
+        // An entry for a free on `stream`, whose id is `id`, with an event that is not recorded yet.
+        base::shared<reuse::detail::pending_free> with_event(stream_ref stream, unsigned long long id) {
+            base::shared<reuse::detail::pending_free> free;
+            int device = any_device;
             {
-                lock_guard<mutex> const lock(mutex_);
-                ordinal = pending_.ordinal_of(id);
-                if (ordinal != any_device)
-                    take_spare(ordinal, free);
+                base::lock_guard<base::mutex> const lock(mutex_);
+                device = pending_.device_of(id);
+                if (device != any_device)
+                    take_spare(device, free);
             }
-            if (ordinal == any_device) {
-                ordinal = device_of(stream);
-                lock_guard<mutex> const lock(mutex_);
-                take_spare(ordinal, free);
+            if (device == any_device) {
+                device = runtime::device_of(stream);
+                base::lock_guard<base::mutex> const lock(mutex_);
+                take_spare(device, free);
             }
             if (!free) {
-                free = shared<pending_free>::make();
-                free->passed = event(ordinal);
-                free->ordinal = ordinal;
+                free = base::shared<reuse::detail::pending_free>::make();
+                free->passed = runtime::event(device);
+                free->device = device;
             }
             return free;
         }
 
-        // With the lock held.
-        void take_spare(int ordinal, shared<pending_free>& free) noexcept {
+        // Needs the lock.
+        void take_spare(int device, base::shared<reuse::detail::pending_free>& free) noexcept {
             for (std::size_t i = spare_.size(); i-- > 0;)
-                if (spare_[i]->ordinal == ordinal) {
-                    swap_values(spare_[i], spare_.back());
+                if (spare_[i]->device == device) {
+                    base::swap_values(spare_[i], spare_.back());
                     free = std::move(spare_.back());
                     spare_.pop_back();
                     return;
                 }
         }
 
-        static constexpr std::size_t fewest_pending = 64; // frees after which a free looks at what is pending
-        static constexpr std::size_t most_stranded_bytes = 64 * MiB; // before a pool that must grow waits for the device
+        static constexpr std::size_t fewest_pending = 64; // pending blocks from which on a free asks about them
+        // Beyond so many stranded bytes, a pool that must grow waits for the device first.
+        static constexpr std::size_t most_stranded_bytes = 64 * MiB;
         static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
-        mutable mutex mutex_;
+        mutable base::mutex mutex_;
         Placement placement_;
-        pending_frees pending_;
-        std::size_t look_at_ = fewest_pending; // pending blocks; doubles while they are not reached
-        stranded_blocks stranded_; // of whose last use nothing is known
-        growing_array<shared<pending_free>> spare_;
-        unsigned waiters_ = 0; // threads that wait for events in pending_, or that were there
-        second_uses second_;
-        usage used_;
+        reuse::detail::pending_frees pending_;
+        std::size_t look_at_ = fewest_pending; // at so many pending blocks a free asks about them; see look
+        order::stranded_blocks stranded_; // blocks of whose last use nothing is known
+        base::growing_array<base::shared<reuse::detail::pending_free>> spare_;
+        unsigned waiters_ = 0; // threads that wait for events which are, or were, in pending_
+        order::second_uses second_;
+        base::usage used_;
     };
 };
 

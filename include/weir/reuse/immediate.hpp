@@ -3,21 +3,20 @@
 
 // When may freed bytes be handed out again, if nothing asynchronous uses them?
 //
-// At once. The caller says that every use is over by freeing; streams are not looked at. This is the rule of
-// host memory, of arenas that are rewound when a frame is done, and of programs that synchronise anyway.
+// At once. By freeing a block the caller says that every use of it is over; streams are not looked at. This is the rule for
+// host memory, for arenas that are rewound when a frame is done, and for programs that synchronise anyway.
 //
 // invariant: what the placement holds is free.
-// order:     none; the stream argument is ignored.
-// cost:      the placement's; for each chunk that is unmapped (trim, a move, the end) a wait for all work, on every device in
-// use
-//            (runtime/device_wait.hpp).
-// not for:   memory that work on another stream than the next user's may still use: see 'stream_ordered'; several
+// order:     none. The stream argument is ignored.
+// cost:      that of the placement. For each chunk that is unmapped (in a trim, a move, or at the pool's end) a wait for all
+//            work on every device in use (runtime/wait.hpp).
+// not for:   memory that work may still use on another stream than the next user's: see 'stream_ordered'. Nor for several
 //            threads: see layer::synchronized.
 
 #include <cstddef>
-#include <weir/base/contracts.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -39,15 +38,15 @@ struct immediate {
         over& operator=(over const&) = delete;
 
         /// A block, or an empty range. Never blocks.
-        range take(std::size_t bytes, std::size_t alignment, stream_ref) {
-            range const block = placement_.take(bytes, alignment);
+        base::range take(std::size_t bytes, std::size_t alignment, stream_ref) {
+            base::range const block = placement_.take(bytes, alignment);
             if (block)
                 used_.took(block);
             return block;
         }
 
         /// Takes a block back; it may be handed out by the next call.
-        void give(range block, stream_ref) noexcept {
+        void give(base::range block, stream_ref) noexcept {
             used_.gave(block);
             used_.not_below_zero();
             try {
@@ -57,15 +56,15 @@ struct immediate {
             }
         }
 
-        void add(range chunk, stream_ref, bool joins = false) {
-            if constexpr (contracts::fences<Placement>)
+        void add(base::range chunk, stream_ref, bool joins = false) {
+            if constexpr (contract::fences<Placement>)
                 if (!joins)
                     placement_.fence(chunk);
             placement_.add(chunk);
         }
 
-        /// Calls visit(Placement&) for bytes that may be handed out: all that are free. Work may still use them, so what takes
-        /// memory away from behind them waits first: cudaFree, and an upstream that was told to.
+        /// Calls visit(Placement&) for the bytes that may be handed out: all that are free. Work may still use them. So
+        /// whatever takes their memory away waits first: cudaFree does, and so does an upstream that was told to.
         template <class Visit>
         void visit_usable(stream_ref, Visit const& visit) {
             visit(placement_);
@@ -75,23 +74,23 @@ struct immediate {
             visit(placement_);
         }
 
-        /// Nothing is in flight.
+        /// Does nothing: what was freed is in no use, as the caller said.
         void settle() noexcept {}
 
-        usage used() const noexcept {
-            usage now = used_;
-            if constexpr (contracts::has_largest<Placement>)
+        base::usage used() const noexcept {
+            base::usage now = used_;
+            if constexpr (contract::has_largest<Placement>)
                 now.largest_free_bytes = placement_.largest();
             return now;
         }
 
         /// For marks and 'clear', which end many blocks at once.
         Placement& placement() noexcept { return placement_; }
-        usage& counts() noexcept { return used_; }
+        base::usage& counts() noexcept { return used_; }
 
     private:
         Placement placement_;
-        usage used_;
+        base::usage used_;
     };
 };
 

@@ -3,42 +3,51 @@
 
 // When may freed bytes be handed out again, if work on streams goes on after the call that freed them?
 //
-// Bytes freed on a stream wait in that stream's set (runtime/stream_set.hpp). An allocation climbs a ladder:
-//   1. bytes freed on this stream: at once, with no event and no wait;
-//   2. bytes freed on another stream whose event has been reached: a query, never a wait;
-//   3. fresh bytes: the pool grows, within its limit;                     } the order of 3 and 4 is the
-//   4. bytes freed on another stream: this stream waits for its event;    } 'Handover' policy
-//   5. the pool waits on the host for what is in flight, and tries again.
+// Each stream has a set of free bytes (stream_set.hpp): what is freed on a stream goes into that stream's set. From time to
+// time an event is recorded on the stream. Once the device has reached it, no work uses what was freed before. An allocation
+// looks for bytes in up to five places, one after another, like somebody who climbs a ladder:
+//   1. bytes freed on this stream: they may be used at once, with no event and no wait;
+//   2. bytes freed on another stream, whose event has been reached: CUDA is asked, but nobody waits;
+//   3. fresh bytes: the pool grows, within its limit;
+//   4. bytes freed on another stream, whose event has not been reached: this stream is made to wait for it;
+//   5. the host waits until the work in flight is done, and the pool tries again.
+// The 'Handover' policy says whether rung 3 or rung 4 comes first.
 //
-// Rungs 1 and 2 are 'take', 4 is 'borrow', 5 is 'wait'; 3 is the pool's, which 'add's what it got. Before it
-// grows, 'gather' brings all bytes that anyone may have into one placement, where they join.
+// 'take' is rungs 1 and 2, 'borrow' is rung 4 and 'wait' is rung 5. Rung 3 is the pool's, which passes what it got to 'add'.
+// Before it grows it calls 'gather', which brings all bytes that no work uses into one placement, where neighbours join into
+// larger ranges.
 //
-// invariant: bytes are in at most one set; a set's bytes are safe for its stream without a wait.
-// order:     whoever takes bytes from another set is ordered after that set's event: it was reached, or the
-//            taker's stream was made to wait and then recorded its own event, so that the order travels on.
-//            Locks: 'moving_', then the directory's, then a set's, what is aside's, the host's, then those of fences and second uses.
-// cost:      a hit on rung 1: one table look-up, one spin lock, and what Identity asks; from rung 2 on, every set.
+// To settle is to wait until no work uses what was freed. Two kinds of blocks are outside the ladder. A stranded block is one
+// of whose last use no event tells; only 'settle' frees it, by waiting for all work of the device. A lost block is never
+// handed out again: a graph may use it at each launch, or the host had no memory to note it.
+//
+// invariant: bytes are in at most one set. What a set offers to its own stream is safe for that stream without a wait.
+// order:     whoever takes bytes from another stream's set comes after that set's event. Either it was reached, or the
+//            taker's stream was made to wait for it and then recorded its own event, so that the order travels on with the
+//            bytes. Locks are taken in this order: 'moving_' (stream_exchange.hpp); the directory's; a set's; that of its
+//            older generation ('aside', older_generation.hpp); that of the host's set; those of fences and second uses.
+// cost:      rung 1: one table look-up, one spin lock, and what Identity asks of CUDA. From rung 2 on every set is visited.
 // not for:   memory that no stream uses: see 'immediate'.
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <weir/base/contracts.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
-#include <weir/base/stream_ordering.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/order/second_uses.hpp>
+#include <weir/reuse/stream_ordered/identity.hpp>
+#include <weir/reuse/stream_ordered/stream_directory.hpp>
+#include <weir/reuse/stream_ordered/stream_exchange.hpp>
+#include <weir/reuse/stream_ordered/stream_set.hpp>
+#include <weir/reuse/stream_ordered/tuning.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/identity.hpp>
-#include <weir/runtime/second_uses.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/runtime/stream_exchange.hpp>
-#include <weir/runtime/stream_set.hpp>
-#include <weir/runtime/stream_sets.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -46,7 +55,7 @@ namespace reuse {
 
 template <class Identity, class Handover, class Tuning>
 struct stream_ordered {
-    static_assert(contracts::require_stream_order<Identity, Handover, Tuning, stream_ref>());
+    static_assert(contract::require_stream_order<Identity, Handover, Tuning, stream_ref>());
 
     static constexpr bool thread_safe = true;
     static constexpr bool orders_streams = true;
@@ -54,24 +63,24 @@ struct stream_ordered {
 
     template <class Placement>
     class over {
-        static_assert(contracts::migrates<Placement>,
+        static_assert(contract::migrates<Placement>,
                       "weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: "
                       "'void absorb(Placement&)' and 'range lend(std::size_t bytes, std::size_t alignment)'");
-        using set = stream_set<Placement, Identity, Tuning>;
-        using directory = stream_sets<set, Identity>;
+        using set = reuse::detail::stream_set<Placement, Identity, Tuning>;
+        using directory = reuse::detail::stream_directory<set, Identity>;
 
     public:
-        /// `ordinal`: the device of streams that allocate; any_device: any.
-        explicit over(int ordinal)
-            : sets_(ordinal, set_maker{root_}), several_devices_(may_have_several_devices()) {}
+        /// `device`: the device of all streams that allocate here; any_device: they may be of any.
+        explicit over(int device)
+            : sets_(device, set_maker{root_}), several_devices_(runtime::may_have_several_devices()) {}
 
-        /// Rungs 1 and 2. An empty range: no. Never blocks, but to 'reclaim' where nothing is at hand. Throws usage_error,
-        /// cuda_error, std::bad_alloc.
-        range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        /// Rungs 1 and 2: a block that `stream` may use at once, or an empty range if there is none. Never blocks, except in
+        /// 'reclaim' where the stream has no such block at hand. Throws usage_error, cuda_error, std::bad_alloc.
+        base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             Identity::require_no_capture(stream);
             {
                 auto const own = enter(stream);
-                range block = own->take_recent(bytes, alignment);
+                base::range block = own->take_recent(bytes, alignment);
                 if (!block && !exchange_.gathers_for(bytes, own.get()))
                     block = own->take_covered(bytes, alignment);
                 if (block) {
@@ -82,8 +91,9 @@ struct stream_ordered {
             return take_slowly(bytes, alignment, stream);
         }
 
-        /// Rung 4: as take, of bytes whose last use `stream` is made to wait for. On the host it blocks.
-        range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        /// Rung 4: as take, but `stream` may be made to wait for the last use of the bytes. For the host this call blocks
+        /// instead.
+        base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             if (stream.is_host()) {
                 wait();
                 return take(bytes, alignment, stream);
@@ -92,81 +102,87 @@ struct stream_ordered {
             return take_slowly(bytes, alignment, stream, true);
         }
 
-        /// Takes back bytes whose last use comes before this call in the order of `stream`, or, on the host, is
-        /// over. What a captured stream frees is not handed out again, since its graph may use it at each launch.
-        /// Never blocks on a device.
-        void give(range block, stream_ref stream) noexcept {
+        /// Takes back a block whose last use comes before this call in the order of `stream`; a free on the host promises
+        /// that the last use is over. What a captured stream frees is not handed out again, since its graph may use it at
+        /// each launch. Never blocks on a device.
+        void give(base::range block, stream_ref stream) noexcept {
             try {
                 Identity::require_no_capture(stream);
                 bool const asks = Identity::asks && several_devices_;
                 if (!uses_.any() && (asks ? give_asking(block, stream) : enter(stream, false)->give(block, stream)))
                     return;
-            } catch (...) { // the pool cannot use a set of the stream's
+            } catch (...) { // the stream has no set that can be used now
             }
             give_slowly(block, stream);
         }
 
         /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
-        void strand(range block) noexcept {
-            block_uses uses = uses_.take(block.offset, on_host);
+        void strand(base::range block) noexcept {
+            order::block_uses uses = uses_.take(block.offset, on_host);
             uses.in_graph ? lose(block) : strand(block, std::move(uses.events));
         }
 
-        /// Rung 3: fresh bytes, for `stream` first; `joins`: with free bytes before. Throws as take; then they are not kept.
-        void add(range chunk, stream_ref stream, bool joins = false) {
+        /// Rung 3: adds fresh bytes to the set of `stream`. They may join with free bytes that were there before only if
+        /// `joins`. Throws as take; then the bytes are not kept.
+        void add(base::range chunk, stream_ref stream, bool joins = false) {
             auto const own = enter(stream);
-            if constexpr (contracts::fences<Placement>)
+            if constexpr (contract::fences<Placement>)
                 if (!joins)
                     own->covered().fence(chunk);
             own->covered().add(chunk);
-            own->offer();
+            own->update_hint();
         }
 
-        /// Calls visit(Placement&) for bytes that `stream` may have. Throws as take, and what the visitor throws.
+        /// Calls visit(Placement&) for the bytes that `stream` may have at once. Throws as take, and what the visitor throws.
         template <class Visit>
         void visit_usable(stream_ref stream, Visit const& visit) {
             visit(enter(stream)->covered());
         }
-        /// The same for bytes that no work uses, `least_bytes` at least, until it answers true. Throws cuda_error.
+        /// Calls visit(Placement&) for the bytes that no work uses, set by set, until a call answers true. Sets that hold
+        /// fewer than `least_bytes` are skipped. Throws cuda_error.
         template <class Visit>
         void visit_unused(Visit const& visit, std::size_t least_bytes = 1) {
             sets_.visit_unused(visit, least_bytes);
         }
 
-        /// Brings all bytes that anyone may have to `stream`, where they join. If the pool `grows` else, what others use is got
-        /// ready for the next time. Never blocks. Throws as take.
+        /// Brings all bytes that no work uses to the set of `stream`, where they join. With `grows` the pool will grow if
+        /// that is not enough: then bytes that other streams still use are also prepared, so that they are free sooner the
+        /// next time. Never blocks. Throws as take.
         void gather(stream_ref stream, bool grows = false) { exchange_.gather(stream, grows); }
 
-        /// Rung 5: blocks until every event recorded so far has been reached; whether any had not been. Throws cuda_error.
+        /// Rung 5: blocks until every event recorded so far has been reached. The answer is whether any of them had not been
+        /// reached before. Throws cuda_error.
         bool wait() { return exchange_.wait(); }
 
-        /// As stream_sets' settle: blocks until no work uses what was freed before the call, which anyone may have then.
+        /// Blocks until no work uses what was freed before the call; then any stream may have it. Throws cuda_error,
+        /// std::bad_alloc.
         void settle() { exchange_.settle(); }
 
-        /// The same where more than Tuning::stranded_bytes are stranded, which nothing else frees: streams that are gone left
-        /// them, or CUDA answered nothing when they were freed.
+        /// Settles, and blocks for that, if more than Tuning::stranded_bytes are stranded, since nothing else frees those.
+        /// Streams that are gone left them, or CUDA could record no event when they were freed.
         void reclaim() {
             if (sets_.stranded_bytes() > Tuning::stranded_bytes)
                 exchange_.settle();
         }
 
-        /// Work on `stream` uses the block at `block.offset`: its free waits for all that is enqueued there until then. The
-        /// stream lives until then, too.
-        void used_on(range block, stream_ref stream) { uses_.mark(block.offset, stream); }
-        /// The same of the work before the present end of `stream` and no later work; the stream may end sooner.
-        void last_used_on(range block, stream_ref stream) { uses_.add(block.offset, stream); }
+        /// Says that work on `stream` uses the block at `block.offset`. The free of the block then waits for all that is
+        /// enqueued on `stream` up to the free. The stream must live until then, too.
+        void used_on(base::range block, stream_ref stream) { uses_.mark(block.offset, stream); }
+        /// The same, but only the work that is on `stream` at this call uses the block, and no later work. The stream may end
+        /// sooner.
+        void last_used_on(base::range block, stream_ref stream) { uses_.add(block.offset, stream); }
 
-        /// Bytes that no event makes anyone's, but 'settle' does.
+        /// Bytes of which no event tells when others may have them. 'settle' makes them available to every stream.
         std::size_t unsettled_bytes() { return sets_.unsettled_bytes(); }
 
-        /// What is handed out, and the largest free range of any set.
-        usage used() { return sets_.used(); }
+        /// Bytes and blocks in use, and the largest free range of any set.
+        base::usage used() { return sets_.used(); }
 
     private:
         struct set_maker {
             Placement const& root;
             set* operator()() const {
-                if constexpr (contracts::has_sibling<Placement>)
+                if constexpr (contract::has_sibling<Placement>)
                     return new set(root.sibling());
                 else
                     return new set(Placement());
@@ -176,12 +192,13 @@ struct stream_ordered {
             return sets_.enter(stream, verify, set_maker{root_});
         }
 
-        // Where the stream has no such block at hand. Not inlined, so that the usual path stays short.
-        [[gnu::noinline]] range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream, bool wait = false) {
+        // The part of 'take' for a stream that has no fitting block at hand. Not inlined, so that the usual path stays short.
+        [[gnu::noinline]] base::range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream,
+                                                  bool wait = false) {
             if (Placement::rounded(bytes, alignment) == 0)
-                return range{}; // more than a block can have
+                return base::range{}; // no block can be that large
             if constexpr (!Identity::asks) { // what follows may make the stream wait, or call the driver
-                weir::require_no_capture(stream);
+                weir::runtime::require_no_capture(stream);
                 if (several_devices_ && !stream.is_host())
                     sets_.require_device(stream);
             }
@@ -194,29 +211,31 @@ struct stream_ordered {
                 gather(stream);
             {
                 auto const own = enter(stream);
-                if (range const block = own->take(bytes, alignment, stream)) {
+                if (base::range const block = own->take(bytes, alignment, stream)) {
                     own->used().took(block);
                     return block;
                 }
             }
-            range const block = exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
+            base::range const block =
+                exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
             if (block)
-                reclaim_quietly(); // else the pool asks, once it knows that it can hold such a block
+                // If there is no block, the pool calls reclaim itself, once it knows that it can hold such a block.
+                reclaim_quietly();
             return block;
         }
 
-        // What others left is always enough here, so the pool never has to grow.
+        // For a pool that always finds enough in other streams' sets: it never has to grow, and so would never reclaim.
         void reclaim_quietly() noexcept {
             try {
                 reclaim();
-            } catch (...) { // the next one tries again
+            } catch (...) { // the next allocation tries again
             }
         }
 
-        [[gnu::noinline]] bool give_asking(range block, stream_ref stream) { return enter(stream)->give(block, stream); }
-        // Takes back a block that other streams use, or whose stream's handle was another's before.
-        [[gnu::noinline]] void give_slowly(range block, stream_ref stream) noexcept {
-            block_uses uses = uses_.take(block.offset, stream);
+        [[gnu::noinline]] bool give_asking(base::range block, stream_ref stream) { return enter(stream)->give(block, stream); }
+        // Takes back a block that other streams use too, or whose stream has a handle that named another stream before.
+        [[gnu::noinline]] void give_slowly(base::range block, stream_ref stream) noexcept {
+            order::block_uses uses = uses_.take(block.offset, stream);
             try {
                 Identity::require_no_capture(stream);
                 auto const own = enter(stream);
@@ -231,26 +250,27 @@ struct stream_ordered {
             give_unplaced(block, std::move(uses), stream);
         }
 
-        // Where no event can be recorded, as in a host function, the block is the stream's until there is one: 'own' is the set
-        // of a stream that lives. But a thread may end without a word: false. Throws usage_error, cuda_error before any change.
-        static bool give_verified(set& own, range block, stream_ref stream) {
+        // Takes back a block on a stream that lives and whose set is `own`. Where no event can be recorded, as in a host
+        // function, the block stays open: it is this stream's until an event is recorded. False: a thread's own default
+        // stream, since its thread may end without another call. Throws usage_error and cuda_error before any change.
+        static bool give_verified(set& own, base::range block, stream_ref stream) {
             if (own.give(block, stream))
                 return true;
-            weir::require_no_capture(stream);
-            if (is_per_thread(stream))
+            weir::runtime::require_no_capture(stream);
+            if (runtime::is_per_thread(stream))
                 return false;
             own.keep_open(block);
             own.used().gave(block);
             return true;
         }
 
-        void lose(range block) noexcept {
+        void lose(base::range block) noexcept {
             auto const settled = sets_.settled();
             settled->used().gave(block);
             settled->lose(block);
         }
 
-        void strand(range block, growing_array<event> uses) noexcept {
+        void strand(base::range block, base::growing_array<runtime::event> uses) noexcept {
             if (uses.empty())
                 return sets_.strand(block);
             auto const settled = sets_.settled();
@@ -258,17 +278,18 @@ struct stream_ordered {
             settled->strand(block, std::move(uses));
         }
 
-        // Takes back a block whose stream has no set that may be used now: it is captured, of another device or unknown to
-        // CUDA, or the host has no memory; or one that another stream uses whose end nobody knows. An event of its own stands
-        // for the block where it can; else only 'settle' frees it.
-        void give_unplaced(range block, block_uses uses, stream_ref stream) noexcept {
+        // Takes back a block that no set of its stream can take. Either the stream is captured, of another device or unknown
+        // to CUDA, or the host has no memory; or another stream uses the block and nobody knows where that use ends. If it
+        // can, this records an event for the block alone. If not, the block is stranded: only 'settle' frees it.
+        void give_unplaced(base::range block, order::block_uses uses, stream_ref stream) noexcept {
             bool captured = uses.in_graph;
             bool placed = false;
             try {
-                if (is_capturing(stream)) {
-                    captured |= !is_legacy(stream); // which is never captured itself, only in the way
+                if (runtime::is_capturing(stream)) {
+                    // The legacy stream is never captured itself; it only answers so while another is.
+                    captured |= !runtime::is_legacy(stream);
                 } else if (uses.are_known()) {
-                    event passed(device_of(stream));
+                    runtime::event passed(runtime::device_of(stream));
                     passed.record(stream);
                     uses.events.push_back(std::move(passed));
                     placed = true;
@@ -284,11 +305,11 @@ struct stream_ordered {
             settled->defer(block, std::move(uses.events), on_host);
         }
 
-        Placement root_; // holds nothing; what the sets' placements are siblings of
+        Placement root_; // holds no bytes; each set's placement is made as its sibling
         directory sets_;
-        stream_exchange<set, Identity, Tuning, set_maker> exchange_{sets_, set_maker{root_}};
-        bool several_devices_; // handles come again on other devices (50 times of 50 on two H200)
-        second_uses uses_;
+        reuse::detail::stream_exchange<set, Identity, Tuning, set_maker> exchange_{sets_, set_maker{root_}};
+        bool several_devices_; // then CUDA gives one handle to streams of two devices (50 times of 50 on two H200)
+        order::second_uses uses_;
     };
 };
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Is a graph being captured, and how do we keep out of it?
+// Is a graph being captured, and how do other calls leave the capture alone?
 //
-// While a stream is captured, its calls are recorded and not run. A query or a synchronise of it breaks the
-// capture, and so does the mere question for its id or its device: ask 'is_capturing' first. A capture in CUDA's
-// global mode, the default, is also broken by calls that have nothing to do with it, from any thread: cudaMalloc,
-// cudaFree, cudaEventQuery, cudaEventSynchronize, cudaMallocAsync on another stream, and their like. For those, the
-// guard tells CUDA that this thread's next calls are ours and touch no captured stream.
+// While a stream is captured into a graph, calls on it are recorded and not run. A query or a synchronise of it breaks the
+// capture. So does the mere question for its id or its device: ask 'is_capturing' first. A capture in CUDA's global mode, the
+// default, is also broken by calls that have nothing to do with it, from any thread: cudaMalloc, cudaFree, cudaEventQuery,
+// cudaEventSynchronize, cudaMallocAsync on another stream, and their like. For those there is a guard. It tells CUDA that the
+// next calls of this thread touch no captured stream.
 //
 // invariant: the guard leaves the thread's capture mode as it found it.
-// cost:      22 ns a question (63 of a default stream, which the runtime is asked about); two such calls a guard.
-// not for:   allocating in a graph; cudaDeviceSynchronize, which breaks every capture on the device, guard or none.
+// cost:      22 ns for a question (63 for a default stream, about which the runtime is asked). A guard takes two such calls.
+// not for:   allocating in a graph. Nor for cudaDeviceSynchronize, which breaks every capture on the device, with or without
+//            a guard.
 
 #include <cuda_runtime_api.h>
 #include <weir/runtime/check.hpp>
@@ -20,9 +21,11 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
-/// Whether `stream` is being captured into a graph; false for the host. Never blocks. Throws cuda_error, except
-/// for cudaErrorStreamCaptureImplicit (the legacy stream while a blocking stream is captured), which is a yes.
+/// Whether `stream` is being captured into a graph; false for the host. Never blocks. Throws cuda_error, except for
+/// cudaErrorStreamCaptureImplicit, which counts as a yes: CUDA answers so for the legacy stream while a blocking stream is
+/// captured.
 inline bool is_capturing(stream_ref stream) {
     if (stream.is_host())
         return false;
@@ -36,11 +39,11 @@ inline bool is_capturing(stream_ref stream) {
 
 /// A capture under way.
 struct capture {
-    unsigned long long id = 0; ///< tells it from all others of the process; 0: there is none
+    unsigned long long id = 0; ///< tells this capture from all others of the process; 0: there is none
     cudaGraph_t graph = nullptr;
 };
 
-/// The capture of `stream`; none also for one that is broken, and for the host. Never blocks. Throws cuda_error.
+/// The capture of `stream`; none if there is none or it is broken, and for the host. Never blocks. Throws cuda_error.
 inline capture capture_of(stream_ref stream) {
     if (!is_capturing(stream))
         return {};
@@ -50,15 +53,15 @@ inline capture capture_of(stream_ref stream) {
     return status == cudaStreamCaptureStatusActive ? now : capture{};
 }
 
-/// Throws usage_error while `stream` is captured. Ask before any other question on a stream that may be: even
-/// cudaStreamGetId and cudaStreamGetDevice fail on a captured stream, and break its capture (seen on CUDA 13).
+/// Throws usage_error while `stream` is captured. Call this before any other question about a stream that may be captured:
+/// even cudaStreamGetId and cudaStreamGetDevice fail on a captured stream, and break its capture (seen on CUDA 13).
 inline void require_no_capture(stream_ref stream) {
     if (is_capturing(stream))
         throw usage_error("weir: memory of this pool cannot be allocated or marked on a stream that is being captured "
                           "into a graph; do it before the capture begins, or allocate from a weir::graph_memory of the pool");
 }
 
-/// For its life this thread's CUDA calls neither fail because another stream is captured nor break that capture.
+/// While it lives, CUDA calls of this thread do not fail because another stream is captured, and do not break that capture.
 class capture_mode_guard {
 public:
     /// Never blocks. Throws cuda_error.
@@ -76,5 +79,6 @@ private:
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

@@ -3,12 +3,12 @@
 
 // How does a failed CUDA call become an exception?
 //
-// 'check' turns a cudaError_t into a cuda_error that names the call, the error and, for the errors that a
-// user can do something about, what to do. It also takes the error off CUDA's per-thread record, so that a
-// failure that we reported is not found again by somebody else's cudaGetLastError.
+// 'check' turns a cudaError_t into a cuda_error. That names the call, the error and, if a user can do something about it,
+// what to do. 'check' also takes the error off CUDA's per-thread record, so that nobody finds it there again with
+// cudaGetLastError.
 //
-// invariant: 'check' returns only on success; no function here leaves its error on the record, or takes off one of another
-//            code.
+// invariant: 'check' returns only on success. No function here leaves its own error on the record, or takes an error of
+//            another code off it.
 // order:     a sticky error (a kernel that faulted) stays sticky: CUDA returns it from every later call.
 // cost:      one compare on success.
 // not for:   cudaErrorMemoryAllocation where a null is the answer: see 'out_of_room'.
@@ -22,8 +22,9 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
-/// What a user can do about `error`, as a clause; "" where CUDA's name says it all.
+/// What a user can do about `error`, as a clause; "" if CUDA's name for it says all.
 inline char const* advice_for(cudaError_t error) noexcept {
     switch (error) {
     case cudaErrorNoDevice:
@@ -32,7 +33,7 @@ inline char const* advice_for(cudaError_t error) noexcept {
         return "there is no NVIDIA driver, or it is older than the CUDA runtime that this program was built with; "
                "install or update the driver, or build with an older toolkit";
     case cudaErrorInvalidDevice:
-        return "there is no device of that ordinal; cudaGetDeviceCount says how many there are";
+        return "there is no device of that number; cudaGetDeviceCount says how many there are";
     case cudaErrorInvalidResourceHandle:
         return "the stream or event was destroyed, or belongs to another device; use one that lives, of the memory's device";
     case cudaErrorStreamCaptureUnsupported:
@@ -48,31 +49,35 @@ inline char const* advice_for(cudaError_t error) noexcept {
 }
 
 namespace detail {
-// Takes `error` off CUDA's per-thread record, where the call that failed with it may have left it. Another one stays:
-// somebody else's, since not every call of ours leaves something there (runtime/driver_calls.hpp).
+// Takes `error` off CUDA's per-thread record, if the call that failed left it there. A different error stays: it is somebody
+// else's, since some of weir's calls leave nothing there (runtime/driver_calls.hpp).
 inline void take_off_record(cudaError_t error) noexcept {
     if (cudaPeekAtLastError() == error)
         static_cast<void>(cudaGetLastError());
 }
 
 [[noreturn, gnu::noinline]] inline void fail_with(char const* advice, cudaError_t error, char const* call) {
-    take_off_record(error);
+    detail::take_off_record(error);
     throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice);
 }
 [[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call, char const* if_invalid) {
-    fail_with(error == cudaErrorInvalidValue ? if_invalid : advice_for(error), error, call);
+    detail::fail_with(error == cudaErrorInvalidValue ? if_invalid : advice_for(error), error, call);
 }
 } // namespace detail
 
-/// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. `if_invalid`: what to do where
-/// CUDA only says that some argument is no good. Any thread.
+} // namespace runtime
+
+/// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. `if_invalid`: what to do if
+/// CUDA only says that some argument is invalid. Any thread.
 inline void check(cudaError_t error, char const* call, char const* if_invalid = "") {
     if (error != cudaSuccess)
-        detail::fail(error, call, if_invalid);
+        runtime::detail::fail(error, call, if_invalid);
 }
 
-/// For calls whose failure nobody can be told of, as in destructors: whether the call succeeded. A failure is not left
-/// on CUDA's per-thread record, where it would be taken for somebody else's. Any thread.
+namespace runtime {
+
+/// Whether the call succeeded; for calls whose failure cannot be reported, as in destructors. It leaves no failure on CUDA's
+/// per-thread record, where it would be taken for somebody else's. Any thread.
 inline bool succeeded(cudaError_t error) noexcept {
     if (error != cudaSuccess)
         detail::take_off_record(error);
@@ -89,5 +94,6 @@ inline bool out_of_room(cudaError_t error, char const* call) {
     return false;
 }
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

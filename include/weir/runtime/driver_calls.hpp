@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How are CUDA's calls of the usual path made without the runtime's share of their cost?
+// How does weir make the CUDA calls of its usual path without the time that the CUDA runtime adds?
 //
-// Each takes 10 to 40 ns more through the runtime than through the driver's function behind it, and twice that where
-// the host is slow: 63 in place of 22 for cudaStreamGetId, 172 of 148 for cudaEventRecord, 147 of 112 for
-// cudaStreamWaitEvent. The driver's are looked up once, through the runtime, so there is nothing more to link.
-// A default stream's handle means another stream in each function's variant, and a thread without a context gets
-// one from the runtime only: in both cases, and where the driver has no such function, the runtime is called.
+// A call through the runtime takes 10 to 40 ns more than the driver's function behind it, and twice that if the host is slow:
+// 63 instead of 22 ns for cudaStreamGetId, 172 instead of 148 for cudaEventRecord, 147 instead of 112 for
+// cudaStreamWaitEvent. The driver's functions are looked up once, through the runtime, so there is nothing more to link. In
+// three cases the runtime is called all the same: for a default stream, whose handle means another stream in each variant of
+// a function; in a thread without a context, which only the runtime makes; and if the driver has no such function.
 //
-// invariant: what happens and what is answered is what the runtime's function would do and answer; but an error is not
-//            on CUDA's per-thread record, whichever was called.
-// order:     a captured stream may not be asked for its id: CUDA refuses, and breaks the capture.
-// cost:      the driver's; the first call in a process looks the functions up.
+// invariant: each call does and answers what the runtime's function would. But no error stays on CUDA's per-thread record,
+//            whichever function was called.
+// order:     do not ask for the id of a captured stream: CUDA refuses, and breaks the capture.
+// cost:      that of the driver's function. The first call in a process looks the functions up.
 // not for:   calls off the usual path: they go through the runtime, whose errors say more.
 
 #include <cstddef>
@@ -21,6 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// Whether `stream` is one of CUDA's default streams (0, cudaStreamLegacy, cudaStreamPerThread), whose handle is a
 /// fixed value.
@@ -30,7 +31,7 @@ inline bool is_default_handle(cudaStream_t stream) noexcept {
 
 namespace detail {
 
-// The driver's functions; CUresult is an int to its callers, its numbers are cudaError_t's, and the handles are the same.
+// The driver's functions. CUresult is an int to its callers, with the numbers of cudaError_t. The handles are the same.
 struct driver_functions {
     int (*id)(cudaStream_t, unsigned long long*) = nullptr;
     int (*is_capturing)(cudaStream_t, cudaStreamCaptureStatus*) = nullptr;
@@ -54,7 +55,7 @@ struct driver_functions {
         find("cuDevicePrimaryCtxGetState", primary_state);
     }
 
-    // Leaves `function` as it is, and no error behind, where the driver has none of that name.
+    // Looks up the function of that name. If the driver has none, `function` stays as it is, and no error is left behind.
     template <class Function>
     static void find(char const* name, Function& function) noexcept {
         void* found = nullptr;
@@ -68,18 +69,18 @@ struct driver_functions {
     }
 };
 
-inline driver_functions const& driver() noexcept {
-    static driver_functions const found;
+inline detail::driver_functions const& driver() noexcept {
+    static detail::driver_functions const found;
     return found;
 }
 
-// Whether the driver could not answer for want of a context, which the runtime makes: not initialised, shut down, no
-// context, context destroyed.
+// Whether the driver could not answer because there is no context, which the runtime makes. The numbers mean: not
+// initialised, shut down, no context, context destroyed.
 inline bool wants_context(int result) noexcept {
     return result == 3 || result == 4 || result == 201 || result == 709;
 }
 
-// Calls one of them. Clang's function sanitizer compares types to the letter, and CUresult is an enumeration.
+// Calls a driver function. Clang's function sanitizer requires the exact type, and CUresult is an enumeration.
 template <class Function, class... Arguments>
 #if defined(__clang__)
 __attribute__((no_sanitize("function")))
@@ -88,19 +89,20 @@ int ask_driver(Function* function, Arguments... arguments) noexcept {
     return function(arguments...);
 }
 
-// Calls one of them, or `runtime()` where there is none or it wants a context.
+// Calls a driver function, or `runtime()` if there is none or it needs a context.
 template <class Runtime, class Function, class... Arguments>
 cudaError_t call_driver(Runtime const& runtime, Function* function, Arguments... arguments) noexcept {
     if (function)
-        if (int const result = ask_driver(function, arguments...); result == cudaSuccess || !wants_context(result))
+        if (int const result = detail::ask_driver(function, arguments...);
+            result == cudaSuccess || !detail::wants_context(result))
             return static_cast<cudaError_t>(result);
     cudaError_t const error = runtime();
-    if (error != cudaSuccess && error != cudaErrorNotReady) // which is an answer, and not recorded
+    if (error != cudaSuccess && error != cudaErrorNotReady) // NotReady is an answer, which CUDA does not put on the record
         static_cast<void>(cudaGetLastError());
     return error;
 }
 
-// The function, unless it would take `stream` for another.
+// The function; null if it would take `stream` for another stream.
 template <class Function>
 Function* for_stream(cudaStream_t stream, Function* function) noexcept {
     return is_default_handle(stream) ? nullptr : function;
@@ -108,50 +110,50 @@ Function* for_stream(cudaStream_t stream, Function* function) noexcept {
 
 // cudaStreamGetId.
 inline cudaError_t query_id(cudaStream_t stream, unsigned long long* id) noexcept {
-    return call_driver([&] { return cudaStreamGetId(stream, id); },
-                       for_stream(stream, driver().id), stream, id);
+    return detail::call_driver([&] { return cudaStreamGetId(stream, id); },
+                       detail::for_stream(stream, detail::driver().id), stream, id);
 }
 
 // cudaStreamIsCapturing.
 inline cudaError_t query_capture(cudaStream_t stream, cudaStreamCaptureStatus* status) noexcept {
-    return call_driver([&] { return cudaStreamIsCapturing(stream, status); },
-                       for_stream(stream, driver().is_capturing), stream, status);
+    return detail::call_driver([&] { return cudaStreamIsCapturing(stream, status); },
+                       detail::for_stream(stream, detail::driver().is_capturing), stream, status);
 }
 
 // cudaThreadExchangeStreamCaptureMode.
 inline cudaError_t exchange_capture_mode(cudaStreamCaptureMode* mode) noexcept {
-    return call_driver([&] { return cudaThreadExchangeStreamCaptureMode(mode); },
-                       driver().exchange_mode, mode);
+    return detail::call_driver([&] { return cudaThreadExchangeStreamCaptureMode(mode); },
+                       detail::driver().exchange_mode, mode);
 }
 
 // cudaEventRecord.
 inline cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) noexcept {
-    return call_driver([&] { return cudaEventRecord(event, stream); },
-                       for_stream(stream, driver().record), event, stream);
+    return detail::call_driver([&] { return cudaEventRecord(event, stream); },
+                       detail::for_stream(stream, detail::driver().record), event, stream);
 }
 
 // cudaEventQuery.
 inline cudaError_t query_event(cudaEvent_t event) noexcept {
-    return call_driver([&] { return cudaEventQuery(event); }, driver().is_reached, event);
+    return detail::call_driver([&] { return cudaEventQuery(event); }, detail::driver().is_reached, event);
 }
 
 // cudaStreamWaitEvent.
 inline cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event) noexcept {
-    return call_driver([&] { return cudaStreamWaitEvent(stream, event, 0); },
-                       for_stream(stream, driver().wait), stream, event, 0u);
+    return detail::call_driver([&] { return cudaStreamWaitEvent(stream, event, 0); },
+                       detail::for_stream(stream, detail::driver().wait), stream, event, 0u);
 }
 
 // cudaMallocFromPoolAsync.
 inline cudaError_t allocate_async(void** block, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) noexcept {
     unsigned long long address = 0;
-    cudaError_t const error = call_driver(
+    cudaError_t const error = detail::call_driver(
         [&] {
             void* at = nullptr;
             cudaError_t const answer = cudaMallocFromPoolAsync(&at, bytes, pool, stream);
             address = reinterpret_cast<std::uintptr_t>(at);
             return answer;
         },
-        for_stream(stream, driver().allocate), &address, bytes, pool, stream);
+        detail::for_stream(stream, detail::driver().allocate), &address, bytes, pool, stream);
     *block = reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
     return error;
 }
@@ -159,19 +161,22 @@ inline cudaError_t allocate_async(void** block, std::size_t bytes, cudaMemPool_t
 // cudaFreeAsync.
 inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
     unsigned long long const address = reinterpret_cast<std::uintptr_t>(block);
-    return call_driver([&] { return cudaFreeAsync(block, stream); },
-                       for_stream(stream, driver().free), address, stream);
+    return detail::call_driver([&] { return cudaFreeAsync(block, stream); },
+                       detail::for_stream(stream, detail::driver().free), address, stream);
 }
 
-// Whether CUDA is ready on device `ordinal`, for which the runtime has no function; also where the driver does not say.
-inline bool is_ready(int ordinal) noexcept {
+// Whether CUDA is ready on device number `device`; true also if the driver does not say. The runtime has no function for
+// this.
+inline bool is_ready(int device) noexcept {
     unsigned flags = 0;
     int active = 1;
-    if (driver().primary_state && ask_driver(driver().primary_state, ordinal, &flags, &active) != cudaSuccess)
+    if (detail::driver().primary_state &&
+        detail::ask_driver(detail::driver().primary_state, device, &flags, &active) != cudaSuccess)
         return true;
     return active != 0;
 }
 
 } // namespace detail
+} // namespace runtime
 } // namespace v0
 } // namespace weir

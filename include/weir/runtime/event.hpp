@@ -1,51 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How do we learn that a stream has passed a point?
+// How does one learn that a stream has passed a certain point?
 //
-// 'event' owns a cudaEvent_t without timing, the cheap kind: record it on a stream, ask whether it has been
-// reached, wait for it on the host, or make another stream wait. Recording again moves it forward.
+// 'event' owns a cudaEvent_t without timing, which is the cheap kind. Record it on a stream; then ask whether the stream has
+// reached it, wait for it on the host, or make another stream wait for it. To record it again moves it forward.
 //
 // invariant: an event stays valid after the stream that it was recorded on is destroyed.
-// order:     'reached' is true once everything enqueued before 'record' has run; so is an event never recorded.
-// cost:      record 148 ns, reached 112 to 139 ns, make_wait 112 ns; twice that where the host is slow.
-// not for:   timing, or other processes.
+// order:     'reached' is true once everything that was enqueued before 'record' has run. It is true for an event that was
+//            never recorded.
+// cost:      record 148 ns, reached 112 to 139 ns, make_wait 112 ns; twice that if the host is slow.
+// not for:   timing, nor for other processes.
 
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <utility>
 #include <weir/base/swap.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
-/// When an event was recorded: on the stream of that id, between `begin` and `end`, numbers of one counter; 0: nobody knows.
+/// Where and when an event was recorded: on the stream of that id, at a moment between `begin` and `end`, two numbers of one
+/// counter. 0: nobody knows.
 struct event_place {
     unsigned long long stream_id = 0;
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
 };
 
-/// Movable, not copyable. Any thread may ask, wait, or make a stream wait at any time, also while another thread records:
-/// that is of the point before or of the new one. One thread at a time records; to move it or end it, it must be alone.
+/// Movable, not copyable. Any thread may ask, wait, or make a stream wait at any time, even while another thread records: the
+/// answer is then for the point before or for the new one. Only one thread at a time may record. Whoever moves or destroys
+/// the event must be alone with it.
 class event {
 public:
     /// No event yet.
     event() noexcept = default;
 
-    /// Creates the event on device `ordinal` (any_device: the current one). Throws cuda_error.
-    explicit event(int ordinal) {
-        device_guard const guard(ordinal);
+    /// Creates the event on device number `device` (any_device: the current one). Throws cuda_error.
+    explicit event(int device) {
+        device_guard const guard(device);
         check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
     event(event&& other) noexcept : event_(other.event_), place_(other.place_) { other.event_ = nullptr; }
     event& operator=(event&& other) noexcept {
-        swap_values(event_, other.event_);
-        swap_values(place_, other.place_);
+        base::swap_values(event_, other.event_);
+        base::swap_values(place_, other.place_);
         return *this;
     }
     ~event() {
@@ -56,7 +60,7 @@ public:
     explicit operator bool() const noexcept { return event_ != nullptr; }
     cudaEvent_t get() const noexcept { return event_; }
 
-    /// What the caller noted of the last 'record', for stream_answers.
+    /// What the caller noted about the last 'record'; stream_answers reads it.
     event_place const& place() const noexcept { return place_; }
     void note(event_place const& place) noexcept { place_ = place; }
 
@@ -76,14 +80,15 @@ public:
         return true;
     }
 
-    /// Makes work enqueued on `stream` from now on wait for the event. Does not block the host. Throws cuda_error.
+    /// Makes work that is enqueued on `stream` after this call wait for the event. Does not block the host. Throws
+    /// cuda_error.
     void make_wait(stream_ref stream) const {
         check(detail::make_stream_wait(stream.get(), event_), "cudaStreamWaitEvent");
     }
 
     /// Blocks the host until the event has been reached. Throws cuda_error.
     void synchronize() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
-    /// The same, if it had not been reached; whether that was so.
+    /// Blocks the host unless the event has been reached already. The answer is whether it had to block. Throws cuda_error.
     bool wait() const {
         if (reached())
             return false;
@@ -96,5 +101,6 @@ private:
     event_place place_;
 };
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

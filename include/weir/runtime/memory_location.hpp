@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How does one say where memory is to be?
+// How does one say where memory should be?
 //
-// CUDA names a place by a type and a number whose meaning depends on the type. Here each place has a name, and the
-// number is asked for only where there is one.
+// CUDA names a place by a type and a number, and what the number means depends on the type. Here each place has a name, and
+// takes a number only if it needs one.
 //
 // invariant: get() is the place as CUDA's calls take it.
 // cost:      two words; everything here is a constant expression.
-// not for:   which side may touch the memory: see memory_space.hpp.
+// not for:   saying which side may touch the memory: see memory_space.hpp.
 
 #include <cuda_runtime_api.h>
 
@@ -20,13 +20,13 @@ class memory_location {
 public:
     /// No place in particular.
     static constexpr memory_location anywhere() noexcept { return {static_cast<cudaMemLocationType>(0), 0}; }
-    /// The memory of device `ordinal`.
-    static constexpr memory_location device(int ordinal) noexcept { return {cudaMemLocationTypeDevice, ordinal}; }
+    /// The memory of device number `device`.
+    static constexpr memory_location device(int device) noexcept { return {cudaMemLocationTypeDevice, device}; }
     /// The host's memory.
     static constexpr memory_location host() noexcept { return {cudaMemLocationTypeHost, 0}; }
-    /// The host's NUMA node `node`. A device's own is its attribute cudaDevAttrHostNumaId.
+    /// The host's NUMA node `node`. The node next to a device is that device's attribute cudaDevAttrHostNumaId.
     static constexpr memory_location host_node(int node) noexcept { return {cudaMemLocationTypeHostNuma, node}; }
-    /// The NUMA node next to the processor on which the calling thread runs when it says this to CUDA.
+    /// The NUMA node next to the processor on which the calling thread runs when the place is passed to CUDA.
     static constexpr memory_location nearest_host_node() noexcept { return {cudaMemLocationTypeHostNumaCurrent, 0}; }
 
     /// The place for CUDA's calls.

@@ -3,24 +3,26 @@
 
 // How does a caller name a stream?
 //
-// 'stream_ref' takes a cudaStream_t or anything that is or has one: a type that converts to cudaStream_t, or
-// has '.get()', '.stream()' or '.value()' returning one (cuda::stream_ref, RMM's and PyTorch's wrappers). It
-// owns nothing. One value is no stream: 'on_host' says that the host itself is the user. Memory allocated on
-// the host is used by nothing in flight; a free on the host promises that every use is over.
+// 'stream_ref' takes a cudaStream_t, or anything that is or has one: a type that converts to cudaStream_t, or has '.get()',
+// '.stream()' or '.value()' returning one (cuda::stream_ref, RMM's and PyTorch's wrappers). It owns nothing. One value is no
+// stream: 'on_host' says that the host itself uses the memory. Memory that is allocated on the host is used by no work in
+// flight; a free on the host promises that every use is over.
 //
-// invariant: copies compare equal; a handle is a name only while its stream lives (see identity). A null handle is turned at
-//            once into the name of the default stream that it means in the file that wrote it: the linker keeps one copy
-//            of a function, whether or not that file was compiled with per-thread default streams. So what turns a handle into
-//            a stream_ref is inlined at any level of optimization, or takes a stream_ref. A function of yours that the linker
-//            may merge (an inline one, a template such as std::make_unique) takes a stream_ref too, in a program with both.
+// invariant: copies compare equal. A handle names a stream only while the stream lives (reuse/stream_ordered/identity.hpp). A
+//            null handle means one default stream or another, depending on whether the file that wrote it was compiled with
+//            per-thread default streams. It is turned at once into that stream's name. But the linker keeps only one copy of
+//            a function, whichever file it comes from. So each function that turns a handle into a stream_ref is either
+//            always inlined, or takes a stream_ref. In a program with both kinds of files, a function of yours that the
+//            linker may merge (an inline one, a template such as std::make_unique) must take a stream_ref, too.
 // cost:      one pointer.
 // not for:   owning, creating or destroying streams.
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <type_traits>
 #include <utility>
-#include <weir/base/resource.hpp>
+#include <weir/base/stand_ins.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_calls.hpp>
@@ -28,7 +30,7 @@
 namespace weir {
 inline namespace v0 {
 
-namespace detail {
+namespace runtime::detail {
 template <class T, class = void>
 struct has_get : std::false_type {};
 template <class T>
@@ -46,28 +48,28 @@ struct has_value<T, std::enable_if_t<std::is_same_v<decltype(std::declval<T cons
     : std::true_type {};
 
 template <class T>
-inline constexpr bool names_a_stream =
-    std::is_convertible_v<T const&, cudaStream_t> || has_get<T>::value || has_stream<T>::value || has_value<T>::value;
-} // namespace detail
+inline constexpr bool names_a_stream = std::is_convertible_v<T const&, cudaStream_t> || runtime::detail::has_get<T>::value ||
+                                       runtime::detail::has_stream<T>::value || runtime::detail::has_value<T>::value;
+} // namespace runtime::detail
 
-/// A non-owning name of a CUDA stream, or of the host. Trivially copyable.
+/// Names a CUDA stream, or the host, and owns nothing. Trivially copyable.
 class stream_ref {
 public:
-    /// A stream's handle; 0, cudaStreamLegacy and cudaStreamPerThread are streams like others.
+    /// From a stream's handle. 0, cudaStreamLegacy and cudaStreamPerThread are streams like others.
     [[gnu::always_inline]] stream_ref(cudaStream_t stream) noexcept : stream_(by_name(stream)) {}
 
-    /// The host: see the head of this page.
+    /// The host: see the head of this file.
     stream_ref(on_host_t) noexcept : stream_(nullptr), is_host_(true) {}
 
     /// Anything that is or has a cudaStream_t.
-    template <class Stream, class = std::enable_if_t<detail::names_a_stream<Stream> && !std::is_integral_v<Stream> &&
+    template <class Stream, class = std::enable_if_t<runtime::detail::names_a_stream<Stream> && !std::is_integral_v<Stream> &&
                                                      !std::is_same_v<Stream, std::nullptr_t>>>
     [[gnu::always_inline]] stream_ref(Stream const& stream) : stream_(by_name(handle_of(stream))) {}
 
     stream_ref(std::nullptr_t) = delete; // ambiguous to a reader: write cudaStream_t{} or cudaStreamLegacy
     stream_ref(int) = delete;
 
-    /// CUDA's handle, cudaStreamLegacy or cudaStreamPerThread for 0; null where is_host().
+    /// CUDA's handle; for 0, cudaStreamLegacy or cudaStreamPerThread; null if is_host().
     cudaStream_t get() const noexcept { return stream_; }
     /// Whether this names the host, not a stream.
     bool is_host() const noexcept { return is_host_; }
@@ -89,9 +91,9 @@ private:
     static cudaStream_t handle_of(Stream const& stream) {
         if constexpr (std::is_convertible_v<Stream const&, cudaStream_t>)
             return static_cast<cudaStream_t>(stream);
-        else if constexpr (detail::has_get<Stream>::value)
+        else if constexpr (runtime::detail::has_get<Stream>::value)
             return stream.get();
-        else if constexpr (detail::has_stream<Stream>::value)
+        else if constexpr (runtime::detail::has_stream<Stream>::value)
             return stream.stream();
         else
             return stream.value();
@@ -101,25 +103,52 @@ private:
     bool is_host_ = false;
 };
 
-/// The ordinal of the device that `stream` belongs to; the current device for the host. Breaks the capture of a stream
-/// that is being captured: ask 'is_capturing' first. Throws cuda_error.
+namespace runtime {
+
+/// The number of the device that `stream` belongs to; for the host, the current device. Breaks the capture of a stream that
+/// is being captured, so ask 'is_capturing' first. Throws cuda_error.
 inline int device_of(stream_ref stream) {
-    int ordinal = 0;
+    int device = 0;
     if (stream.is_host())
-        check(cudaGetDevice(&ordinal), "cudaGetDevice");
+        check(cudaGetDevice(&device), "cudaGetDevice");
     else
-        check(cudaStreamGetDevice(stream.get(), &ordinal), "cudaStreamGetDevice");
-    return ordinal;
+        check(cudaStreamGetDevice(stream.get(), &device), "cudaStreamGetDevice");
+    return device;
 }
 
-/// CUDA's name for the stream itself: unique for the life of the process, while handles are used again as soon
-/// as a stream is destroyed. Breaks the capture of a stream that is being captured: ask 'is_capturing' first.
-/// 22 ns, 63 of a default stream. Throws cuda_error.
+/// The id that CUDA gives to the stream itself. It is unique for the life of the process, while a handle is used again as
+/// soon as its stream is destroyed. Breaks the capture of a stream that is being captured, so ask 'is_capturing' first. 22
+/// ns, or 63 for a default stream. Throws cuda_error.
 inline unsigned long long id_of(stream_ref stream) {
     unsigned long long id = 0;
-    check(detail::query_id(stream.get(), &id), "cudaStreamGetId");
+    check(runtime::detail::query_id(stream.get(), &id), "cudaStreamGetId");
     return id;
 }
 
+/// Whether `stream` is one of CUDA's default streams, whose handle is a fixed value. Also true for the host, whose handle is
+/// null.
+inline bool is_default_stream(stream_ref stream) noexcept {
+    return runtime::is_default_handle(stream.get());
+}
+
+/// Whether `stream` is the calling thread's own default stream.
+inline bool is_per_thread(stream_ref stream) noexcept {
+    return stream.get() == cudaStreamPerThread;
+}
+
+/// Whether `stream` is the legacy default stream, which cannot be captured.
+inline bool is_legacy(stream_ref stream) noexcept {
+    return stream.get() == cudaStreamLegacy;
+}
+
+/// A nonzero number by which to look up what is known of `stream`: its handle, or for a default stream its id, made odd.
+/// Streams that live at the same time have different keys. Throws cuda_error for a default stream.
+[[gnu::always_inline]] inline std::uint64_t key_of(stream_ref stream) {
+    if (runtime::is_default_stream(stream))
+        return (static_cast<std::uint64_t>(runtime::id_of(stream)) << 1) | 1;
+    return reinterpret_cast<std::uintptr_t>(stream.get());
+}
+
+} // namespace runtime
 } // namespace v0
 } // namespace weir

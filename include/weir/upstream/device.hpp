@@ -3,14 +3,14 @@
 
 // Where do chunks of device memory come from?
 //
-// cudaMalloc. It takes about 50 us and cudaFree waits for the whole device, so a pool asks rarely and for
-// much. The driver maps device memory in pages of 2 MiB; chunks are whole pages, so that what a pool counts as
-// reserved is what the device lost.
+// From cudaMalloc. A call takes about 50 us, and cudaFree waits for the whole device, so a pool asks rarely and for much. The
+// driver maps device memory in pages of 2 MiB. Chunks are whole pages, so the bytes that a pool counts as reserved are the
+// bytes that the device lost.
 //
-// invariant: every chunk lives on the device that was named, or current, at construction.
-// order:     'release' waits for the device (cudaFree does): no work in flight can outlive its bytes.
-// cost:      acquire and release about 50 us each.
-// not for:   growing in place: see virtual memory.
+// invariant: every chunk is on the device that was named at construction, or was current then.
+// order:     'release' waits for the device, as cudaFree does, so no work can use the bytes after that.
+// cost:      acquire and release take about 50 us each.
+// not for:   growing in place: see upstream::virtual_memory.
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
@@ -19,8 +19,7 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_memory.hpp>
+#include <weir/runtime/devices.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -33,36 +32,36 @@ public:
     static constexpr memory_space space = memory_space::device;
     static constexpr std::size_t granularity = 2 * MiB;
 
-    /// `ordinal`: the device; any_device: the one that is current now. Throws usage_error where there is no such
-    /// device, cuda_error.
-    explicit device(int ordinal = any_device) : ordinal_(existing_device(ordinal)) {}
+    /// `number`: the device's number; any_device: the device that is current at this call. Throws usage_error if there is no
+    /// such device; cuda_error.
+    explicit device(int number = any_device) : device_(runtime::existing_device(number)) {}
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        device_guard const guard(ordinal_);
-        capture_mode_guard const relaxed;
+        runtime::device_guard const guard(device_);
+        runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        return out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
+        return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }
 
-    /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
+    /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            capture_mode_guard const relaxed;
-            return succeeded(cudaFree(chunk));
+            runtime::capture_mode_guard const relaxed;
+            return runtime::succeeded(cudaFree(chunk));
         } catch (...) {
             return false;
         }
     }
 
-    /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
-    std::size_t most_bytes() const noexcept { return device_total_bytes(ordinal_); }
+    /// All memory that the device has, in bytes; SIZE_MAX: CUDA does not say. Makes a CUDA call.
+    std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_); }
 
-    /// The ordinal of the device.
-    int ordinal() const noexcept { return ordinal_; }
+    /// The number of the device.
+    int device_number() const noexcept { return device_; }
 
 private:
-    int ordinal_;
+    int device_;
 };
 
 } // namespace upstream

@@ -3,13 +3,14 @@
 
 // Where do chunks of managed memory come from?
 //
-// cudaMallocManaged, attached globally: pages migrate to whoever touches them, host or device. Where they prefer to be can
-// be said once for all chunks; prefetch, advise and discard (runtime/managed_memory.hpp) take any bytes of them.
+// From cudaMallocManaged, attached globally: pages migrate to whoever touches them, host or device. A preferred location can
+// be set once for all chunks. prefetch, advise and discard (runtime/managed_memory.hpp) work on any part of a chunk.
 //
 // invariant: a chunk is accessible from every device that supports managed memory, and from the host.
 // order:     'release' waits for the device.
 // cost:      acquire about 50 us; the pages themselves are paid for at the first touch.
-// not for:   asking for more than the card has free as a habit: thrashing is slow and can take the GPU down.
+// not for:   asking regularly for more than the device has free: pages then move back and forth all the time, which is slow
+//            and can take the GPU down.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +20,7 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_memory.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/managed_memory.hpp>
 #include <weir/runtime/memory_location.hpp>
 
@@ -35,50 +35,51 @@ public:
     static constexpr memory_space space = memory_space::managed;
     static constexpr std::size_t granularity = 2 * MiB;
 
-    /// `ordinal`: the device to allocate under; any_device: the one that is current now. `preferred`: where the pages of
-    /// all chunks prefer to be (memory_advice::preferred_location). Throws usage_error
-    /// where there is no such device, cuda_error.
-    explicit managed(int ordinal = any_device, memory_location preferred = memory_location::anywhere())
-        : ordinal_(existing_device(ordinal)), preferred_(preferred) {}
+    /// `device`: the device that is current for the allocation; any_device: the one that is current at this call.
+    /// `preferred`: the preferred location of all chunks' pages (memory_advice::preferred_location). Throws usage_error if
+    /// there is no such device; cuda_error.
+    explicit managed(int device = any_device, memory_location preferred = memory_location::anywhere())
+        : device_(runtime::existing_device(device)), preferred_(preferred) {}
 
-    /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also where the pages cannot be
-    /// where they are to prefer to be.
+    /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also if CUDA refuses the preferred
+    /// location.
     void* acquire(std::size_t bytes) {
-        device_guard const guard(ordinal_);
-        capture_mode_guard const relaxed;
+        runtime::device_guard const guard(device_);
+        runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        if (out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
+        if (runtime::out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
             return nullptr;
         try {
             if (preferred_ != memory_location::anywhere())
                 advise(chunk, bytes, memory_advice::preferred_location(preferred_));
         } catch (...) {
-            if (!succeeded(cudaFree(chunk)))
-                static_cast<void>(succeeded(cudaFree(chunk))); // nobody else knows its address: once more
+            if (!runtime::succeeded(cudaFree(chunk)))
+                static_cast<void>(runtime::succeeded(cudaFree(chunk))); // nobody else knows its address: once more
             throw;
         }
         return chunk;
     }
 
-    /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
+    /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            capture_mode_guard const relaxed;
-            return succeeded(cudaFree(chunk));
+            runtime::capture_mode_guard const relaxed;
+            return runtime::succeeded(cudaFree(chunk));
         } catch (...) {
             return false;
         }
     }
 
-    /// What the device and the host have in all, in bytes: pages move between them. SIZE_MAX: not known. A call of CUDA's.
+    /// All memory of the device and the host together, in bytes, since pages move between them. SIZE_MAX: not known. Makes a
+    /// CUDA call.
     std::size_t most_bytes() const noexcept {
-        std::size_t const host = host_total_bytes();
-        std::size_t const device = device_total_bytes(ordinal_);
+        std::size_t const host = runtime::host_total_bytes();
+        std::size_t const device = runtime::device_total_bytes(device_);
         return device < SIZE_MAX - host ? host + device : SIZE_MAX;
     }
 
 private:
-    int ordinal_;
+    int device_;
     memory_location preferred_;
 };
 

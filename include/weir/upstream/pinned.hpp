@@ -3,14 +3,14 @@
 
 // Where do chunks of page-locked host memory come from?
 //
-// cudaHostAlloc. Page-locking costs 0.4 ms for 4 KiB and 0.37 s for 1 GiB, which is why pinned memory wants a
-// pool more than any other. The flags are CUDA's, fixed at compile time: portable (every device sees it as
-// pinned), mapped (kernels may use it through the device pointer; with unified addressing all of it is),
-// write-combined (the host must not read it; copies to the device avoid the caches).
+// From cudaHostAlloc. Locking the pages takes 0.4 ms for 4 KiB and 0.37 s for 1 GiB, so pinned memory gains more from a pool
+// than any other. The flags are CUDA's and fixed at compile time. Portable: every device sees the memory as pinned. Mapped:
+// kernels may use it through its device pointer (with unified addressing, all of it is mapped). Write-combined: copies to the
+// device avoid the caches, and the host must not read the memory.
 //
 // invariant: every chunk was allocated with exactly Flags.
 // order:     'release' waits for the device (cudaFreeHost does).
-// cost:      see above; per byte, page-locking dominates.
+// cost:      see above; for large chunks the time goes into locking the pages.
 // not for:   memory that the host reads, if write-combined.
 
 #include <cstddef>
@@ -20,14 +20,14 @@
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_memory.hpp>
+#include <weir/runtime/devices.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace upstream {
 
-/// cudaHostAlloc with `Flags` (cudaHostAllocPortable, -Mapped, -WriteCombined, or-ed) and cudaFreeHost.
-/// Copyable. Any thread may call any member.
+/// cudaHostAlloc with `Flags` (cudaHostAllocPortable, cudaHostAllocMapped and cudaHostAllocWriteCombined, or-ed) and
+/// cudaFreeHost. Copyable. Any thread may call any member.
 template <unsigned Flags>
 class pinned {
     static_assert((Flags & ~static_cast<unsigned>(cudaHostAllocPortable | cudaHostAllocMapped |
@@ -39,27 +39,28 @@ public:
     static constexpr std::size_t alignment = 256;
     static constexpr memory_space space = memory_space::pinned;
     static constexpr std::size_t granularity = 64 * KiB;
-    static constexpr std::size_t usual_alignment = 1 * MiB; // of chunks of so many bytes, seen on CUDA 13
+    static constexpr std::size_t usual_alignment = 1 * MiB; // chunks of this many bytes or more are aligned to it, seen on CUDA
+                                                            // 13
 
     /// A chunk of `bytes` bytes, or null when the host cannot lock that much. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        capture_mode_guard const relaxed;
+        runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        return out_of_room(cudaHostAlloc(&chunk, bytes, Flags), "cudaHostAlloc") ? nullptr : chunk;
+        return runtime::out_of_room(cudaHostAlloc(&chunk, bytes, Flags), "cudaHostAlloc") ? nullptr : chunk;
     }
 
-    /// Gives a chunk back. Waits for the device. False: CUDA refused it, and it is still the caller's.
+    /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            capture_mode_guard const relaxed;
-            return succeeded(cudaFreeHost(chunk));
+            runtime::capture_mode_guard const relaxed;
+            return runtime::succeeded(cudaFreeHost(chunk));
         } catch (...) {
             return false;
         }
     }
 
-    /// What the host has in all, in bytes; SIZE_MAX: not known.
-    std::size_t most_bytes() const noexcept { return host_total_bytes(); }
+    /// All memory that the host has, in bytes; SIZE_MAX: not known.
+    std::size_t most_bytes() const noexcept { return runtime::host_total_bytes(); }
 };
 
 } // namespace upstream

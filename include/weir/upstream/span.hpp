@@ -3,14 +3,14 @@
 
 // How does a pool live in memory that somebody else owns?
 //
-// The owner hands over an address and a length, and chunks are cut from it: first fit over what is free, in order of
-// address. A chunk that comes back joins its free neighbours, so that whatever came back can be cut anew, in any
+// The owner hands over an address and a length, and chunks are cut from it. A chunk comes from the first free range, in order
+// of address, that is large enough. A chunk that comes back joins its free neighbours, so the bytes can be cut anew in any
 // size. Nothing is ever freed: the memory stays the owner's.
 //
-// invariant: free ranges are disjoint, sorted and not adjacent; with the chunks that are out they are the span.
-// order:     none; work still in flight on a chunk that comes back is the pool's business.
+// invariant: free ranges are disjoint, sorted and not adjacent; the free ranges and the chunks that are out make up the span.
+// order:     none; the pool must know that no work uses a chunk that it gives back.
 // cost:      a walk over the free ranges, of which there are few.
-// not for:   sharing one span among pools: give each a part of its own.
+// not for:   sharing one span among pools: give each pool a part of its own.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,39 +25,40 @@ namespace weir {
 inline namespace v0 {
 namespace upstream {
 
-/// Memory of the kind `Space` that outlives the pool. Copy it only before its first use. One thread at a time;
-/// a pool serialises its calls.
+/// Memory of the kind `Space`, which must outlive the pool. Copy the object only before its first use. One thread at a time;
+/// a pool makes one call after the other.
 template <memory_space Space>
 class span {
 public:
     static constexpr std::size_t alignment = 512;
-    static constexpr std::size_t usual_alignment = 1 * MiB; // while what is cut is as large, and the memory begins so
+    static constexpr std::size_t usual_alignment = 1 * MiB; // holds while all chunks are multiples of it and the memory starts
+                                                            // at one
     static constexpr memory_space space = Space;
 
-    /// `bytes` bytes at `memory`. The ends are cut to multiples of 512 bytes. Throws usage_error if `memory` is
-    /// null or the range wraps around.
+    /// `bytes` bytes at `memory`. Both ends are moved inwards to multiples of 512 bytes. Throws usage_error if `memory` is
+    /// null or the range wraps around; std::bad_alloc.
     span(void* memory, std::size_t bytes) {
         auto const address = reinterpret_cast<std::uintptr_t>(memory);
-        std::uintptr_t const begin = align_up(address, alignment);
-        if (!memory || begin == 0 || add_overflows(address, bytes))
+        std::uintptr_t const begin = base::align_up(address, alignment);
+        if (!memory || begin == 0 || base::add_overflows(address, bytes))
             throw usage_error("weir: upstream::span needs the address and length of memory that exists; got null "
                               "or a range that wraps around");
-        std::uintptr_t const end = align_down(address + bytes, alignment);
+        std::uintptr_t const end = base::align_down(address + bytes, alignment);
         if (begin >= end)
             return;
-        free_.push_back(range{begin, end - begin});
+        free_.push_back(base::range{begin, end - begin});
         bytes_ = end - begin;
     }
 
-    /// A chunk of `bytes` bytes, or null when the span has no such piece left. `bytes`: a multiple of 512, not 0.
+    /// A chunk of `bytes` bytes, or null when no free range of the span is large enough. `bytes`: a multiple of 512, not 0.
     /// Throws std::bad_alloc.
     void* acquire(std::size_t bytes) {
-        free_.reserve(handed_out_ + 2); // each chunk that comes back adds one range at most: 'release' never allocates
-        for (range& piece : free_) {
+        free_.reserve(handed_out_ + 2); // each chunk that comes back adds at most one range, so 'release' never allocates
+        for (base::range& piece : free_) {
             if (piece.bytes < bytes)
                 continue;
             auto const chunk = reinterpret_cast<void*>(piece.offset);
-            piece = range{piece.offset + bytes, piece.bytes - bytes};
+            piece = base::range{piece.offset + bytes, piece.bytes - bytes};
             if (!piece)
                 free_.erase(free_.begin() + (&piece - free_.data()));
             ++handed_out_;
@@ -68,7 +69,7 @@ public:
 
     /// Takes a chunk back for a later 'acquire'.
     void release(void* chunk, std::size_t bytes) noexcept {
-        range piece{reinterpret_cast<std::uintptr_t>(chunk), bytes};
+        base::range piece{reinterpret_cast<std::uintptr_t>(chunk), bytes};
         auto next = free_.begin();
         while (next != free_.end() && next->offset < piece.offset)
             ++next;
@@ -83,11 +84,11 @@ public:
         --handed_out_;
     }
 
-    /// The bytes of the span. Any thread.
+    /// The bytes of the span, free or not. Any thread.
     std::size_t most_bytes() const noexcept { return bytes_; }
 
 private:
-    growing_array<range> free_;
+    base::growing_array<base::range> free_;
     std::size_t bytes_ = 0;
     std::size_t handed_out_ = 0; // chunks
 };

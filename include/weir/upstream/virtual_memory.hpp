@@ -3,21 +3,23 @@
 
 // Where does device memory come from that grows in place and goes back in pieces?
 //
-// Addresses are reserved ahead, and memory is mapped behind them chunk by chunk. A pool asks for more right behind what it
-// has, so that free ranges join across growth, and moves any chunk, with its memory, to where that is needed, or gives it
-// back, without waiting for the device unless the pool asks for that. How many addresses are reserved, runtime/reservations.hpp
-// says.
+// CUDA can reserve addresses without memory, and map memory behind them later, chunk by chunk. A pool asks for more memory
+// right behind what it has, so that free ranges join across growth. It can also move a chunk: the memory is taken away from
+// the chunk's addresses and mapped behind others, where it is needed. It can give a chunk back. Neither waits for the device,
+// unless the pool asks for that. reservations.hpp says how many addresses are reserved.
 //
-// A device that cannot map memory (or a driver that is too old) has chunks from cudaMalloc here, which never grow in
-// place; 'extends' tells. Such chunks can be neither opened to other devices nor exported: who asks for that has none.
+// A device that cannot map memory (or has too old a driver) gets its chunks from cudaMalloc, and they never grow in place;
+// 'extends' is false then. Such chunks cannot be opened to other devices and cannot be exported. If the caller asked for
+// either, 'acquire' throws.
 //
-// invariant: a chunk is one mapping; what has no memory behind it is free in 'addresses'.
-// order:     'release' and 'move' wait for nothing: the pool knows that no work uses the chunk, or calls
-// 'wait_before_unmapping'.
-// cost:      35 to 50 us a chunk, of 2 MiB or of 128; move and release about as much, and a wait where it was asked for. The
-//            driver has room for some 524,000 mappings a process: 1 TiB of the smallest.
-// not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it, GPUDirect RDMA may, and
-//            cudaDeviceEnablePeerAccess does not open it ('enable_access_from' does).
+// invariant: each chunk is one mapping; addresses with no memory behind them are free in 'addresses', except those of chunks
+//            that were withdrawn.
+// order:     'release' and 'move' wait for nothing. Either the pool knows that no work uses the chunk, or it called
+//            'wait_before_unmapping' first.
+// cost:      a chunk costs 35 to 50 us, whether it has 2 MiB or 128 MiB; move and release cost about as much, and a wait if
+//            it was asked for. The driver has room for about 524,000 mappings in a process: 1 TiB of the smallest chunks.
+// not for:   memory that a library takes to be cudaMalloc's: cudaIpcGetMemHandle refuses it, GPUDirect RDMA may refuse it,
+//            and cudaDeviceEnablePeerAccess does not open it ('enable_access_from' does).
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
@@ -25,68 +27,70 @@
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/mutex.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/threads/mutex.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
-#include <weir/runtime/device_guard.hpp>
-#include <weir/runtime/device_memory.hpp>
-#include <weir/runtime/device_wait.hpp>
-#include <weir/runtime/memory_map.hpp>
-#include <weir/runtime/reservations.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/wait.hpp>
+#include <weir/upstream/virtual_memory/memory_map.hpp>
+#include <weir/upstream/virtual_memory/reservations.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace upstream {
 
-/// Memory mapped behind reserved addresses of one device. Copyable: copies share the addresses; give each pool an upstream
-/// of its own, so that none is in another's way when it grows. Any thread may call any member. `HandleTypes`: what a chunk
-/// can be exported as to other processes, in bits of CUmemAllocationHandleType (cuMemRetainAllocationHandle names the memory at
-/// an address, cuMemExportToShareableHandle exports it); a block may lie in several, and after 'resume' of a pool they are new.
+/// Memory mapped behind reserved addresses of one device. Copyable. Copies share the addresses, so give each pool an upstream
+/// of its own; otherwise pools are in each other's way when they grow. Any thread may call any member.
+///
+/// `HandleTypes`: how a chunk can be exported to other processes, as bits of CUmemAllocationHandleType.
+/// cuMemRetainAllocationHandle gets the handle of the memory at an address, and cuMemExportToShareableHandle exports it. A
+/// block may lie in several chunks. After a pool's 'resume' its chunks are new ones.
 template <unsigned HandleTypes>
 class virtual_memory {
 public:
-    static constexpr std::size_t alignment = memory_map::page_bytes;
+    static constexpr std::size_t alignment = upstream::detail::memory_map::page_bytes;
     static constexpr memory_space space = memory_space::device;
-    static constexpr std::size_t granularity = memory_map::page_bytes;
+    static constexpr std::size_t granularity = upstream::detail::memory_map::page_bytes;
 
-    /// `ordinal`: the device; any_device: the one that is current now. Throws usage_error where there is no such
-    /// device, cuda_error, std::bad_alloc.
-    explicit virtual_memory(int ordinal = any_device)
-        : state_(shared<state>::make(existing_device(ordinal))) {}
+    /// `device`: its number; any_device: the device that is current at this call. Throws usage_error if there is no such
+    /// device; cuda_error; std::bad_alloc.
+    explicit virtual_memory(int device = any_device)
+        : state_(base::shared<state>::make(runtime::existing_device(device))) {}
 
-    /// Chunks that are acquired from now on can be used by kernels of device `peer` as well; `acquire` throws usage_error
-    /// where 'extends' is false. Call it before the pool gets its upstream. Throws usage_error where there is no such device,
-    /// or it cannot use this one's memory (cudaDeviceCanAccessPeer); cuda_error, std::bad_alloc.
+    /// Lets kernels of device `peer` use the chunks that are acquired from this call on. Call it before the upstream is given
+    /// to a pool. If 'extends' is false, `acquire` throws usage_error afterwards. Throws usage_error if there is no such
+    /// device, or it cannot use this device's memory (cudaDeviceCanAccessPeer); cuda_error; std::bad_alloc.
     virtual_memory& enable_access_from(int peer) {
-        int const other = existing_peer(peer, ordinal());
-        lock_guard<mutex> const lock(state_->lock);
+        int const other = runtime::existing_peer(peer, device_number());
+        base::lock_guard<base::mutex> const lock(state_->lock);
         state_->map.enable_access_from(other);
         return *this;
     }
 
-    /// From now on this object's 'release' and 'move' first wait for all work on every device of the process, as cudaFree does
-    /// on one; a wait that fails is a refusal. For reuse rules that look at no work; before the pool gets it.
+    /// After this call, this object's 'release' and 'move' first wait for all work on every device of the process, as
+    /// cudaFree waits for all work on one device. If the wait fails, they refuse. This is for reuse rules that do not check
+    /// whether work is done. It must be called before the pool gets the upstream.
     void wait_before_unmapping() noexcept { waits_ = true; }
 
-    /// A chunk of `bytes` bytes, a multiple of the granularity, or null when the device has no room, or the process no
-    /// addresses. Throws cuda_error, std::bad_alloc; usage_error where 'extends' is false, but other devices were let in or
-    /// `HandleTypes` are named.
+    /// A chunk of `bytes` bytes, which must be a multiple of the granularity. Null when the device has no room, or the
+    /// process has no addresses left. Throws cuda_error; std::bad_alloc; usage_error if 'extends' is false and `HandleTypes`
+    /// are named or 'enable_access_from' was called.
     void* acquire(std::size_t bytes) { return acquire(bytes, bytes); }
 
-    /// `bytes` bytes in chunks of `piece_bytes` bytes, the last one perhaps less, side by side. Where 'extends' is false,
-    /// in one.
+    /// `bytes` bytes side by side, in chunks of `piece_bytes` bytes; the last chunk may be smaller. If 'extends' is false, it
+    /// is a single chunk. Otherwise as above.
     void* acquire(std::size_t bytes, std::size_t piece_bytes) {
         if (!extends())
             return allocated(bytes);
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         state_->addresses.forget();
         if (!state_->prepare(bytes, piece_bytes))
             return nullptr;
-        range place = state_->addresses.take(bytes);
+        base::range place = state_->addresses.take(bytes);
         if (!place && state_->addresses.more(bytes)) {
             state_->make_room(bytes / piece_bytes);
             place = state_->addresses.take(bytes);
@@ -94,26 +98,27 @@ public:
         return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
 
-    /// The same right behind `end`, where a chunk ends; false where the addresses are not free, or the device has no room.
+    /// The same right behind `end`, which must be the end of a chunk. False if the addresses there are not free, or the
+    /// device has no room.
     bool extend(void* end, std::size_t bytes, std::size_t piece_bytes) {
-        range const place{reinterpret_cast<std::size_t>(end), bytes};
+        base::range const place{reinterpret_cast<std::size_t>(end), bytes};
         if (!extends())
             return false;
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         return state_->prepare(bytes, piece_bytes) && state_->addresses.take_at(place) && state_->fill(place, piece_bytes);
     }
 
-    /// Gives a chunk back, which no work uses (or see 'wait_before_unmapping'). False: CUDA refused it, and it is still the
-    /// caller's.
+    /// Gives a chunk back. No work may use it any more, unless 'wait_before_unmapping' was called. False if CUDA refused; the
+    /// chunk is then still the caller's.
     bool release(void* chunk, std::size_t bytes) noexcept {
         try {
             if (!extends()) {
-                capture_mode_guard const relaxed;
-                return succeeded(cudaFree(chunk));
+                runtime::capture_mode_guard const relaxed;
+                return runtime::succeeded(cudaFree(chunk));
             }
             await_work();
-            lock_guard<mutex> const lock(state_->lock);
-            range const place{reinterpret_cast<std::size_t>(chunk), bytes};
+            base::lock_guard<base::mutex> const lock(state_->lock);
+            base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
             state_->release_stuck();
             state_->addresses.make_room(state_->stuck.size() + 1);
             if (!state_->map.unmap(place))
@@ -125,15 +130,16 @@ public:
         }
     }
 
-    /// Puts the memory of a chunk, which no work uses (as for 'release'), behind other addresses, right behind a chunk's end;
-    /// the old addresses are free then. False where the new ones are not, or CUDA refused: the chunk is as it was (and perhaps
-    /// also there, until CUDA takes it away again).
+    /// Takes the memory of a chunk away from its addresses and puts it behind `to`, which must be the end of another chunk.
+    /// No work may use the chunk, as for 'release'. The old addresses are free afterwards. False if the new addresses are not
+    /// free, or CUDA refused; the chunk is then where it was. (Its memory may be at the new addresses as well, until CUDA
+    /// unmaps it there; those addresses are used for nothing else until then.)
     bool move(void* chunk, std::size_t bytes, void* to) noexcept {
-        range const from{reinterpret_cast<std::size_t>(chunk), bytes};
-        range const place{reinterpret_cast<std::size_t>(to), bytes};
+        base::range const from{reinterpret_cast<std::size_t>(chunk), bytes};
+        base::range const place{reinterpret_cast<std::size_t>(to), bytes};
         try {
             await_work();
-            lock_guard<mutex> const lock(state_->lock);
+            base::lock_guard<base::mutex> const lock(state_->lock);
             state_->release_stuck();
             state_->make_room(1);
             if (!state_->addresses.take_at(place))
@@ -150,83 +156,83 @@ public:
         }
     }
 
-    /// Takes the memory of a chunk, which no work uses, away and keeps the chunk's addresses. False: CUDA refused, and it is
-    /// as it was.
+    /// Takes the memory of a chunk away, but keeps the chunk's addresses for 'restore' or 'abandon'. No work may use the
+    /// chunk. False if CUDA refused; nothing has changed then.
     bool withdraw(void* chunk, std::size_t bytes) noexcept {
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         state_->release_stuck();
-        return state_->map.unmap(range{reinterpret_cast<std::size_t>(chunk), bytes});
+        return state_->map.unmap(base::range{reinterpret_cast<std::size_t>(chunk), bytes});
     }
 
-    /// Puts fresh memory behind a chunk that was withdrawn; false where the device has no room. Throws cuda_error, also
-    /// where chunks are cudaMalloc's.
+    /// Puts fresh memory behind a chunk that was withdrawn. False if the device has no room. Throws cuda_error, also if
+    /// chunks come from cudaMalloc.
     bool restore(void* chunk, std::size_t bytes) {
-        range const place{reinterpret_cast<std::size_t>(chunk), bytes};
+        base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
         bool in_doubt = false;
-        lock_guard<mutex> const lock(state_->lock);
-        static_cast<void>(state_->map.unmap(place)); // what an earlier call could not undo; mostly nothing
+        base::lock_guard<base::mutex> const lock(state_->lock);
+        static_cast<void>(state_->map.unmap(place)); // an earlier call may have left memory there; mostly there is none
         return state_->map.map(place, in_doubt);
     }
 
-    /// Gives up the addresses of a chunk that was withdrawn, or of whole pages of it. Where the host has no memory to note that
-    /// they are free, they are not used again.
+    /// Gives up the addresses of a chunk that was withdrawn, or of whole pages of such a chunk. If the host has no memory to
+    /// note that they are free, they are never used again.
     void abandon(void* pages, std::size_t bytes) noexcept {
         try {
-            lock_guard<mutex> const lock(state_->lock);
+            base::lock_guard<base::mutex> const lock(state_->lock);
             state_->addresses.make_room(state_->stuck.size() + 1);
-            state_->addresses.give(range{reinterpret_cast<std::size_t>(pages), bytes});
-        } catch (...) { // nothing is behind them, and there are many
+            state_->addresses.give(base::range{reinterpret_cast<std::size_t>(pages), bytes});
+        } catch (...) { // the addresses stay unused: nothing is behind them, and there are many
         }
     }
 
-    /// How many bytes of addresses 'extend' and 'move' could have behind `end`, where a chunk ends, while no chunk is in the
-    /// way.
+    /// How many bytes of addresses lie between `end`, where a chunk ends, and the end of its reservation. 'extend' and 'move'
+    /// could use them if no chunk is in the way.
     std::size_t addresses_behind(void const* end) const noexcept {
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         return state_->addresses.behind(reinterpret_cast<std::size_t>(end));
     }
 
-    /// Whether the last 'acquire' had no chunk because the process had no addresses for it.
+    /// Whether the last 'acquire' failed because the process had no addresses left.
     bool out_of_addresses() const noexcept { return state_->addresses.ran_out(); }
 
-    /// What the device has in all, in bytes; SIZE_MAX: CUDA does not say. A call of CUDA's.
-    std::size_t most_bytes() const noexcept { return device_total_bytes(ordinal()); }
+    /// All memory that the device has, in bytes; SIZE_MAX: CUDA does not say. Makes a CUDA call.
+    std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_number()); }
 
-    /// Whether chunks can grow in place on this device; else they are cudaMalloc's.
+    /// Whether chunks can grow in place on this device. If not, they come from cudaMalloc.
     bool extends() const noexcept { return state_->map.supported(); }
     /// Whether kernels of other devices can use the memory.
     bool has_peers() const noexcept {
-        lock_guard<mutex> const lock(state_->lock);
+        base::lock_guard<base::mutex> const lock(state_->lock);
         return state_->map.has_peers();
     }
-    /// The ordinal of the device.
-    int ordinal() const noexcept { return state_->map.ordinal(); }
+    /// The number of the device.
+    int device_number() const noexcept { return state_->map.device_number(); }
 
 private:
     struct state {
-        explicit state(int ordinal) : map(ordinal, HandleTypes) {}
+        explicit state(int device) : map(device, HandleTypes) {}
         state(state const&) = delete;
         state& operator=(state const&) = delete;
         ~state() { release_stuck(); }
 
-        // Before a place is taken. Whether the device seems to have room: in many chunks, a request in vain would take all
-        // that it has for a while, and others would go without.
+        // Called before a place is taken. False if the device seems to lack room. Without this check, a request for many
+        // chunks would fail only after it took all that the device has, and others would find no memory meanwhile.
         bool prepare(std::size_t bytes, std::size_t piece_bytes) {
             release_stuck();
-            if (piece_bytes < bytes && device_free_bytes(map.ordinal()) < bytes)
+            if (piece_bytes < bytes && runtime::device_free_bytes(map.device_number()) < bytes)
                 return false;
             make_room(bytes / piece_bytes);
             return true;
         }
 
-        // So that undoing never allocates.
+        // Makes room in the lists, so that undoing a failed call never allocates.
         void make_room(std::size_t pieces) {
             stuck.reserve(stuck.size() + pieces + 1);
-            addresses.make_room(stuck.size() + pieces + 2); // places that are stuck keep theirs
+            addresses.make_room(stuck.size() + pieces + 2); // a place that is stuck keeps its own room
         }
 
-        // Maps memory behind a place that was taken; where that fails, the place is free again.
-        bool fill(range place, std::size_t piece_bytes) {
+        // Maps memory behind a place that was taken. If that fails, the place is free again.
+        bool fill(base::range place, std::size_t piece_bytes) {
             std::size_t filled = 0;
             bool in_doubt = false;
             try {
@@ -241,10 +247,11 @@ private:
             return filled == place.bytes;
         }
 
-        // Undoes it. What CUDA refuses to unmap is nobody's until it can be.
-        void empty(range place, std::size_t filled, std::size_t piece_bytes, bool in_doubt) noexcept {
+        // Undoes 'fill'. If CUDA refuses to unmap a piece, it goes on the list 'stuck' and belongs to nobody until it can be
+        // unmapped.
+        void empty(base::range place, std::size_t filled, std::size_t piece_bytes, bool in_doubt) noexcept {
             for (std::size_t at = 0; at < place.bytes; at += piece_bytes) {
-                range const each = piece(place, at, piece_bytes);
+                base::range const each = piece(place, at, piece_bytes);
                 if (at < filled ? !map.unmap(each) : at == filled && in_doubt)
                     stuck.push_back(each);
                 else
@@ -261,24 +268,25 @@ private:
             }
         }
 
-        static range piece(range place, std::size_t at, std::size_t piece_bytes) noexcept {
+        static base::range piece(base::range place, std::size_t at, std::size_t piece_bytes) noexcept {
             std::size_t const rest = place.bytes - at;
-            return range{place.offset + at, rest < piece_bytes ? rest : piece_bytes};
+            return base::range{place.offset + at, rest < piece_bytes ? rest : piece_bytes};
         }
 
 
-        mutex lock; // guards the rest
-        memory_map map;
-        reservations addresses{map};
-        growing_array<range> stuck; // mapped, since CUDA refused to unmap them, but nobody's
+        base::mutex lock; // guards the rest
+        upstream::detail::memory_map map;
+        upstream::detail::reservations addresses{map};
+        base::growing_array<base::range> stuck; // mapped only because CUDA refused to unmap them; nobody uses them
     };
 
     void await_work() const {
         if (waits_)
-            wait_for_device(any_device); // also of a copy by peers
+            runtime::wait_for_device(any_device); // of every device, since a copy between devices may use the memory too
     }
 
-    // What cudaMalloc cannot do is said here: else a kernel of another device would fail, and much later.
+    // Memory from cudaMalloc cannot be opened to peers or exported here. Without this check, a kernel of another device would
+    // fail much later.
     void* allocated(std::size_t bytes) {
         if (has_peers())
             throw usage_error("weir: this device cannot map memory, so chunks cannot be opened to other devices; leave "
@@ -286,13 +294,13 @@ private:
         if (HandleTypes != 0)
             throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
                               "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
-        device_guard const guard(ordinal());
-        capture_mode_guard const relaxed;
+        runtime::device_guard const guard(device_number());
+        runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
-        return out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
+        return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }
 
-    shared<state> state_;
+    base::shared<state> state_;
     bool waits_ = false;
 };
 

@@ -27,7 +27,7 @@ int mistaken = 0;
 void expect(char const* what, weir::stream_ref stream) {
     if (stream == meant)
         return;
-    std::printf("%s: '%s' takes null for %s\n", here, what, weir::is_legacy(stream) ? "legacy" : "per thread");
+    std::printf("%s: '%s' takes null for %s\n", here, what, weir::runtime::is_legacy(stream) ? "legacy" : "per thread");
     ++mistaken;
 }
 

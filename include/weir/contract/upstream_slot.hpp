@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What must an upstream have to fit its slot, and what may it have besides?
+//
+// An upstream is where a pool gets its memory from, in chunks.
+//
+// optional:  'granularity': chunks are multiples of this many bytes. 'usual_alignment': chunks of at least this many bytes
+//            start at a multiple of it as a rule.
+//            'device_number': the device of the memory.
+//            'extends', which needs 'acquire' and 'extend' in pieces, 'move' and 'wait_before_unmapping': whether the
+//            upstream can add memory right behind a chunk, and put the memory of a free chunk elsewhere.
+//            'most_bytes': a request for more than this is refused without a try.
+//            'addresses_behind', 'out_of_addresses': for upstreams whose addresses may run out before their memory does.
+//            'withdraw', 'restore', 'abandon': take the memory of a chunk away but keep its addresses, put memory there
+//            again, or give the addresses up. Suspending a pool uses them.
+// cost:      compile time only.
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <weir/base/size.hpp>
+#include <weir/base/stand_ins.hpp>
+#include <weir/contract/holds.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace contract {
+
+template <class U>
+using acquires = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{})), void*>>;
+template <class U>
+using releases = when<noexcept(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{}))>;
+template <class U>
+using may_refuse = when<std::is_same_v<decltype(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{})), bool>>;
+template <class U>
+using says_alignment = when<base::is_power_of_two(U::alignment)>;
+template <class U>
+using says_granularity = size_type_of<decltype(U::granularity)>;
+template <class U>
+using says_usual_alignment = when<base::is_power_of_two(U::usual_alignment)>;
+template <class U>
+using says_device_number = when<std::is_same_v<decltype(std::declval<U const&>().device_number()), int>>;
+template <class U>
+using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
+template <class U>
+using grows_at_an_end = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{}, std::size_t{})), void*> &&
+         std::is_same_v<decltype(std::declval<U&>().extend(static_cast<void*>(nullptr), std::size_t{}, std::size_t{})), bool>>;
+template <class U>
+using moves = when<noexcept(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())) &&
+    std::is_same_v<decltype(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())), bool>>;
+template <class U>
+using has_most_bytes = decltype(std::declval<U const&>().most_bytes());
+template <class U>
+using says_most_bytes = when<noexcept(std::declval<U const&>().most_bytes()) &&
+                             std::is_same_v<decltype(std::declval<U const&>().most_bytes()), std::size_t>>;
+template <class U>
+using has_addresses_behind = decltype(std::declval<U const&>().addresses_behind(std::declval<void const*>()));
+template <class U>
+using bounds_addresses =
+    when<noexcept(std::declval<U const&>().addresses_behind(std::declval<void const*>())) &&
+         std::is_same_v<has_addresses_behind<U>, std::size_t> && noexcept(std::declval<U const&>().out_of_addresses()) &&
+         std::is_same_v<decltype(std::declval<U const&>().out_of_addresses()), bool>>;
+template <class U>
+using waits_first = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
+template <class U>
+using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
+                       std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
+                       noexcept(std::declval<U&>().abandon(static_cast<void*>(nullptr), std::size_t{}))>;
+
+/// Checks a part for the upstream slot.
+template <class U>
+constexpr bool require_upstream() {
+    static_assert(holds<acquires, U>,
+                  "weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more");
+    static_assert(holds<releases, U>,
+                  "weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where "
+                  "the chunk could not be given back; or void, where it always can");
+    static_assert(holds<says_alignment, U>,
+                  "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
+    static_assert(holds<says_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
+    static_assert(!holds<extends, U> || holds<grows_at_an_end, U>,
+                  "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, std::size_t "
+                  "piece_bytes)' and 'bool extend(void* end, std::size_t bytes, std::size_t piece_bytes)'");
+    static_assert(!holds<extends, U> || holds<moves, U>,
+                  "weir: the upstream slot's upstream has 'extends', so it needs 'bool move(void* chunk, std::size_t bytes, "
+                  "void* end) noexcept', false where the chunk is where it was");
+    static_assert(
+        !holds<extends, U> || holds<waits_first, U>,
+        "weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', after "
+        "which memory is taken away only once no work is under way");
+    static_assert(
+        !holds<has_most_bytes, U> || holds<says_most_bytes, U>,
+        "weir: the upstream slot's upstream has 'most_bytes', which must be 'std::size_t most_bytes() const noexcept', "
+        "what it can ever have out at most; SIZE_MAX where that is not known");
+    static_assert(!holds<has_addresses_behind, U> || holds<bounds_addresses, U>,
+                  "weir: the upstream slot's upstream has 'addresses_behind', so it needs 'std::size_t addresses_behind(void "
+                  "const* end) const noexcept' and 'bool out_of_addresses() const noexcept'");
+    return true;
+}
+
+/// The device of an upstream that has `device_number()`; any_device for other upstreams.
+template <class Upstream>
+int device_number_of(Upstream const& upstream) noexcept {
+    if constexpr (holds<says_device_number, Upstream>)
+        return upstream.device_number();
+    else
+        return any_device;
+}
+
+/// An upstream on the device of that number if its constructor takes one; else a default-constructed upstream.
+template <class Upstream>
+Upstream upstream_on([[maybe_unused]] int device) {
+    if constexpr (std::is_constructible_v<Upstream, int>)
+        return Upstream(device);
+    else
+        return Upstream();
+}
+
+} // namespace contract
+} // namespace v0
+} // namespace weir

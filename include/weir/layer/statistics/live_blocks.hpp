@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which blocks are handed out at this moment?
+//
+// They are in an array without gaps, in no order. A hash map from addresses says where in the array a block is. When a block
+// leaves, the last one takes its place.
+//
+// invariant: an address is in the list once.
+// order:     one mutex. A block must leave the list before it is freed, and enter it after it was allocated.
+// cost:      a mutex and a hash look-up a call; about 50 bytes of host memory for each block that is handed out.
+// not for:   catching wrong frees: see layer::guard.
+
+#include <cstddef>
+#include <cstdint>
+#include <weir/base/address_map.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/memory_report.hpp>
+#include <weir/base/threads/mutex.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace layer::detail {
+
+/// Any thread may call any member; none throws.
+class live_blocks {
+public:
+    /// Adds a block, whose address is not null. If the host has no memory for that, the block is left out.
+    void enter(void const* address, std::size_t bytes) noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        auto const key = reinterpret_cast<std::uintptr_t>(address);
+        if (std::uint32_t const at = index_.find(key); at != base::address_map::none) {
+            blocks_[at].bytes = bytes; // it was freed with another size, so this list did not learn of that free
+            return;
+        }
+        try {
+            index_.reserve(blocks_.size() + 1);
+            blocks_.push_back(live_block{address, bytes});
+        } catch (...) { // a report may lack a block; that is no failure
+            return;
+        }
+        index_.insert(key, static_cast<std::uint32_t>(blocks_.size() - 1));
+    }
+
+    /// Removes a block from the list, if it is there.
+    void leave(void const* address) noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        std::uint32_t const at = index_.erase(reinterpret_cast<std::uintptr_t>(address));
+        if (at == base::address_map::none)
+            return;
+        if (at + 1 != blocks_.size()) {
+            blocks_[at] = blocks_.back();
+            index_.assign(reinterpret_cast<std::uintptr_t>(blocks_[at].address), at);
+        }
+        blocks_.pop_back();
+    }
+
+    /// Offers all listed blocks to `list`, which keeps the largest.
+    void offer_to(largest_blocks& list) const noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        for (live_block const& each : blocks_)
+            list.offer(each);
+    }
+
+private:
+    mutable base::mutex mutex_;
+    base::address_map index_; // address -> index into blocks_
+    base::growing_array<live_block> blocks_;
+};
+
+} // namespace layer::detail
+} // namespace v0
+} // namespace weir

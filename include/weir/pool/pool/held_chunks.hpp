@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What does a pool hold from its upstream?
+//
+// It holds chunks, which it acquires within a limit and gives back when nobody uses them. An upstream may refuse to take a
+// chunk back, since CUDA can fail there as anywhere. Such a chunk is set aside: nobody gets it, and it is offered to the
+// upstream again later, so that nothing leaks. The destructor offers every chunk, and those that are refused then once more. A
+// chunk can also be withdrawn (see weir::pool::suspend): it keeps its addresses, but has no memory until it is restored.
+//
+// invariant: bytes() <= limit; every chunk is in one list or the other (held, or set aside) until the upstream has taken it.
+// order:     members that change something are for one thread at a time. Members that only ask are for any thread at any time,
+//            unless they say otherwise; none of them waits for the driver.
+// cost:      the upstream's calls; owns: a lock and a binary search.
+// not for:   knowing which bytes of a chunk are in use.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/contract/upstream_slot.hpp>
+#include <weir/pool/pool/chunk_list.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace detail {
+
+/// `Lock`: guards the list of chunks; no_lock where one thread uses the pool at a time.
+template <class Upstream, class Lock>
+class held_chunks {
+public:
+    /// `limit_bytes`: the most to hold; SIZE_MAX: no limit.
+    held_chunks(Upstream upstream, std::size_t limit_bytes)
+        : upstream_(std::move(upstream)), limit_bytes_(limit_bytes) {}
+    held_chunks(held_chunks const&) = delete;
+    held_chunks& operator=(held_chunks const&) = delete;
+    ~held_chunks() {
+        while (chunks_.size() != 0)
+            release(chunks_[chunks_.size() - 1]);
+        offer_again();
+    }
+
+    /// Chunks are multiples of this many bytes.
+    static constexpr std::size_t granularity() noexcept {
+        if constexpr (contract::holds<contract::says_granularity, Upstream>)
+            return Upstream::granularity;
+        else
+            return Upstream::alignment;
+    }
+
+    /// Whether the limit allows to hold `bytes` bytes more.
+    bool has_room(std::size_t bytes) const noexcept {
+        return bytes <= limit_bytes_ && this->bytes() <= limit_bytes_ - bytes;
+    }
+
+    /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range if the limit or the upstream has no room.
+    /// Throws what the upstream throws, and std::bad_alloc; then nothing new is held.
+    base::range acquire(std::size_t bytes) {
+        return hold(bytes, bytes, [&] { return upstream_.acquire(bytes); });
+    }
+
+    /// The same, but cut into chunks of `piece_bytes` bytes, side by side.
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
+    base::range acquire(std::size_t bytes, std::size_t piece_bytes) {
+        return hold(bytes, piece_bytes, [&] { return upstream_.acquire(bytes, piece_bytes); });
+    }
+
+    /// The same, but right behind `end`, the end of a chunk. An empty range also if something else is at that address.
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
+    base::range extend(std::size_t end, std::size_t bytes, std::size_t piece_bytes) {
+        void* const at = reinterpret_cast<void*>(end);
+        return hold(bytes, piece_bytes, [&] { return upstream_.extend(at, bytes, piece_bytes) ? at : nullptr; });
+    }
+
+    /// Moves a chunk, of which nobody uses any byte, to the addresses right behind `end`, the end of another chunk. False: it
+    /// stays where it was.
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
+    bool move(base::range chunk, std::size_t end) noexcept {
+        if (!upstream_.move(reinterpret_cast<void*>(chunk.offset), chunk.bytes, reinterpret_cast<void*>(end)))
+            return false;
+        base::lock_guard<Lock> const lock(lock_);
+        chunks_.remove(chunk);
+        chunks_.add(base::range{end, chunk.bytes}); // in the room that it left
+        return true;
+    }
+
+    /// Gives back all chunks that lie in `bytes`. Nobody uses any byte of them.
+    void release_within(base::range bytes) noexcept {
+        for (base::range const* each = chunks_.from(bytes.offset); each != chunks_.end() && bytes.contains(*each);)
+            release(*each); // the next one takes its place
+    }
+
+    /// Gives a chunk back, of which nobody uses any byte. False: the upstream refused, and the chunk was set aside.
+    bool release(base::range chunk) noexcept {
+        {
+            base::lock_guard<Lock> const lock(lock_);
+            chunks_.remove(chunk);
+        }
+        if (try_release(chunk))
+            return true;
+        base::lock_guard<Lock> const lock(lock_);
+        refused_.push_back(chunk);
+        return false;
+    }
+
+    /// Offers the upstream once more what was set aside. Whether it took any.
+    bool offer_again() noexcept {
+        bool any = false;
+        for (std::size_t i = refused_.size(); i-- > 0;) {
+            if (!try_release(refused_[i]))
+                continue;
+            base::lock_guard<Lock> const lock(lock_);
+            refused_.erase(refused_.begin() + static_cast<std::ptrdiff_t>(i));
+            any = true;
+        }
+        return any;
+    }
+
+    /// Withdraws every chunk: takes its memory away and keeps its addresses. 'cut' and 'restore' come next, or the destructor.
+    /// A chunk whose memory the upstream refuses to take away keeps it. Throws std::bad_alloc; then nothing has changed.
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
+    void withdraw() {
+        withdrawn_.reserve(chunks_.size());
+        for (base::range const& each : chunks_)
+            if (try_withdraw(each))
+                withdrawn_.push_back(each);
+    }
+
+    /// Gives every withdrawn chunk memory again. False: the upstream has no room. Throws what the upstream throws. In both
+    /// cases the chunks are withdrawn as before, except those whose memory the upstream refuses to take away again.
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
+    bool restore() {
+        std::size_t lacking = withdrawn_.size(); // the last ones first
+        try {
+            while (lacking != 0 && try_restore(withdrawn_[lacking - 1]))
+                --lacking;
+        } catch (...) {
+            withdraw_again(lacking);
+            throw;
+        }
+        if (lacking != 0) {
+            withdraw_again(lacking);
+            return false;
+        }
+        withdrawn_.clear();
+        return true;
+    }
+
+    /// Whether 'cut' may cut these whole pages out of a withdrawn chunk; if so, makes room in the lists for that. False: their
+    /// chunk has memory, since CUDA refused to take it away, or the host has no memory for the lists.
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
+    bool prepare_cut(base::range pages) noexcept {
+        base::range const* const chunk = withdrawn_with(pages);
+        if (!chunk)
+            return false;
+        // A 'restore' that failed may have left memory here. Mostly there is none, and then CUDA agrees to take nothing away.
+        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk->offset), chunk->bytes))
+            return false;
+        try {
+            withdrawn_.reserve(withdrawn_.size() + 1);
+            base::lock_guard<Lock> const lock(lock_);
+            chunks_.reserve(1);
+            refused_.reserve(refused_.size() + chunks_.size() + 1);
+            return true;
+        } catch (...) {
+            return false;
+        }
+    }
+
+    /// Cuts `pages`, which nobody uses, out of their chunk, so that 'restore' leaves them out. 'prepare_cut' was called before.
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::withdraws, U>>>
+    void cut(base::range pages) noexcept {
+        base::range const* const place = withdrawn_with(pages);
+        base::range const chunk = *place;
+        base::range const before{chunk.offset, pages.offset - chunk.offset};
+        base::range const after{pages.end(), chunk.end() - pages.end()};
+        upstream_.abandon(reinterpret_cast<void*>(pages.offset), pages.bytes);
+        base::lock_guard<Lock> const lock(lock_);
+        chunks_.remove(chunk);
+        withdrawn_.erase(withdrawn_.begin() + (place - withdrawn_.begin()));
+        for (base::range const& rest : {before, after})
+            if (rest) {
+                chunks_.add(rest);
+                withdrawn_.push_back(rest);
+            }
+    }
+
+    /// Bytes of withdrawn chunks. For the thread that withdraws and restores.
+    std::size_t withdrawn_bytes() const noexcept {
+        std::size_t sum = 0;
+        for (base::range const& each : withdrawn_)
+            sum += each.bytes;
+        return sum;
+    }
+
+    /// Chunks in order of address. For the thread that acquires and releases.
+    chunk_list const& chunks() const noexcept { return chunks_; }
+    /// The i-th chunk in order of size, the smallest first. For the thread that acquires and releases.
+    base::range operator[](std::size_t i) const noexcept { return chunks_[i]; }
+    /// How many chunks the pool can use. For the thread that acquires and releases.
+    std::size_t size() const noexcept { return chunks_.size(); }
+
+    /// How many chunks are held, with those that were set aside.
+    std::size_t count() const noexcept {
+        base::lock_guard<Lock> const lock(lock_);
+        return chunks_.size() + refused_.size();
+    }
+    /// Bytes of chunks that were set aside.
+    std::size_t refused_bytes() const noexcept {
+        base::lock_guard<Lock> const lock(lock_);
+        std::size_t sum = 0;
+        for (base::range const& each : refused_)
+            sum += each.bytes;
+        return sum;
+    }
+    /// Bytes of all chunks that have memory, with those that were set aside.
+    std::size_t bytes() const noexcept { return bytes_.load(base::memory_order_relaxed); }
+    /// The most bytes to hold.
+    std::size_t limit_bytes() const noexcept { return limit_bytes_; }
+    /// Whether `address` lies in a chunk that the pool can use.
+    bool owns(std::size_t address) const noexcept {
+        base::lock_guard<Lock> const lock(lock_);
+        return chunks_.owns(address);
+    }
+    Upstream const& upstream() const noexcept { return upstream_; }
+
+    /// The most bytes that the upstream can ever hand out, as far as is known. The upstream is asked until it knows; that is
+    /// mostly one call.
+    std::size_t most_bytes() const noexcept {
+        std::size_t most = most_bytes_.load(base::memory_order_relaxed);
+        if constexpr (contract::holds<contract::says_most_bytes, Upstream>)
+            if (most == SIZE_MAX)
+                most_bytes_.store(most = upstream_.most_bytes(), base::memory_order_relaxed);
+        return most < base::most_addresses ? most : base::most_addresses;
+    }
+    /// How many bytes of addresses behind `end`, the end of a chunk, can have memory.
+    std::size_t addresses_behind(std::size_t end) const noexcept {
+        if constexpr (contract::holds<contract::bounds_addresses, Upstream>)
+            return upstream_.addresses_behind(reinterpret_cast<void const*>(end));
+        else
+            return SIZE_MAX - end;
+    }
+    /// Whether the upstream refused last time because addresses had run out, and not memory.
+    bool out_of_addresses() const noexcept {
+        if constexpr (contract::holds<contract::bounds_addresses, Upstream>)
+            return upstream_.out_of_addresses();
+        else
+            return false;
+    }
+
+private:
+    // Takes in `bytes` bytes at the address that `get` returns (null: there is no room), in chunks of `piece_bytes`.
+    template <class Get>
+    base::range hold(std::size_t bytes, std::size_t piece_bytes, Get const& get) {
+        if (bytes == 0 || !has_room(bytes))
+            return base::range{};
+        {
+            base::lock_guard<Lock> const lock(lock_);
+            chunks_.reserve((bytes - 1) / piece_bytes + 1);
+            refused_.reserve(refused_.size() + chunks_.size() + (bytes - 1) / piece_bytes + 1); // 'release' never allocates
+        }
+        void* const memory = get();
+        if (!memory)
+            return base::range{};
+        base::range const all{reinterpret_cast<std::uintptr_t>(memory), bytes};
+        base::lock_guard<Lock> const lock(lock_);
+        for (std::size_t at = 0; at < bytes; at += piece_bytes)
+            chunks_.add(base::range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
+        bytes_.fetch_add(bytes, base::memory_order_relaxed);
+        return all;
+    }
+
+    // The withdrawn chunk that `pages` lie in; null: none.
+    base::range const* withdrawn_with(base::range pages) const noexcept {
+        for (base::range const* each = withdrawn_.end(); each != withdrawn_.begin();)
+            if ((--each)->contains(pages))
+                return each;
+        return nullptr;
+    }
+
+    bool try_release(base::range chunk) noexcept {
+        void* const memory = reinterpret_cast<void*>(chunk.offset);
+        if constexpr (contract::holds<contract::may_refuse, Upstream>) {
+            if (!upstream_.release(memory, chunk.bytes))
+                return false;
+        } else {
+            upstream_.release(memory, chunk.bytes);
+        }
+        bytes_.fetch_sub(chunk.bytes, base::memory_order_relaxed);
+        return true;
+    }
+
+    bool try_withdraw(base::range chunk) noexcept {
+        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
+            return false;
+        bytes_.fetch_sub(chunk.bytes, base::memory_order_relaxed);
+        return true;
+    }
+    bool try_restore(base::range chunk) {
+        if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
+            return false;
+        bytes_.fetch_add(chunk.bytes, base::memory_order_relaxed);
+        return true;
+    }
+    // Those from `first` on have memory again, which this takes away. Where the upstream refuses, the chunk keeps it.
+    void withdraw_again(std::size_t first) noexcept {
+        for (std::size_t i = withdrawn_.size(); i-- > first;)
+            if (!try_withdraw(withdrawn_[i]))
+                withdrawn_.erase(withdrawn_.begin() + i);
+    }
+
+    Upstream upstream_;
+    std::size_t limit_bytes_;
+    mutable Lock lock_; // guards the two lists
+    chunk_list chunks_;
+    base::growing_array<base::range> refused_;
+    base::growing_array<base::range> withdrawn_; // chunks without memory
+    base::atomic<std::size_t> bytes_{0};
+    mutable base::atomic<std::size_t> most_bytes_{SIZE_MAX}; // of the upstream; SIZE_MAX: not asked yet, or it does not know
+};
+
+} // namespace detail
+} // namespace v0
+} // namespace weir

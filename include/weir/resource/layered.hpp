@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What does a layer inherit from the pool that it wraps?
+//
+// A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for 'layer::x<Pool&>',
+// by reference, and forwards the members that a pool may have. A member that the wrapped pool lacks is absent here too, so that
+// whoever asks for it is told the truth through any number of layers. 'clear', 'mark' and 'rewind' are not passed on: they end
+// blocks without a free, and a layer has to hear of that (layer::guard does). A layer that wants a lock held during forwarded
+// calls as well has a 'lock_forwarded() const', which returns the lock.
+//
+// invariant: a layer adds no state to the blocks; memory of the wrapped pool is memory of the layer.
+// cost:      calls that inline to the wrapped pool's.
+// not for:   'try_allocate' and 'deallocate': each layer writes its own.
+
+#include <cstddef>
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_report.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/text.hpp>
+#include <weir/contract/pool_slot.hpp>
+#include <weir/resource/resource.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// `Derived`: the layer; `Pool`: a pool, or a reference to one that outlives the layer.
+template <class Derived, class Pool>
+class layered : public resource<Derived> {
+public:
+    /// The wrapped pool's type, without a reference.
+    using pool_type = std::remove_reference_t<Pool>;
+    static_assert(contract::require_layered<pool_type, on_host_t>());
+
+    static constexpr memory_space space = pool_type::space;
+    static constexpr bool thread_safe = pool_type::thread_safe;
+    static constexpr bool stream_ordered = pool_type::stream_ordered;
+    static constexpr std::size_t default_alignment = pool_type::default_alignment;
+
+    layered(layered const&) = delete;
+    layered& operator=(layered const&) = delete;
+
+    /// The wrapped pool.
+    pool_type& inner() noexcept { return pool_; }
+    pool_type const& inner() const noexcept { return pool_; }
+
+    // These members are forwarded: each does what the wrapped pool documents.
+    memory_report state() const {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.state();
+    }
+    text refusal(std::size_t bytes, std::size_t alignment) const {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.refusal(bytes, alignment);
+    }
+    bool can_hold(std::size_t bytes, std::size_t alignment) const {
+        [[maybe_unused]] auto const held = hold_lock();
+        return weir::can_hold(pool_, bytes, alignment);
+    }
+    template <class P = pool_type const>
+    auto device() const -> decltype(std::declval<P&>().device()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.device();
+    }
+    template <class P = pool_type const>
+    auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.examine(now);
+    }
+
+    template <class P = pool_type const>
+    auto reserved_bytes() const -> decltype(std::declval<P&>().reserved_bytes()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.reserved_bytes();
+    }
+    template <class P = pool_type const>
+    auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.in_use_bytes();
+    }
+    template <class P = pool_type const>
+    auto limit_bytes() const -> decltype(std::declval<P&>().limit_bytes()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.limit_bytes();
+    }
+    template <class P = pool_type const>
+    auto name() const -> decltype(std::declval<P&>().name()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.name();
+    }
+    template <class P = pool_type const>
+    auto report() const -> decltype(std::declval<P&>().report()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.report();
+    }
+    template <class P = pool_type const>
+    auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.owns(p);
+    }
+    template <class P = pool_type>
+    auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<P&>().trim(keep_bytes)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.trim(keep_bytes);
+    }
+    template <class P = pool_type>
+    auto reserve(std::size_t bytes) -> decltype(std::declval<P&>().reserve(bytes)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.reserve(bytes);
+    }
+    template <class P = pool_type>
+    auto settle() -> decltype(std::declval<P&>().settle()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.settle();
+    }
+    template <class P = pool_type>
+    auto suspend() -> decltype(std::declval<P&>().suspend()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.suspend();
+    }
+    template <class Keep, class P = pool_type>
+    auto suspend(Keep&& keep) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep))) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.suspend(std::forward<Keep>(keep));
+    }
+    template <class Keep, class Blocks = std::initializer_list<live_block>, class P = pool_type>
+    auto suspend(Keep&& keep, Blocks const& wanted) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep), wanted)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.suspend(std::forward<Keep>(keep), wanted);
+    }
+    template <class P = pool_type>
+    auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.try_resume();
+    }
+    template <class P = pool_type const>
+    auto suspended_bytes() const -> decltype(std::declval<P&>().suspended_bytes()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.suspended_bytes();
+    }
+    template <class P = pool_type const>
+    auto suspended() const -> decltype(std::declval<P&>().suspended()) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.suspended();
+    }
+    template <class Stream, class P = pool_type> // inlined because of null streams: see resource::allocate
+    [[gnu::always_inline]] auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.used_on(p, stream);
+    }
+    template <class Stream, class P = pool_type>
+    [[gnu::always_inline]] auto last_used_on(void* p, Stream const& stream)
+        -> decltype(std::declval<P&>().last_used_on(p, stream)) {
+        [[maybe_unused]] auto const held = hold_lock();
+        return pool_.last_used_on(p, stream);
+    }
+
+protected:
+    /// Whether the layer can be made from `Arguments`: from whatever the wrapped pool can be made from. Never from a layer of
+    /// the same type, even if its pool can be made from anything: layers are not copied.
+    template <class... Arguments>
+    static constexpr bool makes_pool =
+        std::is_constructible_v<Pool, Arguments...> &&
+        !(sizeof...(Arguments) == 1 && (std::is_same_v<std::decay_t<Arguments>, Derived> || ...));
+
+    template <class... Arguments>
+    explicit layered(std::in_place_t, Arguments&&... arguments) : pool_(std::forward<Arguments>(arguments)...) {}
+
+    // What a forwarded call holds while it runs. layer::synchronized hides it with a member that returns its lock.
+    struct no_lock {};
+    no_lock lock_forwarded() const noexcept { return {}; }
+
+    Pool pool_;
+
+private:
+    auto hold_lock() const { return static_cast<Derived const&>(*this).lock_forwarded(); }
+};
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do reports and refusals read?
+//
+// A report says in one line what is so. A refusal says what is in the way and, behind a semicolon, what to do about it. Sizes
+// are printed with their unit ('bytes_text').
+//
+// cost:      a text; reports only.
+// not for:   what a program reads: those get plain numbers.
+
+#include <cstddef>
+#include <cstdint>
+#include <weir/base/error.hpp>
+#include <weir/base/text.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// One line on a pool's state; `kind`: where its memory is.
+inline text report_text(memory_report const& state, char const* kind) {
+    return "pool '" + state.name + "' (" + kind + "): " + base::bytes_text(state.in_use_bytes) + " in use in " +
+           base::count_text(state.live_blocks, " block") + ", " + base::bytes_text(state.reserved_bytes) + " reserved in " +
+           base::count_text(state.chunks, " chunk") +
+           (state.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + base::bytes_text(state.largest_free_bytes)) +
+           ", limit " + (state.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(state.limit_bytes)) +
+           (state.lost_bytes == 0 ? "" : ", " + base::bytes_text(state.lost_bytes) + " not handed out again");
+}
+
+/// The same, with what takes longer to find out. `line`: the pool's state in one line.
+inline text full_report_text(text line, memory_report const& state) {
+    if (state.device_free_bytes != SIZE_MAX)
+        line = line + ", " + base::bytes_text(state.device_free_bytes) + " free on the device";
+    for (live_block const& each : state.largest_live)
+        line = line + (&each == state.largest_live.begin() ? "; the largest live blocks:" : "") + "\n  " +
+               base::bytes_text(each.bytes) + " at " + base::address_text(each.address);
+    return line;
+}
+
+/// What an upstream is known to lack.
+struct upstream_lack {
+    std::size_t most_bytes = SIZE_MAX; ///< it never has more; SIZE_MAX: not known
+    bool addresses = false;            ///< its last refusal was for want of addresses
+};
+
+/// Why a pool of `kind` memory that holds `held_bytes` bytes and may hold `limit_bytes` has no room for a block that needs a
+/// chunk of `chunk_bytes` bytes (0: no chunk can hold it). `refused_bytes`: what its upstream did not take back.
+/// `ends_together`: blocks end with a scope, and a free gives nothing back.
+inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::size_t limit_bytes, std::size_t refused_bytes,
+                         char const* kind, bool ends_together = false, upstream_lack lack = {}) {
+    if (chunk_bytes == 0)
+        return "no block of this pool can have that size and alignment; ask for less";
+    if (chunk_bytes > limit_bytes)
+        return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", more than the pool's limit of " +
+               base::exact_bytes_text(limit_bytes) + "; ask for less or raise pool_options::limit";
+    if (chunk_bytes > lack.most_bytes)
+        return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", and of " + kind + " memory there can be " +
+               base::exact_bytes_text(lack.most_bytes) + " in all; ask for less";
+    text const chunk = "another chunk of " + base::bytes_text(chunk_bytes);
+    if (held_bytes <= limit_bytes - chunk_bytes && lack.addresses)
+        return "no free range is large enough and the process has no more addresses for " + chunk +
+               "; end pools that are not needed, unmap memory elsewhere, or raise the limit that the system sets ('ulimit -v')";
+    if (held_bytes <= limit_bytes - chunk_bytes)
+        return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
+               (ends_together
+                    ? "; end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool"
+                    : "; free something, here or in another pool");
+    return "no free range is large enough and the pool's limit leaves no room for " + chunk +
+           (refused_bytes == 0
+                ? ""
+                : ", while the upstream refuses to take " + base::bytes_text(refused_bytes) + " of free memory back") +
+           (ends_together ? "; raise pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)"
+                          : "; raise pool_options::limit or free something");
+}
+
+/// Why a part that gets its chunks from a pool has no room. `below`: that pool's state; `reason`: that pool's refusal.
+inline text refusal_below_text(memory_report const& below, text const& reason) {
+    return "its pool '" + below.name + "' (" + base::bytes_text(below.in_use_bytes) + " in use, " +
+           base::bytes_text(below.reserved_bytes) + " reserved, limit " +
+           (below.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(below.limit_bytes)) + ") refuses: " + reason;
+}
+
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a pool that can say 'no' become one that throws, and one that needs no stream?
+//
+// Parts say 'no' by returning null: a pool or layer writes 'try_allocate' and 'deallocate', and inherits the rest from here.
+// The throwing 'allocate' and the pair without a stream exist once, in this header. The order of arguments, (stream, bytes,
+// alignment), is that of CCCL's cuda::mr::resource.
+//
+// invariant: 'allocate' returns null for zero bytes only; otherwise it returns a block or throws.
+// order:     'allocate_sync' returns memory that no enqueued work uses. With 'deallocate_sync' the caller promises that no
+//            enqueued work uses the block.
+// cost:      nothing over 'try_allocate' on the path that succeeds.
+// not for:   choosing a block: that is the pool's.
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/stand_ins.hpp>
+#include <weir/resource/report_text.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// Whether `Pool` has that member: see 'examine'.
+template <class Pool, class = void>
+struct can_examine : std::false_type {};
+template <class Pool>
+struct can_examine<Pool, std::void_t<decltype(std::declval<Pool const&>().examine(std::declval<memory_report&>()))>>
+    : std::true_type {};
+
+/// Adds to `now` what `pool` tells only when it is asked for more: a member 'void examine(memory_report&) const noexcept'.
+template <class Pool>
+void examine(Pool const& pool, memory_report& now) noexcept {
+    if constexpr (can_examine<Pool>::value)
+        pool.examine(now);
+}
+
+/// Whether `Pool` has that member: see 'can_hold'.
+template <class Pool, class = void>
+struct says_what_it_holds : std::false_type {};
+template <class Pool>
+struct says_what_it_holds<Pool, std::void_t<decltype(std::declval<Pool const&>().can_hold(std::size_t{}, std::size_t{}))>>
+    : std::true_type {};
+
+/// Whether `pool` could hand out such a block if no other were out: its member 'bool can_hold(std::size_t bytes, std::size_t
+/// alignment) const', or, where it has none, its limit. Throws as that member or 'state'.
+template <class Pool>
+bool can_hold(Pool const& pool, std::size_t bytes, std::size_t alignment) {
+    if constexpr (says_what_it_holds<Pool>::value)
+        return pool.can_hold(bytes, alignment);
+    else
+        return bytes <= pool.state().limit_bytes;
+}
+
+/// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
+/// deallocate(stream, p, bytes, alignment), default_alignment, state() and refusal(bytes, alignment); report() for
+/// 'full_report', and 'examine' where it can tell more.
+template <class Derived>
+class resource {
+public:
+    /// A block of `bytes` bytes at a multiple of `alignment`, for work on `stream` that is enqueued after this
+    /// call; null for zero bytes. Blocks and locks as `Derived::try_allocate` does. Throws out_of_memory when
+    /// there is no room, usage_error for a broken precondition, cuda_error when CUDA fails, std::bad_alloc when
+    /// the host has no memory for the bookkeeping; the pool is then as it was.
+    template <class Stream>
+    [[nodiscard]] [[gnu::always_inline]] void* allocate(Stream const& stream, std::size_t bytes,
+                                                        std::size_t alignment = Derived::default_alignment) {
+        // Inlined at any level of optimization. Here `stream` becomes a stream_ref, and the calling file decides what a null
+        // stream means. If this were not inlined, the linker would keep one file's copy for all files.
+        void* const block = self().try_allocate(stream, bytes, alignment);
+        if (!block && bytes != 0)
+            refuse(bytes, alignment);
+        return block;
+    }
+
+    /// A block that any stream may use at once, and the host too if the space allows it. May wait for a device. Errors as
+    /// `allocate`.
+    [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = Derived::default_alignment) {
+        return allocate(on_host, bytes, alignment);
+    }
+
+    /// Takes back a block that nothing uses any more. `bytes` and `alignment` are those of the allocation.
+    void deallocate_sync(void* p, std::size_t bytes,
+                         std::size_t alignment = Derived::default_alignment) noexcept {
+        self().deallocate(on_host, p, bytes, alignment);
+    }
+
+    /// Ends 'suspend', for a pool that has it, as its 'try_resume' does. Throws out_of_memory if the device has no room; the
+    /// pool then stays suspended. Other errors as 'try_resume'.
+    template <class Pool = Derived, class = decltype(std::declval<Pool&>().try_resume())>
+    void resume() {
+        if (!self().try_resume())
+            throw out_of_memory(self().suspended_bytes(), full_state(),
+                                "the device has no room for what the pool held before 'suspend'; free something elsewhere");
+    }
+
+    /// What the pool knows of itself, with what takes longer to find out: the bytes free on its device (a call of CUDA's)
+    /// and, where a layer lists them (layer::guard, layer::statistics), the ten largest live blocks. Throws as 'state'.
+    memory_report full_state() const {
+        memory_report now = self().state();
+        examine(self(), now);
+        return now;
+    }
+
+    /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'state'.
+    text full_report() const { return full_report_text(self().report(), full_state()); }
+
+    /// Pools are equal when memory of one may be freed in the other: when they are the same object.
+    friend bool operator==(Derived const& a, Derived const& b) noexcept { return &a == &b; }
+    friend bool operator!=(Derived const& a, Derived const& b) noexcept { return &a != &b; }
+
+protected:
+    resource() = default;
+    ~resource() = default;
+
+private:
+    // Not inlined: composing the sentence would cost each allocation registers.
+    [[noreturn, gnu::noinline]] void refuse(std::size_t bytes, std::size_t alignment) const {
+        throw out_of_memory(bytes, full_state(), self().refusal(bytes, alignment));
+    }
+
+    Derived& self() noexcept { return static_cast<Derived&>(*this); }
+    Derived const& self() const noexcept { return static_cast<Derived const&>(*this); }
+};
+
+} // namespace v0
+} // namespace weir

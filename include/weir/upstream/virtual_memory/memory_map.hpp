@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How is memory put behind an address, and taken away from it?
+//
+// The driver can reserve addresses without memory, create memory without an address, and map the memory behind the addresses,
+// in pages of 2 MiB. The runtime has no such functions. The driver's functions are looked up through the runtime, so there is
+// nothing more to link. The few types that they need are declared here, because <cuda.h> takes a tenth of a second to
+// compile. tests/runtime/memory_map.cpp compares these declarations with it.
+//
+// invariant: a call that fails leaves nothing reserved, created or mapped. If CUDA does not let 'map' or 'move' undo what
+//            they did, they say so.
+// order:     'unmap' waits for nothing: the caller must know that no work uses the bytes. No call needs a context or breaks a
+//            capture (seen on CUDA 13).
+// cost:      map: 36 us for 2 MiB, 45 us for 64 MiB, most of it to make the memory accessible; move: 45 us, whatever the
+//            size; unmap: 35 us for 2 MiB, 60 us for 64 MiB. None waits for work on the device.
+// not for:   choosing the addresses: see upstream::virtual_memory.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/driver_calls.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace upstream::detail {
+
+
+// The driver's types as cuda.h lays them out.
+struct driver_location {
+    int type = 1; // CU_MEM_LOCATION_TYPE_DEVICE
+    int id = 0;
+};
+struct memory_properties {
+    int type = 1; // CU_MEM_ALLOCATION_TYPE_PINNED
+    int handle_types = 0;
+    driver_location location;
+    void* windows = nullptr;
+    struct {
+        unsigned char compression = 0;
+        unsigned char gpu_direct_rdma = 0;
+        unsigned short usage = 0;
+        unsigned char reserved[4] = {};
+    } flags;
+};
+struct memory_access {
+    driver_location location;
+    int flags = 3; // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+};
+
+// The driver's functions. In their signatures CUresult is an int, and CUdeviceptr and a memory handle are 64-bit numbers.
+struct memory_calls {
+    int (*granularity)(std::size_t*, memory_properties const*, int) = nullptr;
+    int (*reserve)(unsigned long long*, std::size_t, std::size_t, unsigned long long, unsigned long long) = nullptr;
+    int (*unreserve)(unsigned long long, std::size_t) = nullptr;
+    int (*create)(unsigned long long*, std::size_t, memory_properties const*, unsigned long long) = nullptr;
+    int (*release)(unsigned long long) = nullptr;
+    int (*map)(unsigned long long, std::size_t, std::size_t, unsigned long long, unsigned long long) = nullptr;
+    int (*unmap)(unsigned long long, std::size_t) = nullptr;
+    int (*set_access)(unsigned long long, std::size_t, memory_access const*, std::size_t) = nullptr;
+    int (*retain)(unsigned long long*, void*) = nullptr;
+
+    memory_calls() noexcept {
+        runtime::detail::driver_functions::find("cuMemGetAllocationGranularity", granularity);
+        runtime::detail::driver_functions::find("cuMemAddressReserve", reserve);
+        runtime::detail::driver_functions::find("cuMemAddressFree", unreserve);
+        runtime::detail::driver_functions::find("cuMemCreate", create);
+        runtime::detail::driver_functions::find("cuMemRelease", release);
+        runtime::detail::driver_functions::find("cuMemMap", map);
+        runtime::detail::driver_functions::find("cuMemUnmap", unmap);
+        runtime::detail::driver_functions::find("cuMemSetAccess", set_access);
+        runtime::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
+    }
+    explicit operator bool() const noexcept {
+        return granularity && reserve && unreserve && create && release && map && unmap && set_access && retain;
+    }
+};
+
+
+/// Maps memory of one device. Copyable. Any thread may call any member; none breaks a capture.
+class memory_map {
+public:
+    /// The bytes of a page: addresses and sizes are multiples of it.
+    static constexpr std::size_t page_bytes = 2 * MiB;
+
+    /// `device`: its number; `handle_types`: what the memory may be exported as (CUmemAllocationHandleType; 0: nothing).
+    /// Throws std::bad_alloc.
+    memory_map(int device, unsigned handle_types) : device_(device) {
+        properties_.handle_types = static_cast<int>(handle_types);
+        properties_.location.id = device;
+        readers_.push_back(access_of(device));
+        std::size_t least = 0;
+        supported_ = calls_ && runtime::detail::ask_driver(calls_.granularity, &least, &properties_, 0) == 0 && least != 0 &&
+                     page_bytes % least == 0;
+    }
+
+    /// Whether the device can map memory.
+    bool supported() const noexcept { return supported_; }
+    int device_number() const noexcept { return device_; }
+
+    /// Whether 'enable_access_from' named another device.
+    bool has_peers() const noexcept { return readers_.size() > 1; }
+
+    /// Lets kernels of device number `device` use memory that is mapped or moved after this call. This object's own device
+    /// can always use it. Throws std::bad_alloc.
+    void enable_access_from(int device) {
+        if (device != device_)
+            readers_.push_back(access_of(device));
+    }
+
+    /// Reserves `bytes` bytes of addresses, with no memory behind them; an empty range if there are no more. Throws
+    /// cuda_error.
+    base::range reserve(std::size_t bytes) const {
+        unsigned long long at = 0;
+        int const result = runtime::detail::ask_driver(calls_.reserve, &at, bytes, page_bytes, 0ull, 0ull);
+        return lacks_memory(result, "cuMemAddressReserve") ? base::range{} : base::range{static_cast<std::size_t>(at), bytes};
+    }
+
+    /// Gives addresses back; nothing may be mapped behind them. If CUDA refuses, the call is tried once more, because nobody
+    /// could do it later.
+    void unreserve(base::range addresses) const noexcept {
+        if (runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) != 0)
+            static_cast<void>(runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
+    }
+
+    /// Puts fresh memory behind `addresses`, as one mapping. False if the device has no more. Throws cuda_error. After false
+    /// or an exception there is no memory behind the addresses, unless CUDA refused to unmap it: then 'stuck' is true, and
+    /// 'unmap' may be tried later.
+    bool map(base::range addresses, bool& stuck) const {
+        unsigned long long memory = 0;
+        stuck = false;
+        if (lacks_memory(runtime::detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull),
+                         "cuMemCreate"))
+            return false;
+        int const mapped = put(memory, addresses);
+        if (lacks_memory(mapped, "cuMemMap"))
+            return false;
+        int const opened = open(addresses);
+        stuck = opened != 0 && !unmap(addresses);
+        return !lacks_memory(opened, "cuMemSetAccess");
+    }
+
+    /// Takes the memory away from `from`, where one 'map' or 'move' put it, and puts it behind `to`, a range of the same size
+    /// with no memory behind it. False if CUDA refused; the memory is then where it was. If 'stuck' is true as well, it is
+    /// also still mapped behind `to`.
+    bool move(base::range from, base::range to, bool& stuck) const noexcept {
+        unsigned long long memory = 0;
+        stuck = false;
+        if (runtime::detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) != 0 ||
+            put(memory, to) != 0)
+            return false;
+        if (open(to) == 0 && unmap(from))
+            return true;
+        stuck = !unmap(to);
+        return false;
+    }
+
+    /// Takes away the memory behind `addresses`, where one 'map' or 'move' put it, and thereby frees it. False if CUDA
+    /// refused.
+    bool unmap(base::range addresses) const noexcept {
+        return runtime::detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
+    }
+
+private:
+    // After this the mapping alone keeps the memory alive; if the mapping failed, the memory is freed. A release that CUDA
+    // refuses is tried once more, because nobody could do it later.
+    int put(unsigned long long memory, base::range addresses) const noexcept {
+        int const mapped =
+            runtime::detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
+        if (runtime::detail::ask_driver(calls_.release, memory) != 0)
+            static_cast<void>(runtime::detail::ask_driver(calls_.release, memory));
+        return mapped;
+    }
+    int open(base::range addresses) const noexcept {
+        return runtime::detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(),
+                                           readers_.size());
+    }
+
+    static memory_access access_of(int device) noexcept {
+        memory_access access;
+        access.location.id = device;
+        return access;
+    }
+    static unsigned long long address_of(base::range addresses) noexcept { return addresses.offset; }
+
+    // True if a call found no memory or no addresses. Throws for any other failure. The driver's error numbers equal the
+    // cudaError_t values here.
+    static bool lacks_memory(int result, char const* call) {
+        return runtime::out_of_room(static_cast<cudaError_t>(result), call);
+    }
+
+    memory_calls calls_;
+    memory_properties properties_;
+    base::growing_array<memory_access> readers_;
+    int device_;
+    bool supported_ = false;
+};
+
+} // namespace upstream::detail
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <functional>
+#include <memory>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/fault_sweep.hpp>
+#include <support/recording_pool.hpp>
+#include <support/sentence.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <weir/container/buffer.hpp>
+#include <weir/container/owned/marked_streams.hpp>
+#include <weir/container/owned/owned_bytes.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/pool/graph_memory.hpp>
+#include <weir/recipes.hpp>
+
+using weir::check;
+using weir::memory_space;
+using bytes_of = weir::detail::owned_bytes<memory_space::device>;
+
+namespace {
+
+void work(bytes_of const& x, cudaStream_t on) { check(cudaMemsetAsync(x.data(), 7, x.size(), on), "cudaMemsetAsync"); }
+
+// What a container may do between its mark and the launch: it stays marked, whatever its block is.
+struct step {
+    char const* name;
+    std::function<void(bytes_of& x)> run;
+};
+std::vector<step> const steps{
+    {"nothing", [](bytes_of&) {}},
+    {"reserve", [](bytes_of& x) { x.reserve(5000); }},
+    {"resize", [](bytes_of& x) { x.resize(5000); }},
+    {"append", [](bytes_of& x) { x.append(x.data(), x.size()); }},
+    {"assign", [](bytes_of& x) { bytes_of y(x.pool(), x.stream(), 3000, 1); x.assign(y); }},
+    {"shrink", [](bytes_of& x) { x.resize(500); x.shrink_to_fit(); }},
+    {"nothing is left, then grows", [](bytes_of& x) { x.clear(); x.shrink_to_fit(); x.resize(900); }},
+    {"moved to another", [](bytes_of& x) { bytes_of y(std::move(x)); x = std::move(y); }},
+    {"swapped twice", [](bytes_of& x) { bytes_of y(x.pool(), x.stream(), 10, 1); x.swap(y); x.swap(y); }},
+};
+
+template <class Pool>
+void stays_marked() {
+    for (step const& each : steps)
+        for (bool const from_nothing : {false, true}) {
+            CAPTURE(each.name);
+            support::every_schedule([&] {
+                support::scoped_stream const a, b;
+                Pool pool;
+                bytes_of x(pool, a, from_nothing ? 0 : 1000, 1);
+                x.used_on(b);
+                x.resize(1000);
+                each.run(x);
+                weir::order_after(b, a);
+                work(x, b); // and the pool overwrites the block as it is freed
+            });
+        }
+}
+
+} // namespace
+
+TEST_CASE("marked_streams: a container that is marked once stays so, whatever it does, where the pool can be told") {
+    stays_marked<support::following_pool<>>();
+}
+
+TEST_CASE("marked_streams: the same where its own stream has to wait") {
+    stays_marked<support::recording_pool<>>();
+}
+
+TEST_CASE("marked_streams: each block of the container is told of, and its own stream may change") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        support::following_pool<> pool;
+        {
+            bytes_of x(pool, a, 100, 1);
+            x.used_on(a);
+            x.used_on(b);
+            x.used_on(b);
+            CHECK(pool.uses.size() == 3);
+            x.reserve(1000);
+            REQUIRE(pool.uses.size() == 5); // a stream once a block
+            CHECK(pool.uses[3].p == x.data());
+            x.set_stream(b);
+            work(x, a); // its stream at the mark
+        }
+        CHECK(pool.frees.back().stream == weir::stream_ref(b));
+    });
+}
+
+TEST_CASE("marked_streams: where the host has no memory to tell the pool, the container grows and its own stream waits") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        support::following_pool<> pool;
+        bytes_of x(pool, a, 100, 1);
+        x.used_on(b);
+        pool.starved = true;
+        CHECK_THROWS_AS(x.used_on(a), std::bad_alloc);
+        x.resize(1000);
+        pool.starved = false;
+        weir::order_after(b, a);
+        work(x, b);
+    });
+}
+
+TEST_CASE("marked_streams: while a marked stream is captured the container does not grow, and stays as it was") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        support::following_pool<> pool;
+        bytes_of x(pool, a, 100, 1);
+        x.used_on(b);
+        std::byte const* const p = x.data();
+        {
+            support::capture graph(b);
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { x.reserve(1000); }), "cannot mark a stream that is being captured");
+            CHECK(x.data() == p);
+            CHECK(pool.live_blocks() == 1);
+            CHECK(graph.unbroken());
+        }
+        x.reserve(1000);
+    });
+}
+
+TEST_CASE("marked_streams: where a marked stream is captured at the end, the block is freed on that one") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        support::recording_pool<> pool;
+        pool.poisons = false;
+        auto x = std::make_unique<bytes_of>(pool, a, 100, 1);
+        x->used_on(b);
+        check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        {
+            support::capture graph(b);
+            x.reset();
+            CHECK(graph.unbroken());
+        }
+        CHECK(pool.frees.back().stream == weir::stream_ref(b));
+    });
+}
+
+TEST_CASE("marked_streams: a mark of a thread's own default stream is that thread's, also where another grows and ends it") {
+    support::every_schedule([] {
+        support::scoped_stream const a;
+        support::following_pool<> told;
+        support::recording_pool<> untold;
+        auto x = std::make_unique<bytes_of>(told, a, 1000, 1), y = std::make_unique<bytes_of>(untold, a, 1000, 1);
+        x->used_on(cudaStreamPerThread);
+        y->used_on(cudaStreamPerThread);
+        std::thread([&] {
+            x->resize(3000);
+            y->resize(3000);
+        }).join();
+        weir::order_after(cudaStreamPerThread, a);
+        work(*x, cudaStreamPerThread);
+        work(*y, cudaStreamPerThread);
+        std::thread([&] {
+            x.reset();
+            y.reset();
+        }).join();
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+
+TEST_CASE("marked_streams: in a capture the container's stream joins the marked one before the free") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        support::capture graph(a);
+        {
+            weir::device_buffer x(memory, a, 1000);
+            weir::order_after(b, a);
+            x.used_on(b);
+            x.used_on(a); // its own
+            check(cudaMemsetAsync(x.data(), 1, 1000, b), "cudaMemsetAsync");
+        }
+        weir::device_buffer y(memory, a, 1000);
+        check(cudaMemsetAsync(y.data(), 2, 1000, a), "cudaMemsetAsync");
+        CHECK(graph.unbroken()); // 'b' joined
+    });
+}
+
+TEST_CASE("marked_streams: outside a graph's capture, a stream of it is refused") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a, b, c;
+    weir::device_pool pool;
+    weir::graph_memory memory(pool);
+    support::capture graph(a);
+    weir::device_buffer x(memory, a, 1000);
+    CHECK_THROWS_AS(x.used_on(c), weir::usage_error); // which no graph can wait for
+    CHECK(graph.unbroken());
+}
+
+TEST_CASE("marked_streams: where a capture hides the end of a marked legacy stream, its device is waited for") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a;
+    cudaStream_t blocking = nullptr;
+    check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+    support::recording_pool<> pool;
+    pool.poisons = false;
+    {
+        bytes_of x(pool, a, 1000, 1);
+        x.used_on(cudaStreamLegacy);
+        weir::order_after(cudaStreamLegacy, static_cast<cudaStream_t>(a));
+        work(x, cudaStreamLegacy);
+        check(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+    }
+    CHECK(simulated_cuda::pending() == 0);
+    CHECK(pool.live_blocks() == 0);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+}
+
+TEST_CASE("marked_streams: whatever fails at the end of a container whose pool cannot be told, its block goes back unused") {
+    struct state {
+        support::scoped_stream a, b;
+        support::recording_pool<> pool;
+        std::unique_ptr<bytes_of> x;
+    };
+    auto const prepare = [] {
+        auto fresh = std::make_unique<state>();
+        fresh->pool.poisons = false;
+        fresh->x = std::make_unique<bytes_of>(fresh->pool, fresh->a, 1000, 1);
+        fresh->x->used_on(fresh->b);
+        weir::order_after(fresh->b, fresh->a);
+        work(*fresh->x, fresh->b);
+        return fresh;
+    };
+    auto const runs = support::fault_sweep(prepare, [](state& s) { s.x.reset(); },
+                                           [](state& s, support::struck const& fault) {
+                                               CHECK_FALSE(fault.threw);
+                                               CHECK(s.pool.live_blocks() == 0);
+                                               if (fault.for_ever)
+                                                   return; // nothing could be waited for
+                                               bytes_of y(s.pool, s.a, 1000, 1);
+                                               work(y, s.a);
+                                           });
+    CHECK(runs >= 5);
+}
+
+#endif

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The list by hand. What directories and pools make of it is in stream_directory.cpp and tests/reuse.
+
+#include <doctest/doctest.h>
+#include <stdexcept>
+#include <vector>
+#include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
+#include <weir/order/stranded_blocks.hpp>
+
+using weir::KiB;
+using weir::MiB;
+using weir::base::range;
+using weir::order::stranded_blocks;
+
+TEST_CASE("stranded_blocks: who marked the end takes what lay in front of it, once") {
+    stranded_blocks list;
+    std::vector<std::size_t> taken;
+    auto const note = [&](range block) { taken.push_back(block.offset); };
+    list.add(range{1 * MiB, 1 * KiB}, 0);
+    std::uint64_t const first = list.mark();
+    list.add(range{2 * MiB, 2 * MiB}, 1);
+    list.add(range{}, 1); // handed out again: waited for, but nobody's here
+    std::uint64_t const second = list.mark();
+    CHECK(list.bytes() == 2 * MiB + 1 * KiB);
+    CHECK(list.weight() == 2 * MiB + 2 * stranded_blocks::least_weight);
+    std::vector<int> devices;
+    list.visit_devices([&](int each) { devices.push_back(each); });
+    CHECK(devices == std::vector<int>{0, 1, 1});
+
+    list.take_until(first, note);
+    CHECK(taken == std::vector<std::size_t>{1 * MiB});
+    list.take_until(first, note); // another waited as well
+    CHECK(taken.size() == 1);
+    list.add(range{8 * MiB, 1 * MiB}, 0);
+    list.take_until(second, note);
+    CHECK(taken == std::vector<std::size_t>{1 * MiB, 2 * MiB});
+    CHECK(list.bytes() == 1 * MiB);
+    CHECK(list.weight() == 1 * MiB);
+}
+
+TEST_CASE("stranded_blocks: what the sink does not take stays") {
+    stranded_blocks list;
+    for (std::size_t i = 1; i <= 3; ++i)
+        list.add(range{i * MiB, 1 * MiB}, 0);
+    int room = 1;
+    auto const sink = [&](range) {
+        if (room-- == 0)
+            throw std::runtime_error("full");
+    };
+    CHECK_THROWS_AS(list.take_until(list.mark(), sink), std::runtime_error);
+    CHECK(list.bytes() == 2 * MiB);
+    room = 2;
+    list.take_until(list.mark(), sink);
+    CHECK(list.bytes() == 0);
+    CHECK(list.weight() == 0);
+}
