@@ -68,9 +68,8 @@ template <class Upstream>
 using counted_upstream = std::conditional_t<weir::contract::holds<weir::contract::extends, Upstream>,
                                             counted_in_place<Upstream>, counted<Upstream>>;
 
-/// A recipe is what its parts are.
-template <class Recipe>
-struct count_upstream : count_upstream<typename Recipe::parts> {};
+template <class Pool>
+struct count_upstream;
 
 template <class Upstream, class Placement, class Reuse, class Growth>
 struct count_upstream<weir::pool<Upstream, Placement, Reuse, Growth>> {

@@ -98,16 +98,6 @@ class graph_memory;
 template <class Pool>
 class scope;
 
-// The recipes: see recipes.hpp.
-class device_pool;
-class promised_device_pool;
-class compact_device_pool;
-class pinned_pool;
-class managed_pool;
-class host_pool;
-class frame_pool;
-class node_pool;
-
 namespace layer {
 template <class Pool>
 class statistics;

@@ -3,10 +3,10 @@
 
 // Which combinations are good, and what are they called?
 //
-// These are ready-made pools that suit most programs. Each is a class over its parts. It has their constructors and members and
-// nothing of its own, so that it can be declared ahead (fwd.hpp) and is short in compilers' messages; write your own beside
-// them. If WEIR_GUARD is 1, all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in
-// debug builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1.
+// These are ready-made pools that suit most programs. Each is a name for a combination of parts; write your own beside them. If
+// WEIR_GUARD is 1, all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in debug
+// builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1. (As classes over their parts they could be
+// declared ahead; but then each file that includes weir would compile all eight, which takes a third of a second.)
 //
 // invariant: the files of one program, or of one shared library, agree in WEIR_GUARD, or the linker refuses them: a pool that
 //            they share would be of two types.
@@ -103,61 +103,29 @@ using nodes = guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immed
 } // namespace recipe
 
 /// Device memory for any program: any sizes, any number of streams and threads, streams that come and go.
-class device_pool : public recipe::general {
-public:
-    using parts = recipe::general;
-    using parts::parts;
-};
+using device_pool = recipe::general;
 
 /// The same, for a program that promises that its streams outlive the pool's use of them (identity::promised): the fastest.
-class promised_device_pool : public recipe::promised {
-public:
-    using parts = recipe::promised;
-    using parts::parts;
-};
+using promised_device_pool = recipe::promised;
 
 /// As device_pool, with the smallest footprint. It maps memory nearly page by page, which takes a cold pool longer, and a
 /// stream waits for another stream's memory before the pool grows.
-class compact_device_pool : public recipe::compact {
-public:
-    using parts = recipe::compact;
-    using parts::parts;
-};
+using compact_device_pool = recipe::compact;
 
 /// Page-locked host memory for staging. A block freed on a stream may go to anyone once that stream has reached the free.
-class pinned_pool : public recipe::staging {
-public:
-    using parts = recipe::staging;
-    using parts::parts;
-};
+using pinned_pool = recipe::staging;
 
 /// Managed memory, ordered by streams.
-class managed_pool : public recipe::managed {
-public:
-    using parts = recipe::managed;
-    using parts::parts;
-};
+using managed_pool = recipe::managed;
 
 /// Ordinary host memory, for one thread; no CUDA call.
-class host_pool : public recipe::host {
-public:
-    using parts = recipe::host;
-    using parts::parts;
-};
+using host_pool = recipe::host;
 
 /// Device memory that ends frame by frame: an allocation is an addition, and weir::scope ends the frame. One thread.
-class frame_pool : public recipe::frames {
-public:
-    using parts = recipe::frames;
-    using parts::parts;
-};
+using frame_pool = recipe::frames;
 
 /// Pinned nodes of 64 bytes in O(1). One thread.
-class node_pool : public recipe::nodes {
-public:
-    using parts = recipe::nodes;
-    using parts::parts;
-};
+using node_pool = recipe::nodes;
 
 } // namespace v0
 } // namespace weir

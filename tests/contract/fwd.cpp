@@ -23,8 +23,6 @@ struct mentions_pools {
     weir::pinned_value<float>* pinned_value;
     weir::device_buffer* buffer;
     weir::pinned_buffer* pinned_buffer;
-    weir::device_pool* recipes[2];
-    weir::layer::limit<weir::compact_device_pool>* tenant;
     weir::pool_options* options;
     weir::text* name;
     weir::upstream::host* host;
