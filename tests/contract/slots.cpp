@@ -337,6 +337,22 @@ TEST_CASE("slots: a failure handler answers yes or no, or walks through others")
     CHECK(contract::holds<contract::says_thread_safe, walking>);
 }
 
+TEST_CASE("slots: a device is told to an upstream that says one, and to no other that takes a number") {
+    struct numbered {
+        numbered() = default;
+        explicit numbered(int given) : number(given) {}
+        int number = 7;
+    };
+    struct placed : numbered {
+        using numbered::numbered;
+        int device_number() const { return number; }
+    };
+    CHECK(contract::upstream_on<numbered>(1).number == 7);
+    CHECK(contract::upstream_on<placed>(1).number == 1);
+    CHECK(contract::device_number_of(numbered()) == weir::any_device);
+    CHECK(contract::device_number_of(placed(3)) == 3);
+}
+
 TEST_CASE("slots: what an upstream bounds is told by members, all or none") {
     CHECK_FALSE(contract::holds<contract::says_most_bytes, plain_upstream>);
     CHECK_FALSE(contract::holds<contract::bounds_addresses, plain_upstream>);

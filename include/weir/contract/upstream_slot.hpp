@@ -111,7 +111,7 @@ int device_number_of(Upstream const& upstream) noexcept {
 /// An upstream on the device of that number if its constructor takes one; else a default-constructed upstream.
 template <class Upstream>
 Upstream upstream_on([[maybe_unused]] int device) {
-    if constexpr (std::is_constructible_v<Upstream, int>)
+    if constexpr (holds<says_device_number, Upstream> && std::is_constructible_v<Upstream, int>)
         return Upstream(device);
     else
         return Upstream();
