@@ -15,6 +15,7 @@
 //            a guard.
 
 #include <cuda_runtime_api.h>
+#include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
@@ -71,8 +72,7 @@ public:
     capture_mode_guard(capture_mode_guard const&) = delete;
     capture_mode_guard& operator=(capture_mode_guard const&) = delete;
     ~capture_mode_guard() {
-        if (!succeeded(detail::exchange_capture_mode(&mode_)))
-            static_cast<void>(succeeded(detail::exchange_capture_mode(&mode_))); // the mode outlives this call: once more
+        base::try_twice([&] { return succeeded(detail::exchange_capture_mode(&mode_)); }); // the mode outlives this call
     }
 
 private:

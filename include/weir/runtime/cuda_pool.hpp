@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
@@ -45,14 +46,12 @@ namespace detail {
 // break.
 template <class Call>
 void end_relaxed(Call&& call) noexcept {
-    for (int tries = 0; tries < 2; ++tries) {
-        try {
+    if (!base::try_twice([&] {
             capture_mode_guard const relaxed;
-            return call();
-        } catch (...) {
-        }
-    }
-    call();
+            call();
+            return true;
+        }))
+        call();
 }
 
 } // namespace detail

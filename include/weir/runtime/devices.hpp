@@ -22,6 +22,7 @@
 #include <weir/base/error.hpp>
 #include <weir/base/stand_ins.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
 
 namespace weir {
@@ -92,8 +93,8 @@ public:
     device_guard(device_guard const&) = delete;
     device_guard& operator=(device_guard const&) = delete;
     ~device_guard() {
-        if (before_ != any_device && !succeeded(cudaSetDevice(before_)))
-            static_cast<void>(succeeded(cudaSetDevice(before_))); // the caller's next launch goes there: once more
+        if (before_ != any_device) // the caller's next launch goes there
+            base::try_twice([&] { return succeeded(cudaSetDevice(before_)); });
     }
 
 private:

@@ -17,6 +17,7 @@
 #include <cuda_runtime_api.h>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
@@ -53,8 +54,7 @@ public:
             if (preferred_ != memory_location::anywhere())
                 advise(chunk, bytes, memory_advice::preferred_location(preferred_));
         } catch (...) {
-            if (!runtime::succeeded(cudaFree(chunk)))
-                static_cast<void>(runtime::succeeded(cudaFree(chunk))); // nobody else knows its address: once more
+            base::try_twice([&] { return runtime::succeeded(cudaFree(chunk)); }); // nobody else knows its address
             throw;
         }
         return chunk;

@@ -20,6 +20,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/swap.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/order/stream_mark.hpp>
 #include <weir/resource/pool_ref.hpp>
@@ -101,12 +102,11 @@ public:
             } catch (...) { // CUDA failed, or the stream is in another graph
                 told = false;
             }
-        for (int tries = 0; !told && tries < 2; ++tries)
-            try {
+        if (!told) // where this fails twice the device is lost: nothing runs any more
+            base::try_twice([] {
                 runtime::wait_for_device(any_device);
-                told = true;
-            } catch (...) { // the device is lost: nothing runs any more
-            }
+                return true;
+            });
         return last;
     }
 

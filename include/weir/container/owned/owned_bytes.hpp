@@ -28,6 +28,7 @@
 #include <weir/base/size.hpp>
 #include <weir/base/swap.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/container/owned/marked_streams.hpp>
 #include <weir/container/owned/ordered_copy.hpp>
 #include <weir/order/order_after.hpp>
@@ -230,13 +231,15 @@ private:
     // A pool without a device takes a default stream for the current device's; other pools take it for both devices'.
     void give_back() noexcept {
         stream_ref const last = users_.end_on(pool_, stream_);
-        for (int tries = 0; tries < 2; ++tries)
-            try {
+        auto const free = [&] {
+            pool_.deallocate(last, data_, capacity_, alignment_);
+            return true;
+        };
+        if (!base::try_twice([&] {
                 runtime::device_guard const here(device() == any_device ? stream_.device : any_device);
-                return pool_.deallocate(last, data_, capacity_, alignment_);
-            } catch (...) { // CUDA failed
-            }
-        pool_.deallocate(last, data_, capacity_, alignment_);
+                return free();
+            }))
+            free();
     }
 
     // The host does not wait for a stream before it writes, so it needs memory that no work uses any more.

@@ -30,6 +30,7 @@
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/counters.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/order/second_uses.hpp>
 #include <weir/pool/driver_pool/block_origins.hpp>
 #include <weir/pool/driver_pool/refused_blocks.hpp>
@@ -61,12 +62,11 @@ public:
     /// more.
     ~driver_blocks() {
         for (refused_blocks* each : {&refused_, &lost_})
-            for (int tries = 0; tries < 2 && !each->empty(); ++tries) {
-                try {
+            base::try_twice([&] { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
+                if (!each->empty())
                     offer(*each, true);
-                } catch (...) { // where it fails twice the device is lost, or a graph is captured: CUDA takes nothing back
-                }
-            }
+                return each->empty();
+            });
         if (host_stream_)
             static_cast<void>(runtime::succeeded(cudaStreamDestroy(host_stream_)));
     }

@@ -21,6 +21,7 @@
 #include <new>
 #include <weir/base/shared.hpp>
 #include <weir/base/threads/atomic.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
 
 namespace weir {
@@ -43,8 +44,8 @@ public:
             delete told;
         require(error, "cudaUserObjectCreate");
         error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
-        if (error != cudaSuccess && !runtime::succeeded(cudaUserObjectRelease(object, 1)))
-            static_cast<void>(runtime::succeeded(cudaUserObjectRelease(object, 1))); // once more, so that nothing leaks
+        if (error != cudaSuccess)
+            base::try_twice([&] { return runtime::succeeded(cudaUserObjectRelease(object, 1)); });
         require(error, "cudaGraphRetainUserObject");
     }
 

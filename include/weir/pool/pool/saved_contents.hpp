@@ -18,6 +18,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/pool/pool/chunk_list.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/capture.hpp>
@@ -43,8 +44,7 @@ public:
     /// Drops what is saved. If a copy failed on its way and CUDA does not tell whether it is over, the blocks are not freed.
     ~saved_contents() {
         bool const over = idle();
-        if (!runtime::succeeded(cudaStreamDestroy(copies_)))
-            static_cast<void>(runtime::succeeded(cudaStreamDestroy(copies_))); // once more, since nobody could later
+        base::try_twice([&] { return runtime::succeeded(cudaStreamDestroy(copies_)); });
         if (over)
             for (piece const& each : pieces_)
                 keep_.deallocate(on_host, each.host, each.bytes, alignment);
@@ -85,12 +85,11 @@ public:
 
     /// Blocks until no copy is under way any more. False: CUDA does not tell.
     bool idle() noexcept {
-        for (int tries = 0; tries < 2 && under_way_; ++tries) {
-            try {
+        if (under_way_) // it may be the call, and not the work, that fails
+            base::try_twice([&] {
                 finish();
-            } catch (...) { // once more: it may be the call, and not the work, that failed
-            }
-        }
+                return true;
+            });
         if (under_way_) { // the copied memory is taken away next
             try {
                 runtime::wait_for_device(device_);

@@ -22,6 +22,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_calls.hpp>
 
@@ -123,8 +124,8 @@ public:
     /// Gives addresses back; nothing may be mapped behind them. If CUDA refuses, the call is tried once more, because nobody
     /// could do it later.
     void unreserve(base::range addresses) const noexcept {
-        if (runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) != 0)
-            static_cast<void>(runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes));
+        base::try_twice(
+            [&] { return runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) == 0; });
     }
 
     /// Puts fresh memory behind `addresses`, as one mapping. False if the device has no more. Throws cuda_error. After false
@@ -171,8 +172,7 @@ private:
     int put(unsigned long long memory, base::range addresses) const noexcept {
         int const mapped =
             runtime::detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
-        if (runtime::detail::ask_driver(calls_.release, memory) != 0)
-            static_cast<void>(runtime::detail::ask_driver(calls_.release, memory));
+        base::try_twice([&] { return runtime::detail::ask_driver(calls_.release, memory) == 0; });
         return mapped;
     }
     int open(base::range addresses) const noexcept {
