@@ -386,7 +386,7 @@ def print_replay(replayed, out):
                   " |", file=out)
 
 
-README_ROWS = (  # what README.md shows: question, case, in words
+README_ROWS = (  # what bench/README.md shows: question, case, in words
     ("pairs", "256_B", "a pair of 256 B on one stream"),
     ("pairs", "32_MiB", "a pair of 32 MiB on one stream"),
     ("random_sizes", "10000_live", "a call, random sizes to 1 MiB, 10,000 live"),
@@ -404,7 +404,7 @@ def for_readme(figures, context, replayed):
     lines = [paragraph(
         f"Host-side nanoseconds, medians of one run on an {context.get('device', '?').replace('NVIDIA ', '')} (driver "
         f"{context.get('nvidia_driver', '?')}, CUDA {context.get('cuda_runtime', '?')}, weir {context.get('commit', '?')}; "
-        f"`{context.get('command', '?')}`), all pools in the same run. [bench/results/h200.md](bench/results/h200.md) has the "
+        f"`{context.get('command', '?')}`), all pools in the same run. [results/h200.md](results/h200.md) has the "
         "spread, more pools, more questions, and a list of all figures in which a pool of weir's is behind cudaMallocAsync."), "",
         f"| | `device_pool` | `promised_device_pool` | {PEER} | the best other peer that orders streams |", "|---|---:|---:|---:|---|"]
     apart = []

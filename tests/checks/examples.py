@@ -5,7 +5,8 @@
 usage: examples.py [NAME...]
 
 Runs 'sh examples/run.sh NAME' for all examples, and without a name, whose table and page are looked at; and one
-trace as --csv, whose standard output must be nothing but the table.
+trace as --csv, whose standard output must be nothing but the table. And the path, examples/README.md, has a row for each
+example, in the order of --help.
 """
 
 import csv
@@ -33,6 +34,12 @@ def example(name, place):
     if sources and len(sources[0].read_text().splitlines()) >= LONGEST:
         return f"{len(sources[0].read_text().splitlines())} lines; under {LONGEST} are due"
     return ""
+
+
+def path(names):
+    """The path's rows are the examples, in their order."""
+    rows = re.findall(r"^\| \[(\w+)\]\(", (ROOT / "examples/README.md").read_text(), flags=re.M)
+    return "" if rows == names else f"examples/README.md has rows for {rows}, and the examples are {names}"
 
 
 def replay_page(place):
@@ -106,6 +113,8 @@ def main():
         for name in names:
             if name != "replay":
                 results.append((f"examples: {name}", example(name, place)))
+        if not sys.argv[1:]:
+            results.append(("examples: the path", path(names)))
         if not sys.argv[1:] or "replay" in sys.argv[1:]:
             results.append(("examples: replay with no arguments", replay_page(place)))
             results.append(("examples: replay --csv", replay_csv(place)))

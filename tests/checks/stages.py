@@ -82,7 +82,7 @@ STAGES = [
     Stage("bugs", "an eighth of the planted bugs turn tests red", [PY, "tests/bugs/run.py", "--part", "8"], ("ci",)),
     Stage("bugs", "planted bugs turn tests red", [PY, "tests/bugs/run.py"]),
     Stage("consume", "users' projects take weir in", [PY, "tests/consume/run.py"], ("all", "ci")),
-    Stage("readme", "README's snippets print what it says", [PY, "tests/checks/readme.py"], ("usual", "all", "ci")),
+    Stage("readme", "README's and the guides' snippets print what they say", [PY, "tests/checks/readme.py"], ("usual", "all", "ci")),
     Stage("benches", "every bench runs, in short; instructions a pair", [PY, "tests/checks/benches.py"], ("all", "ci")),
     Stage("examples", "every example runs", [PY, "tests/checks/examples.py"], ("all", "ci")),
     Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("usual", "all", "ci")),
