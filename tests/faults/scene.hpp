@@ -306,7 +306,7 @@ void clutter(scene<Pool>& s) {
     s.free(s.write(s.c, 6 * MiB));
     s.free(s.write(s.b, 6 * MiB));
     CHECK(cudaStreamSynchronize(s.b) == cudaSuccess);
-    if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+    if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
         void* const p = s.write(s.a, 5 * MiB);
         s.pool->used_on(p, s.b);
         s.free(p);
@@ -389,7 +389,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) { s.try_allocate(s.c, 4 * MiB); }},
         {"allocate: a block that a second stream used", 4 * MiB,
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  void* const p = s.write(s.a, 4 * MiB);
                  s.pool->used_on(p, s.b);
                  s.pool->used_on(p, s.c);
@@ -399,7 +399,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) { s.try_allocate(s.a, 4 * MiB); }},
         {"allocate: another stream's block that a second one used", 4 * MiB,
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  void* const p = s.write(s.a, 4 * MiB);
                  s.pool->used_on(p, s.b);
                  s.free(p);
@@ -472,7 +472,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          true},
         {"deallocate: a block that a second stream used", no_limit,
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  s.pool->used_on(s.write(s.a, 1 * KiB), s.b);
                  s.pool->used_on(s.write(s.a, 6 * MiB), s.b);
              }
@@ -484,7 +484,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          true},
         {"used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
                  s.pool->used_on(p, s.b);
                  s.pool->used_on(p, s.b);
@@ -493,7 +493,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          }},
         {"last_used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
                  s.pool->last_used_on(p, s.b);
                  s.pool->last_used_on(p, cudaStreamPerThread);
@@ -512,7 +512,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
              static_cast<void>(s.pool->state());
              static_cast<void>(s.pool->report());
              static_cast<void>(s.pool->refusal(1 * MiB, 256));
-             if constexpr (weir::contract::has_owns<Pool>)
+             if constexpr (weir::contract::holds<weir::contract::has_owns, Pool>)
                  CHECK(s.pool->owns(s.live.begin()->first));
          }},
     };
@@ -566,7 +566,7 @@ std::vector<act<scene<Pool>>> const& every_frame_act() {
 /// What a pool can be asked, in the states that decide what it does.
 template <class Pool>
 std::vector<act<scene<Pool>>> const& every_act() {
-    if constexpr (weir::contract::holds<weir::contract::marks_pool, Pool>)
+    if constexpr (weir::contract::holds<weir::contract::has_rewind, Pool>)
         return every_frame_act<Pool>();
     else
         return every_pool_act<Pool>();

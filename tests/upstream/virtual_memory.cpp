@@ -25,8 +25,8 @@ using weir::MiB;
 using virtual_memory = weir::upstream::virtual_memory<>;
 
 static_assert(virtual_memory::space == weir::memory_space::device);
-static_assert(weir::contract::holds<weir::contract::extends, virtual_memory>);
-static_assert(weir::contract::holds<weir::contract::may_refuse, virtual_memory>);
+static_assert(weir::contract::holds<weir::contract::has_extends, virtual_memory>);
+static_assert(weir::contract::returns<bool, weir::contract::has_release, virtual_memory>);
 static_assert(!std::is_convertible_v<int, virtual_memory>);
 
 namespace {

@@ -67,7 +67,8 @@ using tunes_watermark = decltype(T::allocations_between_looks + T::looks_in_half
 template <class Pool, class Tuning>
 class watermark : public layered<watermark<Pool, Tuning>, Pool> {
     using wrapper = layered<watermark<Pool, Tuning>, Pool>;
-    static_assert(contract::holds<contract::trims_to, typename wrapper::pool_type>,
+    static_assert(contract::returns<std::size_t, contract::has_trim, typename wrapper::pool_type, std::size_t> &&
+                      contract::returns<std::size_t, contract::has_reserved_bytes, typename wrapper::pool_type>,
                   "weir: layer::watermark needs a pool with 'std::size_t trim(std::size_t keep_bytes)', the bytes given "
                   "back, and 'std::size_t reserved_bytes() const'");
     static_assert(contract::holds<detail::tunes_watermark, Tuning>,

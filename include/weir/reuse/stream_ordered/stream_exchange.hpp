@@ -166,7 +166,7 @@ private:
         static constexpr std::size_t most_bytes = 128 * KiB;
 
         void fill(placement& from, std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
-            if constexpr (contract::holds<contract::splinters, placement>) {
+            if constexpr (contract::holds<contract::has_is_small, placement>) {
                 if (!placement::is_small(bytes, alignment))
                     return;
                 try {

@@ -258,7 +258,7 @@ public:
 
     /// The largest range of covered bytes; 0 if the placement does not tell.
     std::size_t largest_bytes() const noexcept {
-        if constexpr (contract::has_largest<Placement>)
+        if constexpr (contract::holds<contract::has_largest, Placement>)
             return covered_.largest();
         return 0;
     }
