@@ -74,14 +74,14 @@ struct stream_ordered;
 namespace growth {
 template <std::size_t ChunkBytes>
 struct fixed;
-template <std::size_t FirstBytes = std::size_t{16} << 20, unsigned Percent = 8,
-          std::size_t ExactBytes = std::size_t{10} << 20>
+struct geometric_tuning;
+template <class Tuning = geometric_tuning>
 struct geometric;
-template <std::size_t Share = 16, std::size_t LeastBytes = std::size_t{8} << 20,
-          std::size_t MostBytes = std::size_t{64} << 20, class Apart = geometric<>>
+struct paged_tuning;
+template <class Tuning = paged_tuning>
 struct paged;
-template <class Whole = paged<>, class Filled = paged<24, std::size_t{32} << 20, std::size_t{64} << 20>,
-          class Holed = paged<128, std::size_t{4} << 20, std::size_t{32} << 20>, unsigned MovedPercent = 25>
+struct by_holes_tuning;
+template <class Tuning = by_holes_tuning>
 struct by_holes;
 struct exact;
 } // namespace growth

@@ -86,19 +86,47 @@ using general_placement = placement::by_size<64 * KiB, placement::bins<>, placem
 template <class Reuse, class Growth = growth::by_holes<>>
 using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>>;
 
+/// compact_device_pool's growth: chunks of nearly a page each, and hardly more of them than ever were in use.
+struct compact_whole : growth::paged_tuning {
+    static constexpr std::size_t usual_chunks = 128;
+    static constexpr std::size_t least_bytes = 2 * MiB;
+};
+struct compact_filled : compact_whole {
+    static constexpr std::size_t usual_chunks = 256;
+};
+struct compact_holed : compact_whole {
+    static constexpr std::size_t usual_chunks = 512;
+};
+struct compact_growth : growth::by_holes_tuning {
+    using whole = growth::paged<compact_whole>;
+    using filled = growth::paged<compact_filled>;
+    using holed = growth::paged<compact_holed>;
+    static constexpr unsigned moved_percent = 200;
+};
+/// Growth of host memory, of which programs use less: a small first chunk, then few.
+struct host_growth : growth::geometric_tuning {
+    static constexpr std::size_t first_bytes = 1 * MiB;
+    static constexpr unsigned share_percent = 50;
+    static constexpr std::size_t exact_bytes = 64 * MiB;
+};
+/// frame_pool's growth: twice as much each time, since a frame's chunks are used again from the first on.
+struct frame_growth : growth::geometric_tuning {
+    static constexpr unsigned share_percent = 100;
+    static constexpr std::size_t exact_bytes = 256 * MiB;
+};
+
 // What the recipes are made of.
 using general = general_device_pool<reuse::stream_ordered<identity::checked>>;
 using promised = general_device_pool<reuse::stream_ordered<identity::promised>>;
-using compact_growth = growth::by_holes<growth::paged<128, 2 * MiB, 64 * MiB>, growth::paged<256, 2 * MiB, 64 * MiB>,
-                                        growth::paged<512, 2 * MiB, 64 * MiB>, 200>;
-using compact = general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>, compact_growth>;
+using compact = general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>,
+                                    growth::by_holes<compact_growth>>;
 using staging =
-    guarded<pool<upstream::pinned<>, general_placement, reuse::after_event, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+    guarded<pool<upstream::pinned<>, general_placement, reuse::after_event, growth::geometric<host_growth>>>;
 using managed = guarded<pool<upstream::managed, general_placement, reuse::stream_ordered<>>>;
 using host = guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
-                          reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
+                          reuse::immediate, growth::geometric<host_growth>>>;
 using frames =
-    guarded<pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>>;
+    guarded<pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<frame_growth>>>;
 using nodes = guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>>;
 } // namespace recipe
 

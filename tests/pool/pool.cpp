@@ -18,6 +18,7 @@
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/growth_numbers.hpp>
 #include <support/noted.hpp>
 #include <support/recorded_upstream.hpp>
 #include <support/sentence.hpp>
@@ -288,7 +289,7 @@ TEST_CASE("pool: asks the upstream for what its growth says, in whole pages") {
     }
     ledger.asked.clear();
     {
-        recorded_pool<placement::best_fit<>, growth::geometric<8192, 100, 64 * KiB>> pool(
+        recorded_pool<placement::best_fit<>, support::geometric_of<8192, 100, 64 * KiB>> pool(
             recorded_upstream<>(ledger), pool_options{}.on_leak(leak_action::ignore));
         for (int i = 0; i < 16; ++i)
             CHECK(pool.allocate_sync(4096) != nullptr);
@@ -1530,7 +1531,7 @@ TEST_CASE("pool: the options name the device, and an upstream of another one is 
 
 TEST_CASE("pool: a request that fails was never in use, and a paged pool moves free pages as before") {
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
-                                   weir::reuse::immediate, growth::paged<512, 2 * MiB, 64 * MiB>>;
+                                   weir::reuse::immediate, support::paged_of<512, 2 * MiB, 64 * MiB>>;
     support::every_schedule([] {
         for (bool const fails : {false, true}) {
             CAPTURE(fails);

@@ -8,6 +8,6 @@
 #include <weir/recipes.hpp>
 
 weir::layer::guard<weir::pool<weir::upstream::device, weir::placement::arena, weir::reuse::immediate,
-                              weir::growth::geometric<16 * weir::MiB, 100, 256 * weir::MiB>>>& of(weir::frame_pool& pool) {
+                              weir::growth::geometric<weir::recipe::frame_growth>>>& of(weir::frame_pool& pool) {
     return pool;
 }
