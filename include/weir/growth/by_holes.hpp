@@ -65,10 +65,12 @@ using tunes_by_holes = decltype(T::whole::piece(std::size_t{}) + T::filled::piec
 template <class Tuning>
 struct by_holes {
     static_assert(contract::holds<detail::tunes_by_holes, Tuning>,
-                  "weir: the tuning slot of growth::by_holes needs the members of weir::growth::by_holes_tuning, whose 'whole', "
-                  "'filled' and 'holed' are each a growth::paged; derive from it, and include <weir/growth/paged.hpp>");
-    static_assert(Tuning::moved_percent > 0, "weir: growth::by_holes gets more memory each time that 'moved_percent' per cent of "
-                                             "it were moved, so 'moved_percent' is at least 1");
+                  "weir: the tuning slot of growth::by_holes needs the members of weir::growth::by_holes_tuning, whose "
+                  "'whole', 'filled' and 'holed' are each a growth::paged; derive from it, and include "
+                  "<weir/growth/paged.hpp>");
+    static_assert(Tuning::moved_percent > 0,
+                  "weir: growth::by_holes gets more memory each time that 'moved_percent' per cent of it were moved, so "
+                  "'moved_percent' is at least 1");
     using apart = typename Tuning::whole::apart;
     static constexpr unsigned moved_percent = Tuning::moved_percent;
 

@@ -41,8 +41,8 @@ using tunes_geometric = decltype(T::first_bytes + T::share_percent + T::exact_by
 template <class Tuning>
 struct geometric {
     static_assert(contract::holds<detail::tunes_geometric, Tuning>,
-                  "weir: the tuning slot of growth::geometric needs the three numbers of weir::growth::geometric_tuning; derive "
-                  "from it");
+                  "weir: the tuning slot of growth::geometric needs the three numbers of weir::growth::geometric_tuning; "
+                  "derive from it");
     static_assert(Tuning::first_bytes > 0, "weir: growth::geometric needs 'first_bytes' of at least one byte");
     static_assert(Tuning::share_percent > 0 && Tuning::share_percent <= 100,
                   "weir: growth::geometric grows by a 'share_percent' of 1 to 100");
