@@ -32,6 +32,7 @@ void takes_stream(weir::stream_ref stream);
 
 #include <doctest/doctest.h>
 #include <string>
+#include <support/growth_numbers.hpp>
 #include <type_traits>
 #include <weir/weir.hpp>
 
@@ -48,7 +49,7 @@ static_assert(std::is_same_v<weir::upstream::pinned<>, weir::upstream::pinned<0>
 static_assert(std::is_same_v<reuse::stream_ordered<>,
                              reuse::stream_ordered<weir::identity::checked, weir::handover::grow_first,
                                                    reuse::stream_ordered_tuning>>);
-static_assert(std::is_same_v<growth::geometric<>, growth::geometric<growth::geometric_tuning>>);
+static_assert(std::is_same_v<growth::geometric<>, support::geometric_of<growth::geometric_tuning>>);
 static_assert(std::is_same_v<growth::by_holes<>::apart, growth::geometric<>>);
 static_assert(std::is_same_v<weir::pool<weir::upstream::device, placement::arena, reuse::immediate>,
                              weir::pool<weir::upstream::device, placement::arena, reuse::immediate, growth::geometric<>>>);
