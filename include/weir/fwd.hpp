@@ -18,7 +18,18 @@
 #include <cstddef>
 
 #define WEIR_VERSION 100 // major * 10000 + minor * 100 + patch
-// WEIR_GUARD, which a program may define, says whether recipes wear layer::guard: see recipes.hpp.
+
+// Whether the recipes wear layer::guard: see recipes.hpp. A program may define it.
+#ifndef WEIR_GUARD
+#ifdef NDEBUG
+#define WEIR_GUARD 0
+#else
+#define WEIR_GUARD 1
+#endif
+#endif
+#if WEIR_GUARD != 0 && WEIR_GUARD != 1
+#error "weir: WEIR_GUARD is 1 (the recipes catch wrong frees) or 0 (they do not); define it as one of these, or leave it out"
+#endif
 
 namespace weir {
 inline namespace v0 {
@@ -97,6 +108,28 @@ template <class Pool, class Placement = placement::best_fit<>>
 class graph_memory;
 template <class Pool>
 class scope;
+
+// The recipes: see recipes.hpp. As instances of a template they are compiled only where one is used.
+namespace recipe {
+template <class Recipe, bool Guarded = WEIR_GUARD>
+class pool_of;
+struct device;
+struct promised_device;
+struct compact_device;
+struct pinned;
+struct managed;
+struct host;
+struct frames;
+struct nodes;
+} // namespace recipe
+using device_pool = recipe::pool_of<recipe::device>;
+using promised_device_pool = recipe::pool_of<recipe::promised_device>;
+using compact_device_pool = recipe::pool_of<recipe::compact_device>;
+using pinned_pool = recipe::pool_of<recipe::pinned>;
+using managed_pool = recipe::pool_of<recipe::managed>;
+using host_pool = recipe::pool_of<recipe::host>;
+using frame_pool = recipe::pool_of<recipe::frames>;
+using node_pool = recipe::pool_of<recipe::nodes>;
 
 namespace layer {
 template <class Pool>

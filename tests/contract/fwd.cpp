@@ -23,6 +23,8 @@ struct mentions_pools {
     weir::pinned_value<float>* pinned_value;
     weir::device_buffer* buffer;
     weir::pinned_buffer* pinned_buffer;
+    weir::device_pool* recipes[2];
+    weir::layer::limit<weir::compact_device_pool>* tenant;
     weir::pool_options* options;
     weir::text* name;
     weir::upstream::host* host;
@@ -32,7 +34,6 @@ void takes_stream(weir::stream_ref stream);
 
 #include <doctest/doctest.h>
 #include <string>
-#include <support/growth_numbers.hpp>
 #include <type_traits>
 #include <weir/weir.hpp>
 
@@ -49,7 +50,7 @@ static_assert(std::is_same_v<weir::upstream::pinned<>, weir::upstream::pinned<0>
 static_assert(std::is_same_v<reuse::stream_ordered<>,
                              reuse::stream_ordered<weir::identity::checked, weir::handover::grow_first,
                                                    reuse::stream_ordered_tuning>>);
-static_assert(std::is_same_v<growth::geometric<>, support::geometric_of<growth::geometric_tuning>>);
+static_assert(std::is_same_v<growth::geometric<>, growth::geometric<growth::geometric_tuning>>);
 static_assert(std::is_same_v<growth::by_holes<>::apart, growth::geometric<>>);
 static_assert(std::is_same_v<weir::pool<weir::upstream::device, placement::arena, reuse::immediate>,
                              weir::pool<weir::upstream::device, placement::arena, reuse::immediate, growth::geometric<>>>);

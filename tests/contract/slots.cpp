@@ -256,8 +256,8 @@ TEST_CASE("slots: a member fits where the library's call compiles and returns wh
         {"remove", contract::returns<bool, contract::has_remove, rich_placement>,
          contract::returns<bool, contract::has_remove, removes_silently> ||
              contract::holds<contract::has_remove, rule::over<placement>>},
-        {"sibling", contract::returns<rich_placement, contract::has_sibling, rich_placement>,
-         contract::returns<sibling_of_another, contract::has_sibling, sibling_of_another>},
+        {"sibling", contract::holds<contract::has_sibling, rich_placement>,
+         contract::holds<contract::has_sibling, sibling_of_another>},
         {"absorb", contract::holds<contract::has_absorb, rich_placement>, contract::holds<contract::has_absorb, placement>},
         {"lend", contract::returns<range, contract::has_lend, rich_placement>, contract::holds<contract::has_lend, placement>},
         {"mark", contract::holds<contract::has_mark, rich_placement, weir::base::usage>,
@@ -319,7 +319,6 @@ TEST_CASE("slots: absence is information, and what is there but wrong is not abs
     CHECK(contract::absent_or<bool, contract::has_remove, rich_placement>);
     for (bool const passed_over :
          {contract::absent_or<bool, contract::has_remove, removes_silently>,
-          contract::absent_or<sibling_of_another, contract::has_sibling, sibling_of_another>,
           contract::absent_or<std::size_t, contract::has_trim, silent_trimmer>,
           contract::absent_or<std::size_t, contract::has_most_bytes, half_bounded>})
         CHECK_FALSE(passed_over);

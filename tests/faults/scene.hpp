@@ -41,6 +41,8 @@ struct parts_of<weir::pool<Upstream, Placement, Reuse, Growth>> {
     using placement = Placement;
     using reuse = Reuse;
 };
+template <class Recipe, bool Guarded>
+struct parts_of<weir::recipe::pool_of<Recipe, Guarded>> : parts_of<typename weir::recipe::pool_of<Recipe, Guarded>::parts> {};
 template <class First, class Second>
 struct parts_of<weir::layer::fallback<First, Second>> : parts_of<First> {};
 template <weir::memory_space Space>
@@ -128,6 +130,10 @@ template <class Pool>
 void hear(weir::layer::guard<Pool>& pool) {
     pool.on_violation(&fail);
 }
+template <class Recipe, bool Guarded>
+void hear(weir::recipe::pool_of<Recipe, Guarded>& pool) {
+    hear(static_cast<typename weir::recipe::pool_of<Recipe, Guarded>::parts&>(pool));
+}
 
 /// Fails unless every layer counts these blocks, with the bytes that were asked for.
 template <class Pool>
@@ -135,6 +141,10 @@ void check_counts(Pool const&, std::size_t, std::size_t) {}
 template <class Pool>
 void check_counts(weir::layer::guard<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
     check_counts(layer.inner(), blocks, bytes);
+}
+template <class Recipe, bool Guarded>
+void check_counts(weir::recipe::pool_of<Recipe, Guarded> const& pool, std::size_t blocks, std::size_t bytes) {
+    check_counts(static_cast<typename weir::recipe::pool_of<Recipe, Guarded>::parts const&>(pool), blocks, bytes);
 }
 template <class Pool, class Handler>
 void check_counts(weir::layer::failure_handler<Pool, Handler> const& layer, std::size_t blocks, std::size_t bytes) {

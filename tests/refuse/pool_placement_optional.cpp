@@ -4,7 +4,6 @@
 // expect: weir: the placement slot's placement has 'largest', which must be 'std::size_t largest() const'
 // expect: weir: the placement slot's placement has 'remove', which must be 'bool remove(range)'
 // expect: weir: the placement slot's placement has 'for_each_free', so it needs 'std::size_t free_before(std::size_t offset)
-// expect: weir: the placement slot's placement has 'sibling', which must return a placement of the same type
 // expect: weir: the placement slot needs both or none of 'void absorb(Placement&)' and 'range lend(std::size_t bytes,
 // expect: weir: the placement slot's placement has 'mark', so it needs 'usage rewind(Mark, usage)'
 #include <weir/contract/placement_slot.hpp>
@@ -28,13 +27,11 @@ struct my_placement {
 #ifdef REJECT
     double largest() const { return 0; }
     void remove(weir::base::range) {}
-    int sibling() const { return 0; }
     void rewind(int) {}
 #else
     std::size_t splinter_bytes() const { return 0; }
     std::size_t largest() const { return 0; }
     bool remove(weir::base::range) { return false; }
-    my_placement sibling() const { return {}; }
     weir::base::range lend(std::size_t, std::size_t) { return {}; }
     weir::base::usage rewind(int, weir::base::usage now) { return now; }
 #endif

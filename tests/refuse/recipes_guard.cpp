@@ -7,7 +7,6 @@
 #endif
 #include <weir/recipes.hpp>
 
-weir::layer::guard<weir::pool<weir::upstream::device, weir::placement::arena, weir::reuse::immediate,
-                              weir::growth::geometric<weir::recipe::frame_growth>>>& of(weir::frame_pool& pool) {
+weir::layer::guard<weir::recipe::frames::parts>& of(weir::frame_pool& pool) {
     return pool;
 }

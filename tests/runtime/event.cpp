@@ -252,7 +252,7 @@ TEST_CASE("event: is made on the device that is named, and the current one stays
     }
     if (devices > 1) {
         event here(0);
-        weir::runtime::device_scope const there(1);
+        weir::runtime::device_scope const on_device(1);
         support::scoped_stream const there;
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { here.record(there); }),
                    "weir: cudaEventRecord failed with cudaErrorInvalidResourceHandle (400): the stream or event was "

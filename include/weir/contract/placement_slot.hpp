@@ -55,8 +55,8 @@ using has_free_after = decltype(std::declval<P const&>().free_after(std::size_t{
 template <class P>
 using has_for_each_free =
     decltype(std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(base::range)>()));
-template <class P>
-using has_sibling = decltype(std::declval<P const&>().sibling());
+template <class P> // a placement that is derived from another inherits a 'sibling' of the other's type, and so has none
+using has_sibling = when<std::is_same_v<decltype(std::declval<P const&>().sibling()), P>, P>;
 template <class P>
 using has_absorb = decltype(std::declval<P&>().absorb(std::declval<P&>()));
 template <class P>
@@ -95,8 +95,6 @@ constexpr bool require_placement() {
                   "weir: the placement slot's placement has 'for_each_free', so it needs 'std::size_t free_before(std::size_t "
                   "offset) const', 'free_after' like it, 'bool remove(range, std::size_t start)' and 'static constexpr "
                   "std::size_t granularity'");
-    static_assert(absent_or<P, has_sibling, P>,
-                  "weir: the placement slot's placement has 'sibling', which must return a placement of the same type");
     static_assert(holds<has_absorb, P> == returns<base::range, has_lend, P>,
                   "weir: the placement slot needs both or none of 'void absorb(Placement&)' and 'range lend(std::size_t bytes, "
                   "std::size_t alignment)'");

@@ -6,8 +6,8 @@
 // While a stream is captured into a graph, calls on it are recorded and not run. A query or a synchronise of it breaks the
 // capture. So does the mere question for its id or its device: ask 'is_capturing' first. A capture in CUDA's global mode, the
 // default, is also broken by calls that have nothing to do with it, from any thread: cudaMalloc, cudaFree, cudaEventQuery,
-// cudaEventSynchronize, cudaMallocAsync on another stream, and their like. For those there is a scope object. It tells CUDA that
-// the next calls of this thread touch no captured stream.
+// cudaEventSynchronize, cudaMallocAsync on another stream, and their like. For those there is a scope object. It tells CUDA
+// that the next calls of this thread touch no captured stream.
 //
 // invariant: the scope leaves the thread's capture mode as it found it.
 // cost:      22 ns for a question (63 for a default stream, about which the runtime is asked). A scope takes two such calls.
