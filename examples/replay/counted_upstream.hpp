@@ -65,7 +65,7 @@ private:
 };
 
 template <class Upstream>
-using counted_upstream = std::conditional_t<weir::contract::holds<weir::contract::extends, Upstream>,
+using counted_upstream = std::conditional_t<weir::contract::holds<weir::contract::has_extends, Upstream>,
                                             counted_in_place<Upstream>, counted<Upstream>>;
 
 template <class Pool>

@@ -18,7 +18,18 @@
 #include <cstddef>
 
 #define WEIR_VERSION 100 // major * 10000 + minor * 100 + patch
-// WEIR_GUARD, which a program may define, says whether recipes wear layer::guard: see recipes.hpp.
+
+// Whether the recipes wear layer::guard: see recipes.hpp. A program may define it.
+#ifndef WEIR_GUARD
+#ifdef NDEBUG
+#define WEIR_GUARD 0
+#else
+#define WEIR_GUARD 1
+#endif
+#endif
+#if WEIR_GUARD != 0 && WEIR_GUARD != 1
+#error "weir: WEIR_GUARD is 1 (the recipes catch wrong frees) or 0 (they do not); define it as one of these, or leave it out"
+#endif
 
 namespace weir {
 inline namespace v0 {
@@ -74,14 +85,14 @@ struct stream_ordered;
 namespace growth {
 template <std::size_t ChunkBytes>
 struct fixed;
-template <std::size_t FirstBytes = std::size_t{16} << 20, unsigned Percent = 8,
-          std::size_t ExactBytes = std::size_t{10} << 20>
+struct geometric_tuning;
+template <class Tuning = geometric_tuning>
 struct geometric;
-template <std::size_t Share = 16, std::size_t LeastBytes = std::size_t{8} << 20,
-          std::size_t MostBytes = std::size_t{64} << 20, class Apart = geometric<>>
+struct paged_tuning;
+template <class Tuning = paged_tuning>
 struct paged;
-template <class Whole = paged<>, class Filled = paged<24, std::size_t{32} << 20, std::size_t{64} << 20>,
-          class Holed = paged<128, std::size_t{4} << 20, std::size_t{32} << 20>, unsigned MovedPercent = 25>
+struct by_holes_tuning;
+template <class Tuning = by_holes_tuning>
 struct by_holes;
 struct exact;
 } // namespace growth
@@ -97,6 +108,28 @@ template <class Pool, class Placement = placement::best_fit<>>
 class graph_memory;
 template <class Pool>
 class scope;
+
+// The recipes: see recipes.hpp. As instances of a template they are compiled only where one is used.
+namespace recipe {
+template <class Recipe, bool Guarded = WEIR_GUARD>
+class pool_of;
+struct device;
+struct promised_device;
+struct compact_device;
+struct pinned;
+struct managed;
+struct host;
+struct frames;
+struct nodes;
+} // namespace recipe
+using device_pool = recipe::pool_of<recipe::device>;
+using promised_device_pool = recipe::pool_of<recipe::promised_device>;
+using compact_device_pool = recipe::pool_of<recipe::compact_device>;
+using pinned_pool = recipe::pool_of<recipe::pinned>;
+using managed_pool = recipe::pool_of<recipe::managed>;
+using host_pool = recipe::pool_of<recipe::host>;
+using frame_pool = recipe::pool_of<recipe::frames>;
+using node_pool = recipe::pool_of<recipe::nodes>;
 
 namespace layer {
 template <class Pool>

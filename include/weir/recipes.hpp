@@ -3,10 +3,11 @@
 
 // Which combinations are good, and what are they called?
 //
-// These are ready-made pools that suit most programs. Each is a name for a combination of parts; write your own beside them. If
+// These are ready-made pools that suit most programs; write your own beside them. Each is a class over its parts, with their
+// constructors and members and none of its own, so that fwd.hpp can declare it ahead and its name stays short. It is made by a
+// template, 'recipe::pool_of', because the compiler then does the work of the class only where a program uses that recipe. If
 // WEIR_GUARD is 1, all but the driver's pools wear layer::guard, which catches wrong frees with a sentence. It is 1 in debug
-// builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1. (As classes over their parts they could be
-// declared ahead; but then each file that includes weir would compile all eight, which takes a third of a second.)
+// builds (no NDEBUG) and 0 in others, unless you say which: -DWEIR_GUARD=0 or =1.
 //
 // invariant: the files of one program, or of one shared library, agree in WEIR_GUARD, or the linker refuses them: a pool that
 //            they share would be of two types.
@@ -14,6 +15,7 @@
 // not for:   new code: a recipe that needs code is a part that is missing.
 
 #include <cstddef>
+#include <type_traits>
 #include <weir/base/size.hpp>
 #include <weir/fwd.hpp>
 #include <weir/growth/by_holes.hpp>
@@ -37,17 +39,6 @@
 #include <weir/upstream/pinned.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-#ifndef WEIR_GUARD
-#ifdef NDEBUG
-#define WEIR_GUARD 0
-#else
-#define WEIR_GUARD 1
-#endif
-#endif
-#if WEIR_GUARD != 0 && WEIR_GUARD != 1
-#error "weir: WEIR_GUARD is 1 (the recipes catch wrong frees) or 0 (they do not); define it as one of these, or leave it out"
-#endif
-
 namespace weir {
 inline namespace v0 {
 
@@ -69,13 +60,13 @@ struct guard_setting;
 } // namespace detail
 
 namespace recipe {
-#if WEIR_GUARD
-template <class Pool>
-using guarded = layer::guard<Pool>;
-#else
-template <class Pool>
-using guarded = Pool;
-#endif
+/// A pool made by `Recipe`: its parts, in layer::guard if `Guarded`. It has their constructors and members and none of its own.
+template <class Recipe, bool Guarded>
+class pool_of : public std::conditional_t<Guarded, layer::guard<typename Recipe::parts>, typename Recipe::parts> {
+public:
+    using parts = std::conditional_t<Guarded, layer::guard<typename Recipe::parts>, typename Recipe::parts>;
+    using parts::parts;
+};
 
 /// Small blocks in size classes, large ones by best fit: holds little and is fast for any mix of sizes.
 using general_placement = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
@@ -84,48 +75,73 @@ using general_placement = placement::by_size<64 * KiB, placement::bins<>, placem
 /// devices by cudaDeviceEnablePeerAccess), write the pool with upstream::device in place of the upstream and
 /// growth::geometric<> in place of the growth policy.
 template <class Reuse, class Growth = growth::by_holes<>>
-using general_device_pool = guarded<pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>>;
+using general_device_pool = pool<upstream::virtual_memory<>, general_placement, Reuse, Growth>;
 
-// What the recipes are made of.
-using general = general_device_pool<reuse::stream_ordered<identity::checked>>;
-using promised = general_device_pool<reuse::stream_ordered<identity::promised>>;
-using compact_growth = growth::by_holes<growth::paged<128, 2 * MiB, 64 * MiB>, growth::paged<256, 2 * MiB, 64 * MiB>,
-                                        growth::paged<512, 2 * MiB, 64 * MiB>, 200>;
-using compact = general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>, compact_growth>;
-using staging =
-    guarded<pool<upstream::pinned<>, general_placement, reuse::after_event, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
-using managed = guarded<pool<upstream::managed, general_placement, reuse::stream_ordered<>>>;
-using host = guarded<pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
-                          reuse::immediate, growth::geometric<1 * MiB, 50, 64 * MiB>>>;
-using frames =
-    guarded<pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<16 * MiB, 100, 256 * MiB>>>;
-using nodes = guarded<pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>>;
-} // namespace recipe
+/// compact_device_pool's growth: chunks of nearly a page each, and hardly more of them than ever were in use.
+struct compact_whole : growth::paged_tuning {
+    static constexpr std::size_t usual_chunks = 128;
+    static constexpr std::size_t least_bytes = 2 * MiB;
+};
+struct compact_filled : compact_whole {
+    static constexpr std::size_t usual_chunks = 256;
+};
+struct compact_holed : compact_whole {
+    static constexpr std::size_t usual_chunks = 512;
+};
+struct compact_growth : growth::by_holes_tuning {
+    using whole = growth::paged<compact_whole>;
+    using filled = growth::paged<compact_filled>;
+    using holed = growth::paged<compact_holed>;
+    static constexpr unsigned moved_percent = 200;
+};
+/// Growth of host memory, of which programs use less: a small first chunk, then few.
+struct host_growth : growth::geometric_tuning {
+    static constexpr std::size_t first_bytes = 1 * MiB;
+    static constexpr unsigned share_percent = 50;
+    static constexpr std::size_t exact_bytes = 64 * MiB;
+};
+/// frame_pool's growth: twice as much each time, since a frame's chunks are used again from the first on.
+struct frame_growth : growth::geometric_tuning {
+    static constexpr unsigned share_percent = 100;
+    static constexpr std::size_t exact_bytes = 256 * MiB;
+};
 
 /// Device memory for any program: any sizes, any number of streams and threads, streams that come and go.
-using device_pool = recipe::general;
-
+struct device {
+    using parts = general_device_pool<reuse::stream_ordered<identity::checked>>;
+};
 /// The same, for a program that promises that its streams outlive the pool's use of them (identity::promised): the fastest.
-using promised_device_pool = recipe::promised;
-
+struct promised_device {
+    using parts = general_device_pool<reuse::stream_ordered<identity::promised>>;
+};
 /// As device_pool, with the smallest footprint. It maps memory nearly page by page, which takes a cold pool longer, and a
 /// stream waits for another stream's memory before the pool grows.
-using compact_device_pool = recipe::compact;
-
+struct compact_device {
+    using parts = general_device_pool<reuse::stream_ordered<identity::checked, handover::wait_first>,
+                                      growth::by_holes<compact_growth>>;
+};
 /// Page-locked host memory for staging. A block freed on a stream may go to anyone once that stream has reached the free.
-using pinned_pool = recipe::staging;
-
+struct pinned {
+    using parts = pool<upstream::pinned<>, general_placement, reuse::after_event, growth::geometric<host_growth>>;
+};
 /// Managed memory, ordered by streams.
-using managed_pool = recipe::managed;
-
+struct managed {
+    using parts = pool<upstream::managed, general_placement, reuse::stream_ordered<>>;
+};
 /// Ordinary host memory, for one thread; no CUDA call.
-using host_pool = recipe::host;
-
+struct host {
+    using parts = pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
+                       reuse::immediate, growth::geometric<host_growth>>;
+};
 /// Device memory that ends frame by frame: an allocation is an addition, and weir::scope ends the frame. One thread.
-using frame_pool = recipe::frames;
-
+struct frames {
+    using parts = pool<upstream::device, placement::arena, reuse::immediate, growth::geometric<frame_growth>>;
+};
 /// Pinned nodes of 64 bytes in O(1). One thread.
-using node_pool = recipe::nodes;
+struct nodes {
+    using parts = pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>>;
+};
+} // namespace recipe
 
 } // namespace v0
 } // namespace weir

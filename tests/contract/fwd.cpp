@@ -23,6 +23,8 @@ struct mentions_pools {
     weir::pinned_value<float>* pinned_value;
     weir::device_buffer* buffer;
     weir::pinned_buffer* pinned_buffer;
+    weir::device_pool* recipes[2];
+    weir::layer::limit<weir::compact_device_pool>* tenant;
     weir::pool_options* options;
     weir::text* name;
     weir::upstream::host* host;
@@ -48,7 +50,8 @@ static_assert(std::is_same_v<weir::upstream::pinned<>, weir::upstream::pinned<0>
 static_assert(std::is_same_v<reuse::stream_ordered<>,
                              reuse::stream_ordered<weir::identity::checked, weir::handover::grow_first,
                                                    reuse::stream_ordered_tuning>>);
-static_assert(std::is_same_v<growth::geometric<>, growth::geometric<16 * weir::MiB, 8, 10 * weir::MiB>>);
+static_assert(std::is_same_v<growth::geometric<>, growth::geometric<growth::geometric_tuning>>);
+static_assert(std::is_same_v<growth::by_holes<>::apart, growth::geometric<>>);
 static_assert(std::is_same_v<weir::pool<weir::upstream::device, placement::arena, reuse::immediate>,
                              weir::pool<weir::upstream::device, placement::arena, reuse::immediate, growth::geometric<>>>);
 static_assert(sizeof(weir::upstream::span<memory_space::device>) > 0);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <doctest/doctest.h>
 #include <random>
+#include <support/growth_numbers.hpp>
 #include <weir/base/size.hpp>
 #include <weir/growth/by_holes.hpp>
 #include <weir/growth/exact.hpp>
@@ -23,11 +24,11 @@ TEST_CASE("growth contract: no policy asks for less than is needed, or overflows
         std::size_t const step = growth::geometric<>::next(needed, held);
         REQUIRE(step >= needed);
         REQUIRE((step == needed || step == 16 * MiB || step <= held / 100 * 8));
-        std::size_t const most = growth::geometric<1, 100, SIZE_MAX>::next(needed, held);
+        std::size_t const most = support::geometric_of<1, 100, SIZE_MAX>::next(needed, held);
         REQUIRE(most >= needed);
         REQUIRE((most == needed || most == 1 || most <= held));
         REQUIRE(growth::paged<>::next(needed, held) >= needed);
         REQUIRE(growth::by_holes<>::next(needed, held) >= needed);
-        REQUIRE(growth::paged<1, 2 * MiB, 4 * MiB>::next(needed, held) >= needed);
+        REQUIRE(support::paged_of<1, 2 * MiB, 4 * MiB>::next(needed, held) >= needed);
     }
 }

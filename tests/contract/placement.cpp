@@ -80,7 +80,7 @@ std::size_t random_alignment(std::mt19937_64& random) {
 
 template <class Placement>
 void add_fenced(Placement& p, range chunk) {
-    if constexpr (contract::fences<Placement>)
+    if constexpr (contract::holds<contract::has_fence, Placement>)
         p.fence(chunk);
     p.add(chunk);
 }
@@ -117,11 +117,11 @@ TEST_CASE_TEMPLATE("placement: has the members that its slot needs", Placement, 
     Placement p;
     CHECK(p.free_bytes() == 0);
     CHECK_FALSE(p.take(1, 1));
-    if constexpr (contract::has_largest<Placement>)
+    if constexpr (contract::holds<contract::has_largest, Placement>)
         CHECK(p.largest() == 0);
-    if constexpr (contract::has_remove<Placement>)
+    if constexpr (contract::holds<contract::has_remove, Placement>)
         CHECK_FALSE(p.remove({base, usual<Placement>::chunk_bytes}));
-    if constexpr (contract::migrates<Placement>) {
+    if constexpr (contract::holds<contract::has_absorb, Placement>) {
         CHECK_FALSE(p.lend(1, 1));
         Placement other = p.sibling();
         p.absorb(other);
@@ -208,9 +208,9 @@ TEST_CASE_TEMPLATE("placement: blocks are apart, aligned and inside one chunk; b
         }
         while (oracle.live() != 0)
             p.give(oracle.give_last());
-        if constexpr (contract::has_clear<Placement>)
+        if constexpr (contract::holds<contract::has_clear, Placement>)
             p.clear();
-        if constexpr (contract::has_remove<Placement>) {
+        if constexpr (contract::holds<contract::has_remove, Placement>) {
             for (range const& chunk : chunks)
                 CHECK(p.remove(chunk));
             CHECK(p.free_bytes() == 0);
@@ -246,10 +246,10 @@ TEST_CASE_TEMPLATE("placement: hands out everything, then says so, then serves a
         // At most an eighth of a slab's class, and the slabs' ends, are lost.
         CHECK(oracle.live_bytes() >= oracle.managed_bytes() / 10 * 8);
         CHECK_FALSE(p.take(bytes, 1));
-        if constexpr (contract::has_largest<Placement>)
+        if constexpr (contract::holds<contract::has_largest, Placement>)
             CHECK(p.largest() < Placement::rounded(bytes, 1));
         p.give(last);
-        if constexpr (contract::has_largest<Placement>)
+        if constexpr (contract::holds<contract::has_largest, Placement>)
             CHECK(p.largest() >= bytes);
         CHECK(p.take(bytes, 1) == last);
         CHECK_FALSE(p.take(bytes, 1));
@@ -257,7 +257,7 @@ TEST_CASE_TEMPLATE("placement: hands out everything, then says so, then serves a
 }
 
 TEST_CASE_TEMPLATE("placement: 'largest' can be had", Placement, PLACEMENTS) {
-    if constexpr (contract::has_largest<Placement>) {
+    if constexpr (contract::holds<contract::has_largest, Placement>) {
         std::mt19937_64 random(3);
         Placement p;
         interval_oracle oracle;
@@ -281,7 +281,7 @@ TEST_CASE_TEMPLATE("placement: 'largest' can be had", Placement, PLACEMENTS) {
 }
 
 TEST_CASE_TEMPLATE("placement: a chunk is removed exactly when no block is in it", Placement, PLACEMENTS) {
-    if constexpr (contract::has_remove<Placement>) {
+    if constexpr (contract::holds<contract::has_remove, Placement>) {
         for (unsigned seed = 0; seed < 4; ++seed) {
             CAPTURE(seed);
             std::mt19937_64 random(seed);
@@ -298,10 +298,10 @@ TEST_CASE_TEMPLATE("placement: a chunk is removed exactly when no block is in it
                 } else if (random() % 10 == 0 && here[at]) {
                     bool const empty = oracle.live_in(chunks[at]) == 0;
                     std::size_t const before = p.free_bytes();
-                    if (contract::has_clear<Placement> && !empty)
+                    if (contract::holds<contract::has_clear, Placement> && !empty)
                         continue;
                     bool const removed = p.remove(chunks[at]);
-                    if (!contract::has_clear<Placement>)
+                    if (!contract::holds<contract::has_clear, Placement>)
                         CHECK(removed == empty);
                     if (removed) {
                         oracle.remove(chunks[at]);
@@ -321,7 +321,7 @@ TEST_CASE_TEMPLATE("placement: a chunk is removed exactly when no block is in it
 }
 
 TEST_CASE_TEMPLATE("placement: siblings take, give, lend and absorb one another's blocks", Placement, PLACEMENTS) {
-    if constexpr (contract::migrates<Placement>) {
+    if constexpr (contract::holds<contract::has_absorb, Placement>) {
         for (unsigned seed = 0; seed < 6; ++seed) {
             CAPTURE(seed);
             std::mt19937_64 random(seed);
@@ -467,12 +467,12 @@ TEST_CASE_TEMPLATE("placement: without host memory a call changes nothing", Plac
                     s.p.give(block);
                 }
             }
-            if constexpr (contract::has_clear<Placement>)
+            if constexpr (contract::holds<contract::has_clear, Placement>)
                 s.p.clear();
-            if constexpr (contract::has_remove<Placement>)
+            if constexpr (contract::holds<contract::has_remove, Placement>)
                 CHECK(s.p.remove(chunks[0]));
         }
-        if constexpr (contract::migrates<Placement>) {
+        if constexpr (contract::holds<contract::has_absorb, Placement>) {
             auto const with_sibling = [&] {
                 auto both = std::make_pair(make_scene(steps)(), scene_type{});
                 both.second.p = both.first.p.sibling();
@@ -503,13 +503,13 @@ TEST_CASE_TEMPLATE("placement: without host memory a call changes nothing", Plac
             support::each_failure(make_scene(steps), [](scene_type& s) { s.p.lend(1, 1); },
                                   [&](scene_type& s) { CHECK(s.p.free_bytes() >= s.free); });
         }
-        if constexpr (contract::has_remove<Placement>) {
+        if constexpr (contract::holds<contract::has_remove, Placement>) {
             support::each_failure(
                 [&] {
                     scene_type s = make_scene(steps)();
                     while (s.oracle.live() != 0)
                         s.p.give(s.oracle.give_last());
-                    if constexpr (contract::has_clear<Placement>)
+                    if constexpr (contract::holds<contract::has_clear, Placement>)
                         s.p.clear();
                     return s;
                 },

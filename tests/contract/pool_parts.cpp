@@ -3,6 +3,7 @@
 // Any parts that fit make a pool: compositions that no recipe names. A new part joins one of them, or adds a line.
 
 #include "pool_subject.hpp"
+#include <support/growth_numbers.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/growth/fixed.hpp>
 #include <weir/growth/geometric.hpp>
@@ -39,7 +40,7 @@ using slabs_by_event = weir::pool<upstream::device, placement::slab<4096>, reuse
 using on_device_span =
     weir::pool<upstream::span<memory_space::device>,
                placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>, reuse::stream_ordered<>,
-               growth::geometric<4 * MiB, 50, 8 * MiB>>;
+               support::geometric_of<4 * MiB, 50, 8 * MiB>>;
 using heap_arena = weir::pool<upstream::host, placement::arena, reuse::immediate, growth::exact>;
 using heap_exact = weir::pool<upstream::host, placement::by_size<64 * KiB, placement::bins<16>, placement::best_fit<64>>,
                               reuse::immediate, growth::exact>;

@@ -347,7 +347,7 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
 
 TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do until then, whenever they were marked", Pool,
                    WEIR_TEST_POOLS) {
-    if constexpr (weir::contract::has_used_on<Pool, stream_ref> && weir::base::device_accessible(Pool::space))
+    if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, stream_ref> && weir::base::device_accessible(Pool::space))
         support::every_schedule([] {
             support::scoped_stream const a, b, c;
             subject<Pool> here;

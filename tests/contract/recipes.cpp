@@ -34,7 +34,7 @@ constexpr bool is_guard = false;
 template <class Pool>
 constexpr bool is_guard<weir::layer::guard<Pool>> = true;
 template <class... Pools>
-constexpr bool all_are_guarded = (is_guard<Pools> && ...);
+constexpr bool all_are_guarded = (is_guard<typename Pools::parts> && ...);
 static_assert(all_are_guarded<weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,
                               weir::managed_pool, weir::host_pool, weir::frame_pool, weir::node_pool>);
 static_assert(!is_guard<weir::driver_pool>);

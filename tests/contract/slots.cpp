@@ -142,6 +142,10 @@ struct waits_silently : rule::over<placement> {
     using rule::over<placement>::over;
     void wait();
 };
+struct frees_loudly : rule::over<placement> {
+    using rule::over<placement>::over;
+    void give(range, on_host_t);
+};
 struct user_of_second_streams : pool {
     void used_on(void*, on_host_t);
     void last_used_on(void*, on_host_t);
@@ -228,113 +232,96 @@ TEST_CASE("slots: what keeps every clause is let in, asked at run time too") {
         CHECK(clause());
 }
 
-TEST_CASE("slots: a clause holds for what it names and for nothing less") {
-    CHECK(contract::holds<contract::acquires, upstream>);
-    CHECK_FALSE(contract::holds<contract::acquires, answers_bytes>);
-    CHECK_FALSE(contract::holds<contract::acquires, placement>);
-    CHECK(contract::holds<contract::releases, upstream>);
-    CHECK(contract::holds<contract::releases, rich_upstream>);
-    CHECK_FALSE(contract::holds<contract::releases, may_throw>);
-    CHECK(contract::holds<contract::says_alignment, upstream>);
-    CHECK_FALSE(contract::holds<contract::says_alignment, placement>);
-    CHECK_FALSE(contract::holds<contract::says_space, no_space>);
-    CHECK_FALSE(contract::holds<contract::says_space, space_as_number>);
-    CHECK_FALSE(contract::holds<contract::takes, takes_pointer>);
-    CHECK(contract::holds<contract::takes, placement>);
-    CHECK(contract::holds<contract::gives, placement>);
-    CHECK_FALSE(contract::holds<contract::gives, upstream>);
-    CHECK_FALSE(contract::holds<contract::rounds, upstream>);
-    CHECK_FALSE(contract::holds<contract::says_needs, upstream>);
-    CHECK_FALSE(contract::holds<contract::frees, free_may_throw, on_host_t>);
-    CHECK(contract::holds<contract::frees, pool, on_host_t>);
-    CHECK(contract::holds<contract::tries, pool, on_host_t>);
-    CHECK_FALSE(contract::holds<contract::tries, upstream, on_host_t>);
+TEST_CASE("slots: a member fits where the library's call compiles and returns what it should") {
+    struct row {
+        char const* what;
+        bool sound, broken;
+    };
+    row const rows[] = {
+        {"acquire", contract::returns<void*, contract::has_acquire, upstream>,
+         contract::returns<void*, contract::has_acquire, answers_bytes> || contract::holds<contract::has_acquire, placement>},
+        {"release", contract::holds<contract::has_release, upstream> && contract::holds<contract::has_release, rich_upstream>,
+         contract::holds<contract::has_release, may_throw>},
+        {"alignment", contract::holds<contract::has_alignment, upstream>, contract::holds<contract::has_alignment, placement>},
+        {"space", contract::holds<contract::has_space, upstream>,
+         contract::holds<contract::has_space, no_space> || contract::holds<contract::has_space, space_as_number>},
+        {"take", contract::returns<range, contract::has_take, placement>,
+         contract::returns<range, contract::has_take, takes_pointer>},
+        {"give", contract::holds<contract::has_give, placement>, contract::holds<contract::has_give, upstream>},
+        {"rounded", contract::holds<contract::has_rounded, placement>, contract::holds<contract::has_rounded, upstream>},
+        {"needs", contract::holds<contract::has_needs, placement>, contract::holds<contract::has_needs, upstream>},
+        {"largest", contract::returns<std::size_t, contract::has_largest, rich_placement>,
+         contract::holds<contract::has_largest, placement>},
+        {"fence", contract::holds<contract::has_fence, rich_placement>, contract::holds<contract::has_fence, placement>},
+        {"remove", contract::returns<bool, contract::has_remove, rich_placement>,
+         contract::returns<bool, contract::has_remove, removes_silently> ||
+             contract::holds<contract::has_remove, rule::over<placement>>},
+        {"sibling", contract::holds<contract::has_sibling, rich_placement>,
+         contract::holds<contract::has_sibling, sibling_of_another>},
+        {"absorb", contract::holds<contract::has_absorb, rich_placement>, contract::holds<contract::has_absorb, placement>},
+        {"lend", contract::returns<range, contract::has_lend, rich_placement>, contract::holds<contract::has_lend, placement>},
+        {"mark", contract::holds<contract::has_mark, rich_placement, weir::base::usage>,
+         contract::holds<contract::has_mark, placement, weir::base::usage>},
+        {"rewind", contract::returns<weir::base::usage, contract::has_rewind, rich_placement, weir::base::usage>,
+         contract::holds<contract::has_rewind, rewinds_only, weir::base::usage>},
+        {"clear", contract::holds<contract::has_clear, rich_placement>, contract::holds<contract::has_clear, placement>},
+        {"thread_safe", contract::returns<bool const, contract::has_thread_safe, rule>,
+         contract::returns<bool const, contract::has_thread_safe, promises_at_run_time> ||
+             contract::holds<contract::has_thread_safe, placement>},
+        {"over", contract::holds<contract::has_over, rule, placement>,
+         contract::holds<contract::has_over, placement, placement>},
+        {"a rule's give", contract::holds<contract::has_give, rule::over<placement>, on_host_t>,
+         contract::holds<contract::has_give, frees_loudly, on_host_t>},
+        {"wait", contract::returns<bool, contract::has_wait, rich_rule::over<placement>>,
+         contract::returns<bool, contract::has_wait, waits_silently>},
+        {"try_allocate", contract::returns<void*, contract::has_try_allocate, pool, on_host_t>,
+         contract::holds<contract::has_try_allocate, upstream, on_host_t>},
+        {"deallocate", contract::holds<contract::has_deallocate, pool, on_host_t>,
+         contract::holds<contract::has_deallocate, free_may_throw, on_host_t>},
+        {"owns", contract::returns<bool, contract::has_owns, owner>, contract::holds<contract::has_owns, not_const_owner>},
+        {"last_used_on", contract::holds<contract::has_last_used_on, user_of_second_streams, void*, on_host_t>,
+         contract::holds<contract::has_last_used_on, marks_only, void*, on_host_t>},
+        {"trim", contract::returns<std::size_t, contract::has_trim, trimmer>,
+         contract::returns<std::size_t, contract::has_trim, silent_trimmer>},
+        {"stream_ordered", contract::returns<bool const, contract::has_stream_ordered, whole_pool>,
+         contract::holds<contract::has_stream_ordered, pool>},
+        {"a handler's call",
+         contract::returns<bool, contract::has_call, answering, int> &&
+             contract::returns<bool, contract::has_call, bool (*)(int const&), int>,
+         contract::returns<bool, contract::has_call, answering_bytes, int> ||
+             contract::holds<contract::has_call, changing, int> || contract::holds<contract::has_call, walking, int>},
+        {"ask", contract::returns<void*, contract::has_ask, walking, int>, contract::holds<contract::has_ask, answering, int>},
+        {"most_bytes", contract::returns<std::size_t, contract::has_most_bytes, bounded_upstream>,
+         contract::returns<std::size_t, contract::has_most_bytes, half_bounded>},
+        {"out_of_addresses", contract::returns<bool, contract::has_out_of_addresses, bounded_upstream>,
+         contract::holds<contract::has_out_of_addresses, throws_bounds>},
+    };
+    for (row const& each : rows) {
+        INFO(each.what);
+        CHECK(each.sound);
+        CHECK_FALSE(each.broken);
+    }
 }
 
-TEST_CASE("slots: absence is information") {
-    CHECK_FALSE(contract::holds<contract::may_refuse, upstream>);
-    CHECK(contract::holds<contract::may_refuse, rich_upstream>);
-    CHECK_FALSE(contract::holds<contract::says_granularity, upstream>);
-    CHECK(contract::holds<contract::says_granularity, rich_upstream>);
-    CHECK_FALSE(contract::holds<contract::says_device_number, upstream>);
-    CHECK(contract::holds<contract::says_device_number, rich_upstream>);
-
-    CHECK_FALSE(contract::has_largest<placement>);
-    CHECK_FALSE(contract::fences<placement>);
-    CHECK_FALSE(contract::has_remove<placement>);
-    CHECK_FALSE(contract::has_remove<removes_silently>);
-    CHECK_FALSE(contract::has_sibling<placement>);
-    CHECK_FALSE(contract::has_sibling<sibling_of_another>);
-    CHECK_FALSE(contract::migrates<placement>);
-    CHECK_FALSE(contract::has_mark<placement>);
-    CHECK_FALSE(contract::has_mark<rewinds_only>);
-    CHECK_FALSE(contract::has_clear<placement>);
-    CHECK(contract::has_largest<rich_placement>);
-    CHECK(contract::fences<rich_placement>);
-    CHECK(contract::has_remove<rich_placement>);
-    CHECK(contract::has_sibling<rich_placement>);
-    CHECK(contract::migrates<rich_placement>);
-    CHECK(contract::has_mark<rich_placement>);
-    CHECK(contract::has_clear<rich_placement>);
-}
-
-TEST_CASE("slots: a rule says what it promises, as constants") {
-    CHECK(contract::holds<contract::says_what_it_promises, rule>);
-    CHECK_FALSE(contract::holds<contract::says_what_it_promises, promises_at_run_time>);
-    CHECK_FALSE(contract::holds<contract::says_what_it_promises, placement>);
-    CHECK(contract::holds<contract::binds, rule, placement>);
-    CHECK_FALSE(contract::holds<contract::binds, placement, placement>);
+TEST_CASE("slots: absence is information, and what is there but wrong is not absent") {
     using bound = rule::over<placement>;
-    CHECK(contract::holds<contract::counts_uses, bound>);
-    CHECK_FALSE(contract::holds<contract::ends_many, bound>);
-    CHECK_FALSE(contract::holds<contract::borrows, bound, on_host_t>);
-    CHECK_FALSE(contract::holds<contract::gathers, bound, on_host_t>);
-    CHECK_FALSE(contract::holds<contract::marks_users, bound, range, on_host_t>);
-    CHECK_FALSE(contract::holds<contract::notes_last_uses, bound, range, on_host_t>);
-    CHECK_FALSE(contract::holds<contract::removes, bound>);
-}
-
-TEST_CASE("slots: a rule that gathers and borrows can wait, and counts what a wait does not free") {
-    using bound = rule::over<placement>;
-    using rich = rich_rule::over<placement>;
-    CHECK_FALSE(contract::holds<contract::waits, bound>);
-    CHECK_FALSE(contract::holds<contract::waits, waits_silently>);
-    CHECK_FALSE(contract::holds<contract::counts_unsettled, bound>);
-    CHECK_FALSE(contract::holds<contract::reclaims, bound>);
-    CHECK(contract::holds<contract::borrows, rich, on_host_t>);
-    CHECK(contract::holds<contract::gathers, rich, on_host_t>);
-    CHECK(contract::holds<contract::reclaims, rich>);
-    CHECK(contract::holds<contract::waits, rich>);
-    CHECK(contract::holds<contract::counts_unsettled, rich>);
-}
-
-TEST_CASE("slots: a pool is asked for what it may have") {
-    CHECK_FALSE(contract::has_owns<pool>);
-    CHECK_FALSE(contract::has_owns<not_const_owner>);
-    CHECK(contract::has_owns<owner>);
-    CHECK_FALSE((contract::has_used_on<pool, on_host_t>));
-    CHECK((contract::has_used_on<user_of_second_streams, on_host_t>));
-    CHECK_FALSE((contract::has_used_on<marks_only, on_host_t>));
-    CHECK_FALSE(contract::holds<contract::marks_pool, pool>);
-    CHECK_FALSE(contract::holds<contract::says_default_alignment, pool>);
-    CHECK_FALSE(contract::holds<contract::says_what_its_users_may, pool>);
-    CHECK(contract::holds<contract::says_what_its_users_may, whole_pool>);
-    CHECK_FALSE(contract::holds<contract::trims, pool>);
-    CHECK_FALSE(contract::holds<contract::trims, silent_trimmer>);
-    CHECK(contract::holds<contract::trims, trimmer>);
-}
-
-TEST_CASE("slots: a failure handler answers yes or no, or walks through others") {
-    CHECK(contract::holds<contract::answers, answering, int>);
-    CHECK(contract::holds<contract::answers, bool (*)(int const&), int>);
-    CHECK_FALSE(contract::holds<contract::answers, answering_bytes, int>);
-    CHECK_FALSE(contract::holds<contract::answers, changing, int>);
-    CHECK_FALSE(contract::holds<contract::answers, walking, int>);
-    CHECK_FALSE(contract::holds<contract::walks, answering, int>);
-    CHECK(contract::holds<contract::walks, walking, int>);
-    CHECK_FALSE(contract::holds<contract::says_thread_safe, answering>);
-    CHECK_FALSE(contract::holds<contract::says_thread_safe, promises_at_run_time>);
-    CHECK(contract::holds<contract::says_thread_safe, walking>);
+    for (bool const found :
+         {contract::holds<contract::has_granularity, upstream>, contract::holds<contract::has_device_number, upstream>,
+          contract::holds<contract::has_most_bytes, upstream>, contract::holds<contract::has_addresses_behind, upstream>,
+          contract::holds<contract::has_placement, bound>, contract::holds<contract::has_borrow, bound, on_host_t>,
+          contract::holds<contract::has_gather, bound, on_host_t>, contract::holds<contract::has_reclaim, bound>,
+          contract::holds<contract::has_wait, bound>, contract::holds<contract::has_unsettled_bytes, bound>,
+          contract::holds<contract::has_used_on, bound, range, on_host_t>,
+          contract::holds<contract::has_used_on, pool, void*, on_host_t>, contract::holds<contract::has_mark, pool>,
+          contract::holds<contract::has_default_alignment, pool>, contract::holds<contract::has_thread_safe, answering>})
+        CHECK_FALSE(found);
+    CHECK(contract::absent_or<bool, contract::has_remove, placement>);
+    CHECK(contract::absent_or<bool, contract::has_remove, rich_placement>);
+    for (bool const passed_over :
+         {contract::absent_or<bool, contract::has_remove, removes_silently>,
+          contract::absent_or<std::size_t, contract::has_trim, silent_trimmer>,
+          contract::absent_or<std::size_t, contract::has_most_bytes, half_bounded>})
+        CHECK_FALSE(passed_over);
 }
 
 TEST_CASE("slots: a device is told to an upstream that says one, and to no other that takes a number") {
@@ -351,17 +338,4 @@ TEST_CASE("slots: a device is told to an upstream that says one, and to no other
     CHECK(contract::upstream_on<placed>(1).number == 1);
     CHECK(contract::device_number_of(numbered()) == weir::any_device);
     CHECK(contract::device_number_of(placed(3)) == 3);
-}
-
-TEST_CASE("slots: what an upstream bounds is told by members, all or none") {
-    CHECK_FALSE(contract::holds<contract::says_most_bytes, plain_upstream>);
-    CHECK_FALSE(contract::holds<contract::bounds_addresses, plain_upstream>);
-    CHECK(contract::holds<contract::says_most_bytes, bounded_upstream>);
-    CHECK(contract::holds<contract::bounds_addresses, bounded_upstream>);
-    for (bool const wrong : {contract::holds<contract::says_most_bytes, throws_bounds>, contract::holds<contract::bounds_addresses, throws_bounds>,
-                             contract::holds<contract::says_most_bytes, half_bounded>, contract::holds<contract::bounds_addresses, half_bounded>})
-        CHECK_FALSE(wrong);
-    for (bool const seen : {contract::holds<contract::has_most_bytes, throws_bounds>, contract::holds<contract::has_addresses_behind, throws_bounds>,
-                            contract::holds<contract::has_most_bytes, half_bounded>, contract::holds<contract::has_addresses_behind, half_bounded>})
-        CHECK(seen); // so that its author is told
 }

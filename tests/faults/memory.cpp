@@ -8,6 +8,7 @@
 #include "scene.hpp"
 
 #include <new>
+#include <support/growth_numbers.hpp>
 #include <vector>
 #include <weir/growth/geometric.hpp>
 #include <weir/growth/paged.hpp>
@@ -169,7 +170,7 @@ TEST_CASE("memory: a slab that was lent comes back as one, whenever the host run
     if (!support::host_memory_can_fail)
         return;
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, stream_ordered<>,
-                                   weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>>;
+                                   support::paged_of<512, 2 * weir::MiB, 64 * weir::MiB>>;
     constexpr std::size_t large = 80 * weir::KiB;
     for (std::size_t const holes : {std::size_t{7}, std::size_t{15}, std::size_t{23}})
         for (long k = 0, thrown = 1; thrown != 0; ++k) {
@@ -214,7 +215,7 @@ TEST_CASE("memory: a slab that was lent comes back as one, whenever the host run
 }
 
 TEST_CASE("memory: a pool with holes grows in place or throws, whatever host memory is left") {
-    using pages = weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>;
+    using pages = support::paged_of<512, 2 * weir::MiB, 64 * weir::MiB>;
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
                                    stream_ordered<checked, grow_first>, pages>;
     if (!support::host_memory_can_fail)

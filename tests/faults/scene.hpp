@@ -41,6 +41,8 @@ struct parts_of<weir::pool<Upstream, Placement, Reuse, Growth>> {
     using placement = Placement;
     using reuse = Reuse;
 };
+template <class Recipe, bool Guarded>
+struct parts_of<weir::recipe::pool_of<Recipe, Guarded>> : parts_of<typename weir::recipe::pool_of<Recipe, Guarded>::parts> {};
 template <class First, class Second>
 struct parts_of<weir::layer::fallback<First, Second>> : parts_of<First> {};
 template <weir::memory_space Space>
@@ -128,6 +130,10 @@ template <class Pool>
 void hear(weir::layer::guard<Pool>& pool) {
     pool.on_violation(&fail);
 }
+template <class Recipe, bool Guarded>
+void hear(weir::recipe::pool_of<Recipe, Guarded>& pool) {
+    hear(static_cast<typename weir::recipe::pool_of<Recipe, Guarded>::parts&>(pool));
+}
 
 /// Fails unless every layer counts these blocks, with the bytes that were asked for.
 template <class Pool>
@@ -135,6 +141,10 @@ void check_counts(Pool const&, std::size_t, std::size_t) {}
 template <class Pool>
 void check_counts(weir::layer::guard<Pool> const& layer, std::size_t blocks, std::size_t bytes) {
     check_counts(layer.inner(), blocks, bytes);
+}
+template <class Recipe, bool Guarded>
+void check_counts(weir::recipe::pool_of<Recipe, Guarded> const& pool, std::size_t blocks, std::size_t bytes) {
+    check_counts(static_cast<typename weir::recipe::pool_of<Recipe, Guarded>::parts const&>(pool), blocks, bytes);
 }
 template <class Pool, class Handler>
 void check_counts(weir::layer::failure_handler<Pool, Handler> const& layer, std::size_t blocks, std::size_t bytes) {
@@ -306,7 +316,7 @@ void clutter(scene<Pool>& s) {
     s.free(s.write(s.c, 6 * MiB));
     s.free(s.write(s.b, 6 * MiB));
     CHECK(cudaStreamSynchronize(s.b) == cudaSuccess);
-    if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+    if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
         void* const p = s.write(s.a, 5 * MiB);
         s.pool->used_on(p, s.b);
         s.free(p);
@@ -389,7 +399,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) { s.try_allocate(s.c, 4 * MiB); }},
         {"allocate: a block that a second stream used", 4 * MiB,
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  void* const p = s.write(s.a, 4 * MiB);
                  s.pool->used_on(p, s.b);
                  s.pool->used_on(p, s.c);
@@ -399,7 +409,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) { s.try_allocate(s.a, 4 * MiB); }},
         {"allocate: another stream's block that a second one used", 4 * MiB,
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  void* const p = s.write(s.a, 4 * MiB);
                  s.pool->used_on(p, s.b);
                  s.free(p);
@@ -472,7 +482,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          true},
         {"deallocate: a block that a second stream used", no_limit,
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  s.pool->used_on(s.write(s.a, 1 * KiB), s.b);
                  s.pool->used_on(s.write(s.a, 6 * MiB), s.b);
              }
@@ -484,7 +494,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          true},
         {"used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
                  s.pool->used_on(p, s.b);
                  s.pool->used_on(p, s.b);
@@ -493,7 +503,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          }},
         {"last_used_on", no_limit, [](here& s) { s.write(s.a, 1 * MiB); },
          [](here& s) {
-             if constexpr (weir::contract::has_used_on<Pool, weir::stream_ref>) {
+             if constexpr (weir::contract::holds<weir::contract::has_used_on, Pool, void*, weir::stream_ref>) {
                  void* const p = s.live.begin()->first;
                  s.pool->last_used_on(p, s.b);
                  s.pool->last_used_on(p, cudaStreamPerThread);
@@ -512,7 +522,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
              static_cast<void>(s.pool->state());
              static_cast<void>(s.pool->report());
              static_cast<void>(s.pool->refusal(1 * MiB, 256));
-             if constexpr (weir::contract::has_owns<Pool>)
+             if constexpr (weir::contract::holds<weir::contract::has_owns, Pool>)
                  CHECK(s.pool->owns(s.live.begin()->first));
          }},
     };
@@ -566,7 +576,7 @@ std::vector<act<scene<Pool>>> const& every_frame_act() {
 /// What a pool can be asked, in the states that decide what it does.
 template <class Pool>
 std::vector<act<scene<Pool>>> const& every_act() {
-    if constexpr (weir::contract::holds<weir::contract::marks_pool, Pool>)
+    if constexpr (weir::contract::holds<weir::contract::has_rewind, Pool>)
         return every_frame_act<Pool>();
     else
         return every_pool_act<Pool>();

@@ -52,7 +52,7 @@ struct placeless : weir::resource<placeless> {
     weir::text refusal(std::size_t, std::size_t) const { return "none"; }
 };
 static_assert(says_device<synchronized<slab_pool>>::value && !says_device<synchronized<placeless>>::value);
-static_assert(!weir::can_examine<synchronized<placeless>>::value);
+static_assert(!weir::contract::holds<weir::contract::has_examine, synchronized<placeless>>);
 // Layers above it say so too.
 static_assert(weir::layer::statistics<synchronized<slab_pool>>::thread_safe);
 

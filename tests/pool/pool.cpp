@@ -18,6 +18,7 @@
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/growth_numbers.hpp>
 #include <support/noted.hpp>
 #include <support/recorded_upstream.hpp>
 #include <support/sentence.hpp>
@@ -288,7 +289,7 @@ TEST_CASE("pool: asks the upstream for what its growth says, in whole pages") {
     }
     ledger.asked.clear();
     {
-        recorded_pool<placement::best_fit<>, growth::geometric<8192, 100, 64 * KiB>> pool(
+        recorded_pool<placement::best_fit<>, support::geometric_of<8192, 100, 64 * KiB>> pool(
             recorded_upstream<>(ledger), pool_options{}.on_leak(leak_action::ignore));
         for (int i = 0; i < 16; ++i)
             CHECK(pool.allocate_sync(4096) != nullptr);
@@ -923,7 +924,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
     if (devices < 2)
         return;
     Pool pool(upstream::device(0));
-    weir::runtime::device_guard const there(1);
+    weir::runtime::device_scope const there(1);
     support::scoped_stream const s;
     for (int i = 0; i < 2; ++i) {
         CHECK(misuse_of([&] { static_cast<void>(pool.allocate(s, 100)); }) ==
@@ -932,7 +933,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
         CHECK_THROWS_AS(static_cast<void>(pool.allocate(cudaStreamPerThread, 100)), weir::usage_error);
     }
     CHECK(pool.reserved_bytes() == 0);
-    weir::runtime::device_guard const here(0);
+    weir::runtime::device_scope const here(0);
     support::scoped_stream const own;
     void* const p = support::take(pool, own, 100);
     support::give(pool, s, p, 100); // cannot be ordered there: the bytes wait for 'settle', and nothing breaks
@@ -1530,7 +1531,7 @@ TEST_CASE("pool: the options name the device, and an upstream of another one is 
 
 TEST_CASE("pool: a request that fails was never in use, and a paged pool moves free pages as before") {
     using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>,
-                                   weir::reuse::immediate, growth::paged<512, 2 * MiB, 64 * MiB>>;
+                                   weir::reuse::immediate, support::paged_of<512, 2 * MiB, 64 * MiB>>;
     support::every_schedule([] {
         for (bool const fails : {false, true}) {
             CAPTURE(fails);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: growth::geometric needs a first chunk of at least one byte
+// expect: weir: growth::geometric needs 'first_bytes' of at least one byte
 #include <weir/growth/geometric.hpp>
 
+struct my_tuning : weir::growth::geometric_tuning {
 #ifdef REJECT
-using my_growth = weir::growth::geometric<0>;
+    static constexpr std::size_t first_bytes = 0;
 #else
-using my_growth = weir::growth::geometric<1>;
+    static constexpr std::size_t first_bytes = 1;
 #endif
+};
+using my_growth = weir::growth::geometric<my_tuning>;
 
 std::size_t use() {
     return my_growth::next(1, 2);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: growth::by_holes takes three growths in pieces: growth::paged, each
+// expect: 'filled' and 'holed' are each a growth::paged; derive from it, and include <weir/growth/paged.hpp>
 #include <weir/growth/by_holes.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/growth/geometric.hpp>
 #include <weir/growth/paged.hpp>
 
+struct my_tuning : weir::growth::by_holes_tuning {
 #ifdef REJECT
-using my_part = weir::growth::exact;
+    using whole = weir::growth::exact;
 #else
-using my_part = weir::growth::paged<>;
+    using whole = weir::growth::paged<weir::growth::holed_tuning>;
 #endif
+};
 
 std::size_t use() {
-    return weir::growth::by_holes<my_part, weir::growth::paged<>, weir::growth::paged<>>::next(1, 2);
+    return weir::growth::by_holes<my_tuning>::next(1, 2);
 }

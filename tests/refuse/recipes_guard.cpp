@@ -7,7 +7,6 @@
 #endif
 #include <weir/recipes.hpp>
 
-weir::layer::guard<weir::pool<weir::upstream::device, weir::placement::arena, weir::reuse::immediate,
-                              weir::growth::geometric<16 * weir::MiB, 100, 256 * weir::MiB>>>& of(weir::frame_pool& pool) {
+weir::layer::guard<weir::recipe::frames::parts>& of(weir::frame_pool& pool) {
     return pool;
 }

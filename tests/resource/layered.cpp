@@ -146,7 +146,8 @@ TEST_CASE("layered: what the pool can tell of itself passes through any number o
     CHECK(pool.full_state().device_free_bytes == 14);
     CHECK(pool.full_report() == "rich report, 14 B free on the device");
     CHECK(layer<layer<plain>>().full_state().device_free_bytes == SIZE_MAX);
-    static_assert(weir::can_examine<layer<layer<rich>>>::value && !weir::can_examine<layer<plain>>::value);
+    static_assert(weir::contract::holds<weir::contract::has_examine, layer<layer<rich>>> &&
+                  !weir::contract::holds<weir::contract::has_examine, layer<plain>>);
 }
 
 TEST_CASE("layered: or stands on a pool that lives elsewhere") {

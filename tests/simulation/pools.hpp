@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <support/growth_numbers.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -171,7 +172,7 @@ template <class Upstream, class Reuse, class Placement = weir::recipe::general_p
 using plain = weir::pool<Upstream, Placement, Reuse, Growth>;
 using device_memory = weir::upstream::device;
 using mapped_memory = weir::upstream::virtual_memory<>;
-using pages = weir::growth::paged<512, 2 * weir::MiB, 64 * weir::MiB>;
+using pages = support::paged_of<512, 2 * weir::MiB, 64 * weir::MiB>;
 using one_size_of_chunk = weir::growth::fixed<2 * weir::MiB>;
 using fits_alone = weir::placement::best_fit<>;
 

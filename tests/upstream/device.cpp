@@ -23,7 +23,7 @@ using weir::upstream::device;
 
 static_assert(device::space == weir::memory_space::device);
 static_assert(std::is_nothrow_copy_constructible_v<device> && !std::is_convertible_v<int, device>);
-static_assert(weir::contract::holds<weir::contract::may_refuse, device>);
+static_assert(weir::contract::returns<bool, weir::contract::has_release, device>);
 
 namespace {
 

@@ -24,9 +24,9 @@ using weir::upstream::managed;
 
 static_assert(managed::space == weir::memory_space::managed);
 static_assert(std::is_nothrow_copy_constructible_v<managed> && !std::is_convertible_v<int, managed>);
-static_assert(weir::contract::holds<weir::contract::may_refuse, managed>);
+static_assert(weir::contract::returns<bool, weir::contract::has_release, managed>);
 // Reachable from every device: streams of any of them may share it.
-static_assert(!weir::contract::holds<weir::contract::says_device_number, managed>);
+static_assert(!weir::contract::holds<weir::contract::has_device_number, managed>);
 
 TEST_CASE("managed: the host and the device reach the same bytes") {
     support::every_schedule([] {

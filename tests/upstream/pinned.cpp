@@ -22,8 +22,8 @@ using weir::upstream::pinned;
 
 static_assert(pinned<>::space == weir::memory_space::pinned);
 static_assert(std::is_empty_v<pinned<>> && std::is_nothrow_copy_constructible_v<pinned<>>);
-static_assert(weir::contract::holds<weir::contract::may_refuse, pinned<>>);
-static_assert(!weir::contract::holds<weir::contract::says_device_number, pinned<>>);
+static_assert(weir::contract::returns<bool, weir::contract::has_release, pinned<>>);
+static_assert(!weir::contract::holds<weir::contract::has_device_number, pinned<>>);
 
 TEST_CASE_TEMPLATE("pinned: chunks have the flags that the type names", Upstream, pinned<>, pinned<cudaHostAllocPortable>,
                    pinned<cudaHostAllocMapped>, pinned<cudaHostAllocWriteCombined>,

@@ -25,8 +25,8 @@ using weir::MiB;
 using virtual_memory = weir::upstream::virtual_memory<>;
 
 static_assert(virtual_memory::space == weir::memory_space::device);
-static_assert(weir::contract::holds<weir::contract::extends, virtual_memory>);
-static_assert(weir::contract::holds<weir::contract::may_refuse, virtual_memory>);
+static_assert(weir::contract::holds<weir::contract::has_extends, virtual_memory>);
+static_assert(weir::contract::returns<bool, weir::contract::has_release, virtual_memory>);
 static_assert(!std::is_convertible_v<int, virtual_memory>);
 
 namespace {
@@ -348,7 +348,7 @@ TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is b
     void* const chunk = upstream.acquire(page);
     REQUIRE(chunk != nullptr);
     {
-        weir::runtime::device_guard const there(1);
+        weir::runtime::device_scope const there(1);
         support::scoped_stream const s;
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t launchable = nullptr;
@@ -391,7 +391,7 @@ TEST_CASE("virtual_memory: where its device cannot map memory, chunks are of tha
     virtual_memory upstream(0);
     void* chunk = nullptr;
     {
-        weir::runtime::device_guard const there(1);
+        weir::runtime::device_scope const there(1);
         chunk = upstream.acquire(page);
     }
     REQUIRE(chunk != nullptr);

@@ -15,7 +15,8 @@ inline namespace v0 {
 struct on_host_t {};
 inline constexpr on_host_t on_host{};
 
-/// Passed as a device's number, this means whichever device is current. As an answer, it means that no one device is known.
+/// No particular device. As an argument: the one that is current, or every one, as the function says. As an answer: it may be
+/// any of them.
 inline constexpr int any_device = -1;
 
 } // namespace v0

@@ -56,13 +56,11 @@ constexpr std::size_t size_of(T const (&)[Count]) noexcept {
     return Count;
 }
 
-// Whether the elements of Range lie together in memory and have type T.
-template <class Range, class T, class = void>
-struct holds : std::false_type {};
-template <class Range, class T>
-struct holds<Range, T,
-             std::void_t<decltype(data_of(std::declval<Range const&>())), decltype(size_of(std::declval<Range const&>()))>>
-    : std::is_same<std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::declval<Range const&>()))>>, T> {};
+// The type of the elements of Range, which lie together in memory.
+template <class Range>
+using element_of = std::enable_if_t<
+    std::is_convertible_v<decltype(size_of(std::declval<Range const&>())), std::size_t>,
+    std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::declval<Range const&>()))>>>;
 
 template <memory_space Space>
 std::true_type is_pooled(detail::pooled<Space> const&);
@@ -77,7 +75,7 @@ class elements : public detail::pooled<Space> {
     using rules = detail::element<T>;
     static_assert(rules::most > 0); // using it makes the compiler check the rules for T
     template <class Range>
-    using if_range = std::enable_if_t<holds<Range, T>::value>;
+    using if_range = std::enable_if_t<std::is_same_v<T, element_of<Range>>>;
 
 public:
     using value_type = T;

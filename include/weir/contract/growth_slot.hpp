@@ -11,7 +11,7 @@
 // not for:   upstreams: they say themselves whether they grow in place, see upstream_slot.hpp.
 
 #include <cstddef>
-#include <type_traits>
+#include <utility>
 #include <weir/base/hole_watch.hpp>
 #include <weir/contract/holds.hpp>
 
@@ -20,25 +20,34 @@ inline namespace v0 {
 namespace contract {
 
 template <class G>
-using cuts_pieces = when<std::is_same_v<decltype(G::piece(std::size_t{}, base::holes{})), std::size_t> &&
-                         std::is_same_v<decltype(G::moved_percent), unsigned const> && (G::moved_percent > 0) &&
-                         std::is_same_v<decltype(G::apart::next(std::size_t{}, std::size_t{})), std::size_t>>;
+using has_next = decltype(G::next(std::size_t{}, std::size_t{}));
+template <class G, class... Holes>
+using has_piece = decltype(G::piece(std::size_t{}, std::declval<Holes>()...));
 template <class G>
-using has_piece = decltype(&G::piece);
+using has_moved_percent = when<(G::moved_percent > 0), decltype(G::moved_percent)>;
 template <class G>
-using grows = when<std::is_same_v<decltype(G::next(std::size_t{}, std::size_t{})), std::size_t>>;
+using has_apart = typename G::apart;
 
 /// Checks a part for the growth slot.
 template <class G>
 constexpr bool require_growth() {
     static_assert(
-        holds<grows, G>,
+        returns<std::size_t, has_next, G>,
         "weir: the growth slot needs 'static std::size_t next(std::size_t needed_bytes, std::size_t "
         "reserved_bytes)'; weir's own policies are in <weir/growth/...>, the default one in <weir/growth/geometric.hpp>");
-    static_assert(!holds<has_piece, G> || holds<cuts_pieces, G>,
+    static_assert(absent_or<std::size_t, has_piece, G, base::holes>,
                   "weir: the growth slot's policy has 'piece', which must be 'static std::size_t piece(std::size_t "
-                  "reserved_bytes, weir::base::holes)', beside 'static constexpr unsigned moved_percent' of at least 1 (see "
-                  "growth::by_holes) and a policy 'apart' for devices that cannot grow in place");
+                  "reserved_bytes, weir::base::holes)'");
+    if constexpr (holds<has_piece, G, base::holes>) {
+        static_assert(returns<unsigned const, has_moved_percent, G>,
+                      "weir: the growth slot's policy has 'piece', so it needs 'static constexpr unsigned moved_percent' of at "
+                      "least 1 (see growth::by_holes)");
+        static_assert(holds<has_apart, G>,
+                      "weir: the growth slot's policy has 'piece', so it needs a policy 'apart' for devices that cannot grow "
+                      "in place");
+        if constexpr (holds<has_apart, G>)
+            static_assert(require_growth<typename G::apart>());
+    }
     return true;
 }
 

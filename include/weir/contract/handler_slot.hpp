@@ -7,7 +7,6 @@
 // cost:      compile time only.
 // not for:   what handlers do: see layer/failure_handler.hpp.
 
-#include <type_traits>
 #include <utility>
 #include <weir/contract/holds.hpp>
 
@@ -16,20 +15,19 @@ inline namespace v0 {
 namespace contract {
 
 template <class H, class Failed>
-using answers = when<std::is_same_v<decltype(std::declval<H&>()(std::declval<Failed const&>())), bool>>;
+using has_call = decltype(std::declval<H&>()(std::declval<Failed const&>()));
 template <class H, class Failed>
-using walks = when<std::is_same_v<
-    decltype(std::declval<H&>().ask(std::declval<Failed const&>(), std::declval<void* (*)()>())), void*>>;
-template <class H>
-using says_thread_safe = when<is_constant_bool<decltype(H::thread_safe)>>;
+using has_ask = decltype(std::declval<H&>().ask(std::declval<Failed const&>(), std::declval<void* (*)()>()));
 
 /// Checks a part for the slot of a failure handler. A handler that is made of other handlers has 'ask' instead of a call
 /// operator.
 template <class H, class Failed>
 constexpr bool require_handler() {
-    static_assert(holds<walks, H, Failed> || holds<answers, H, Failed>,
+    static_assert(returns<void*, has_ask, H, Failed> || returns<bool, has_call, H, Failed>,
                   "weir: the handler slot needs 'bool operator()(weir::failed_allocation const&)', true where another "
                   "try is worth it");
+    static_assert(absent_or<bool const, has_thread_safe, H>,
+                  "weir: the handler slot's handler has 'thread_safe', which must be 'static constexpr bool thread_safe'");
     return true;
 }
 

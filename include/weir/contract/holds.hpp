@@ -3,12 +3,14 @@
 
 // How does the library ask whether a part has a member?
 //
-// A part is plugged in as a template argument; the place that it fills is called a slot. One of the 'require_' checks of this
-// folder runs at compile time for each slot. It checks one clause at a time, and its message names the slot, the missing
-// member and the member's signature. A clause is an alias that names an expression; 'holds' says whether the expression
-// compiles for a part. Optional members are found in the same way: a part that cannot do something leaves the member out.
+// A part is plugged in as a template argument; the place that it fills is called a slot. A clause names one member: the alias
+// 'has_trim' is the type that a call of 'trim' returns, with arguments as the library passes them. 'holds' says whether that
+// call compiles for a part, 'returns' whether it also returns what it should. For each slot one of the 'require_' checks of
+// this folder runs at compile time. It goes through the members one by one; its message names the slot, the missing member and
+// the member's signature. A part that cannot do something leaves the optional member out. A part that has the member, but
+// wrongly, is told so.
 //
-// invariant: a check demands what the code behind the slot uses, and no more.
+// invariant: a clause makes the call that the code behind the slot makes.
 // cost:      compile time only.
 // not for:   meaning: the contract suites in tests/ show that a part keeps its promises.
 
@@ -16,6 +18,7 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/range.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -30,22 +33,50 @@ struct holds_for<Clause, std::void_t<Clause<Part...>>, Part...> : std::true_type
 template <template <class...> class Clause, class... Part>
 inline constexpr bool holds = holds_for<Clause, void, Part...>::value;
 
-template <bool Condition>
-using when = std::enable_if_t<Condition>;
-template <class T>
-using size_type_of = when<std::is_convertible_v<T, std::size_t>>;
-template <class T>
-inline constexpr bool is_constant_bool = std::is_same_v<T, bool const>;
+template <class Wanted, template <class...> class Clause, class... Part>
+constexpr bool returns_wanted() {
+    if constexpr (holds<Clause, Part...>)
+        return std::is_same_v<Clause<Part...>, Wanted>;
+    else
+        return false;
+}
 
-/// A clause that upstreams and pools share.
-template <class T>
-using says_space = std::integral_constant<memory_space, T::space>;
+/// Whether the member that `Clause` names is there and of type `Wanted`; for a function: returns it.
+template <class Wanted, template <class...> class Clause, class... Part>
+inline constexpr bool returns = returns_wanted<Wanted, Clause, Part...>();
 
-/// Clauses that reuse rules and pools share.
+/// The same for an optional member: it may be absent.
+template <class Wanted, template <class...> class Clause, class... Part>
+inline constexpr bool absent_or = !holds<Clause, Part...> || returns<Wanted, Clause, Part...>;
+
+/// `Type`, where `Condition` holds.
+template <bool Condition, class Type = void>
+using when = std::enable_if_t<Condition, Type>;
+
+// Members that parts of several slots have. What a slot's member takes besides is a pack: 'has_take<Placement>' takes no
+// stream, 'has_take<Rule, stream_ref>' does. A placement's 'give' may throw, since the rule that calls it sees to that.
+template <class T>
+using has_space = std::integral_constant<memory_space, T::space>;
+template <class T>
+using has_granularity = decltype(T::granularity);
+template <class T>
+using has_thread_safe = decltype(T::thread_safe);
+template <class T, class... Stream>
+using has_take = decltype(std::declval<T&>().take(std::size_t{}, std::size_t{}, std::declval<Stream>()...));
+template <class T, class... Stream>
+using has_give = when<noexcept(std::declval<T&>().give(base::range{}, std::declval<Stream>()...)) || sizeof...(Stream) == 0>;
+template <class T, class... More>
+using has_add = decltype(std::declval<T&>().add(base::range{}, std::declval<More>()...));
+template <class T>
+using has_settle = decltype(std::declval<T&>().settle());
 template <class T, class Block, class Stream>
-using marks_users = decltype(std::declval<T&>().used_on(std::declval<Block>(), std::declval<Stream>()));
+using has_used_on = decltype(std::declval<T&>().used_on(std::declval<Block>(), std::declval<Stream>()));
 template <class T, class Block, class Stream>
-using notes_last_uses = decltype(std::declval<T&>().last_used_on(std::declval<Block>(), std::declval<Stream>()));
+using has_last_used_on = decltype(std::declval<T&>().last_used_on(std::declval<Block>(), std::declval<Stream>()));
+template <class T, class... Usage>
+using has_mark = decltype(std::declval<T&>().mark(std::declval<Usage>()...));
+template <class T, class... Usage>
+using has_rewind = decltype(std::declval<T&>().rewind(std::declval<has_mark<T, Usage...>>(), std::declval<Usage>()...));
 
 } // namespace contract
 } // namespace v0

@@ -5,13 +5,14 @@
 //
 // A placement keeps ranges of free bytes and decides which of them becomes the next block.
 //
-// optional:  'take_at_hand', with 'is_small' and 'splinter_bytes': serves a small block without cutting anything new.
-//            Splinters are free bytes in pieces that serve blocks of only one size.
+// optional:  'is_small', with 'take_at_hand' and 'splinter_bytes': tells small blocks from others, and serves one without
+//            cutting anything new. Splinters are free bytes in pieces that serve blocks of only one size.
 //            'largest': the size of the largest block that can be taken, for reports.
 //            'fence': says where a chunk starts, so that free ranges do not join across it and the chunk can be given back.
 //            'remove': takes a wholly free chunk out of the placement, so that it can be given back.
-//            'free_before', 'free_after', 'for_each_free': what is free next to an address, and the free ranges. Growth in
-//            place uses them to find out how little it has to add, and which chunks could be moved.
+//            'for_each_free', with 'free_before', 'free_after', 'granularity' and a 'remove' that knows where the free range
+//            starts: the free ranges, and what is free next to an address. Growth in place uses them to find out how little it
+//            has to add, and which chunks could be moved.
 //            'sibling': makes an empty placement whose blocks may mix with this one's, so that each stream can have its own.
 //            'absorb': moves all free bytes of a sibling here. 'lend': takes out a range for a sibling that needs a block.
 //            'mark', 'rewind': name a point in time, and end all blocks that were taken after it.
@@ -30,72 +31,76 @@ inline namespace v0 {
 namespace contract {
 
 template <class P>
-using takes = when<std::is_same_v<decltype(std::declval<P&>().take(std::size_t{}, std::size_t{})), base::range>>;
+using has_rounded = decltype(P::rounded(std::size_t{}, std::size_t{}));
 template <class P>
-using gives = decltype(std::declval<P&>().give(base::range{}));
+using has_needs = decltype(P::needs(std::size_t{}, std::size_t{}, std::size_t{}));
 template <class P>
-using adds = decltype(std::declval<P&>().add(base::range{}));
+using has_free_bytes = decltype(std::declval<P const&>().free_bytes());
 template <class P>
-using rounds = when<std::is_same_v<decltype(P::rounded(std::size_t{}, std::size_t{})), std::size_t>>;
+using has_is_small = decltype(P::is_small(std::size_t{}, std::size_t{}));
 template <class P>
-using counts_free = size_type_of<decltype(std::declval<P const&>().free_bytes())>;
+using has_take_at_hand = decltype(std::declval<P&>().take_at_hand(std::size_t{}, std::size_t{}));
 template <class P>
-using splinters =
-    decltype(P::is_small(0, 0), std::declval<P&>().take_at_hand(0, 0).bytes + std::declval<P const&>().splinter_bytes());
+using has_splinter_bytes = decltype(std::declval<P const&>().splinter_bytes());
 template <class P>
-using knows_largest = size_type_of<decltype(std::declval<P const&>().largest())>;
+using has_largest = decltype(std::declval<P const&>().largest());
 template <class P>
-using fences_chunks = decltype(std::declval<P&>().fence(base::range{}));
+using has_fence = decltype(std::declval<P&>().fence(base::range{}));
+template <class P, class... Start>
+using has_remove = decltype(std::declval<P&>().remove(base::range{}, std::declval<Start>()...));
 template <class P>
-using removes = when<std::is_same_v<decltype(std::declval<P&>().remove(base::range{})), bool>>;
+using has_free_before = decltype(std::declval<P const&>().free_before(std::size_t{}));
 template <class P>
-using knows_free =
-    decltype(std::declval<P const&>().free_before(std::size_t{}), std::declval<P const&>().free_after(std::size_t{}),
-             std::declval<P&>().remove(base::range{}, std::size_t{}),
-             std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(base::range)>()));
+using has_free_after = decltype(std::declval<P const&>().free_after(std::size_t{}));
 template <class P>
-using makes_sibling = when<std::is_same_v<decltype(std::declval<P const&>().sibling()), P>>;
+using has_for_each_free =
+    decltype(std::declval<P&>().for_each_free(std::size_t{}, std::declval<void (*)(base::range)>()));
+template <class P> // a placement that is derived from another inherits a 'sibling' of the other's type, and so has none
+using has_sibling = when<std::is_same_v<decltype(std::declval<P const&>().sibling()), P>, P>;
 template <class P>
-using absorbs = decltype(std::declval<P&>().absorb(std::declval<P&>()));
+using has_absorb = decltype(std::declval<P&>().absorb(std::declval<P&>()));
 template <class P>
-using lends = when<std::is_same_v<decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{})), base::range>>;
+using has_lend = decltype(std::declval<P&>().lend(std::size_t{}, std::size_t{}));
 template <class P>
-using marks = when<
-    std::is_same_v<decltype(std::declval<P&>().rewind(std::declval<P&>().mark(base::usage{}), base::usage{})), base::usage>>;
-template <class P>
-using clears = decltype(std::declval<P&>().clear());
-template <class P>
-using says_needs = when<std::is_same_v<decltype(P::needs(std::size_t{}, std::size_t{}, std::size_t{})), std::size_t>>;
-
-template <class Placement>
-inline constexpr bool has_largest = holds<knows_largest, Placement>;
-template <class Placement>
-inline constexpr bool fences = holds<fences_chunks, Placement>;
-template <class Placement>
-inline constexpr bool has_remove = holds<removes, Placement>;
-template <class Placement>
-inline constexpr bool has_free_ranges = holds<knows_free, Placement>;
-template <class Placement>
-inline constexpr bool has_sibling = holds<makes_sibling, Placement>;
-template <class Placement>
-inline constexpr bool migrates = holds<absorbs, Placement>&& holds<lends, Placement>;
-template <class Placement>
-inline constexpr bool has_mark = holds<marks, Placement>;
-template <class Placement>
-inline constexpr bool has_clear = holds<clears, Placement>;
+using has_clear = decltype(std::declval<P&>().clear());
 
 /// Checks a part for the placement slot.
 template <class P>
 constexpr bool require_placement() {
-    static_assert(holds<takes, P>, "weir: the placement slot needs 'range take(std::size_t bytes, std::size_t alignment)'");
-    static_assert(holds<gives, P>, "weir: the placement slot needs 'void give(range)'");
-    static_assert(holds<adds, P>, "weir: the placement slot needs 'void add(range)'");
-    static_assert(holds<rounds, P>, "weir: the placement slot needs 'static constexpr std::size_t "
-                                    "rounded(std::size_t bytes, std::size_t alignment)'");
-    static_assert(holds<says_needs, P>,
+    static_assert(returns<base::range, has_take, P>,
+                  "weir: the placement slot needs 'range take(std::size_t bytes, std::size_t alignment)'");
+    static_assert(holds<has_give, P>, "weir: the placement slot needs 'void give(range)'");
+    static_assert(holds<has_add, P>, "weir: the placement slot needs 'void add(range)'");
+    static_assert(returns<std::size_t, has_rounded, P>,
+                  "weir: the placement slot needs 'static constexpr std::size_t rounded(std::size_t bytes, std::size_t "
+                  "alignment)'");
+    static_assert(returns<std::size_t, has_needs, P>,
                   "weir: the placement slot needs 'static constexpr std::size_t needs(std::size_t bytes, std::size_t "
                   "alignment, std::size_t base_alignment)', the bytes of a chunk that surely has room for such a block");
-    static_assert(holds<counts_free, P>, "weir: the placement slot needs 'std::size_t free_bytes() const'");
+    static_assert(returns<std::size_t, has_free_bytes, P>,
+                  "weir: the placement slot needs 'std::size_t free_bytes() const'");
+    static_assert(!holds<has_is_small, P> || (returns<bool, has_is_small, P> && returns<base::range, has_take_at_hand, P> &&
+                                              returns<std::size_t, has_splinter_bytes, P>),
+                  "weir: the placement slot's placement has 'is_small', which must be 'static bool is_small(std::size_t bytes, "
+                  "std::size_t alignment)', so it needs 'range take_at_hand(std::size_t bytes, std::size_t alignment)' and "
+                  "'std::size_t splinter_bytes() const'");
+    static_assert(absent_or<std::size_t, has_largest, P>,
+                  "weir: the placement slot's placement has 'largest', which must be 'std::size_t largest() const'");
+    static_assert(absent_or<bool, has_remove, P>,
+                  "weir: the placement slot's placement has 'remove', which must be 'bool remove(range)', false where not all "
+                  "of the range is free");
+    static_assert(!holds<has_for_each_free, P> ||
+                      (returns<std::size_t, has_free_before, P> && returns<std::size_t, has_free_after, P> &&
+                       returns<bool, has_remove, P, std::size_t> && returns<std::size_t const, has_granularity, P>),
+                  "weir: the placement slot's placement has 'for_each_free', so it needs 'std::size_t free_before(std::size_t "
+                  "offset) const', 'free_after' like it, 'bool remove(range, std::size_t start)' and 'static constexpr "
+                  "std::size_t granularity'");
+    static_assert(holds<has_absorb, P> == returns<base::range, has_lend, P>,
+                  "weir: the placement slot needs both or none of 'void absorb(Placement&)' and 'range lend(std::size_t bytes, "
+                  "std::size_t alignment)'");
+    static_assert(!holds<has_mark, P, base::usage> || returns<base::usage, has_rewind, P, base::usage>,
+                  "weir: the placement slot's placement has 'mark', so it needs 'usage rewind(Mark, usage)', which returns "
+                  "what is in use from then on");
     return true;
 }
 

@@ -25,45 +25,47 @@ inline namespace v0 {
 namespace contract {
 
 template <class P, class Stream>
-using tries = when<std::is_same_v<
-    decltype(std::declval<P&>().try_allocate(std::declval<Stream>(), std::size_t{}, std::size_t{})), void*>>;
+using has_try_allocate = decltype(std::declval<P&>().try_allocate(std::declval<Stream>(), std::size_t{}, std::size_t{}));
 template <class P, class Stream>
-using frees = when<noexcept(std::declval<P&>().deallocate(std::declval<Stream>(), static_cast<void*>(nullptr),
-                                                          std::size_t{}, std::size_t{}))>;
+using has_allocate = decltype(std::declval<P&>().allocate(std::declval<Stream>(), std::size_t{}, std::size_t{}));
+template <class P, class Stream>
+using has_deallocate = when<noexcept(std::declval<P&>().deallocate(std::declval<Stream>(), static_cast<void*>(nullptr),
+                                                                   std::size_t{}, std::size_t{}))>;
 template <class P>
-using says_default_alignment = when<base::is_power_of_two(P::default_alignment)>;
+using has_default_alignment = when<base::is_power_of_two(P::default_alignment)>;
 template <class P>
-using says_what_its_users_may =
-    when<is_constant_bool<decltype(P::thread_safe)> && is_constant_bool<decltype(P::stream_ordered)>>;
+using has_stream_ordered = decltype(P::stream_ordered);
 template <class P>
-using tells = when<std::is_same_v<decltype(std::declval<P const&>().state()), memory_report> &&
-                   std::is_convertible_v<decltype(std::declval<P const&>().refusal(std::size_t{}, std::size_t{})), text>>;
+using has_state = decltype(std::declval<P const&>().state());
 template <class P>
-using says_device = when<std::is_same_v<decltype(std::declval<P const&>().device()), int>>;
+using has_refusal = decltype(text(std::declval<P const&>().refusal(std::size_t{}, std::size_t{})));
 template <class P>
-using says_on_violation = decltype(std::declval<P const&>().on_violation());
+using has_can_hold = decltype(std::declval<P const&>().can_hold(std::size_t{}, std::size_t{}));
 template <class P>
-using marks_pool = decltype(std::declval<P&>().rewind(std::declval<P&>().mark()));
+using has_examine = decltype(std::declval<P const&>().examine(std::declval<memory_report&>()));
 template <class P>
-using knows_owner = when<std::is_same_v<decltype(std::declval<P const&>().owns(nullptr)), bool>>;
+using has_device = decltype(std::declval<P const&>().device());
 template <class P>
-using trims = size_type_of<decltype(std::declval<P&>().trim())>;
+using has_on_violation = decltype(std::declval<P const&>().on_violation());
 template <class P>
-using trims_to = when<std::is_convertible_v<decltype(std::declval<P&>().trim(std::size_t{})), std::size_t> &&
-                      std::is_convertible_v<decltype(std::declval<P const&>().reserved_bytes()), std::size_t>>;
-template <class Pool>
-inline constexpr bool has_owns = holds<knows_owner, Pool>;
-template <class Pool, class Stream>
-inline constexpr bool has_used_on = holds<marks_users, Pool, void*, Stream> && holds<notes_last_uses, Pool, void*, Stream>;
+using has_owns = decltype(std::declval<P const&>().owns(nullptr));
+template <class P, class... Kept>
+using has_trim = decltype(std::declval<P&>().trim(std::declval<Kept>()...));
+template <class P>
+using has_reserved_bytes = decltype(std::declval<P const&>().reserved_bytes());
+template <class P>
+using has_suspended_bytes = decltype(std::declval<P const&>().suspended_bytes());
 
 /// Checks a pool for what layers, containers and adaptors need.
 template <class P, class Stream>
 constexpr bool require_pool() {
-    static_assert(holds<tries, P, Stream>, "weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t "
-                                           "bytes, std::size_t alignment)', null when there is no room");
-    static_assert(holds<frees, P, Stream>, "weir: the pool slot needs 'void deallocate(stream_ref, void*, std::size_t "
-                                           "bytes, std::size_t alignment) noexcept'");
-    static_assert(holds<says_space, P>, "weir: the pool slot needs 'static constexpr weir::memory_space space'");
+    static_assert(returns<void*, has_try_allocate, P, Stream>,
+                  "weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t bytes, std::size_t alignment)', null "
+                  "when there is no room");
+    static_assert(holds<has_deallocate, P, Stream>,
+                  "weir: the pool slot needs 'void deallocate(stream_ref, void*, std::size_t bytes, std::size_t alignment) "
+                  "noexcept'");
+    static_assert(holds<has_space, P>, "weir: the pool slot needs 'static constexpr weir::memory_space space'");
     return true;
 }
 
@@ -71,13 +73,26 @@ constexpr bool require_pool() {
 template <class P, class Stream>
 constexpr bool require_layered() {
     static_assert(require_pool<P, Stream>());
-    static_assert(holds<says_default_alignment, P>,
+    static_assert(holds<has_default_alignment, P>,
                   "weir: the pool slot of a layer needs 'static constexpr std::size_t default_alignment', a power of two");
-    static_assert(holds<says_what_its_users_may, P>,
+    static_assert(returns<bool const, has_thread_safe, P> && returns<bool const, has_stream_ordered, P>,
                   "weir: the pool slot of a layer needs 'static constexpr bool' members 'thread_safe' and 'stream_ordered'");
-    static_assert(holds<tells, P>,
+    static_assert(returns<memory_report, has_state, P> && holds<has_refusal, P>,
                   "weir: the pool slot of a layer needs 'weir::memory_report state() const' and 'weir::text "
                   "refusal(std::size_t bytes, std::size_t alignment) const', which out_of_memory says");
+    static_assert(absent_or<bool, has_can_hold, P>,
+                  "weir: the pool slot's pool has 'can_hold', which must be 'bool can_hold(std::size_t bytes, std::size_t "
+                  "alignment) const'");
+    static_assert(absent_or<int, has_device, P>,
+                  "weir: the pool slot's pool has 'device', which must be 'int device() const', a device's number");
+    static_assert(absent_or<bool, has_owns, P>,
+                  "weir: the pool slot's pool has 'owns', which must be 'bool owns(void const*) const'");
+    static_assert(absent_or<std::size_t, has_trim, P>,
+                  "weir: the pool slot's pool has 'trim', which must be 'std::size_t trim(std::size_t keep_bytes = 0)', the "
+                  "bytes given back");
+    static_assert(!holds<has_mark, P> || holds<has_rewind, P>,
+                  "weir: the pool slot's pool has 'mark', so it needs 'void rewind(Mark const&)', which takes what 'mark' "
+                  "returns");
     return true;
 }
 

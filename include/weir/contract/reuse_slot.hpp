@@ -30,92 +30,96 @@ inline namespace v0 {
 namespace contract {
 
 template <class R, class Placement>
-using binds = typename R::template over<Placement>;
+using has_over = typename R::template over<Placement>;
 template <class R>
-using says_what_it_promises = when<is_constant_bool<decltype(R::thread_safe)> &&
-                                   is_constant_bool<decltype(R::orders_streams)> &&
-                                   is_constant_bool<decltype(R::waits_before_growing)>>;
+using has_orders_streams = decltype(R::orders_streams);
+template <class R>
+using has_waits_before_growing = decltype(R::waits_before_growing);
 
 // Clauses about the rule's 'over<Placement>'.
-template <class R, class Stream>
-using reuse_takes =
-    when<std::is_same_v<decltype(std::declval<R&>().take(std::size_t{}, std::size_t{}, std::declval<Stream>())), base::range>>;
-template <class R, class Stream>
-using reuse_gives = when<noexcept(std::declval<R&>().give(base::range{}, std::declval<Stream>()))>;
-template <class R, class Stream>
-using reuse_adds = decltype(std::declval<R&>().add(base::range{}, std::declval<Stream>()));
-template <class R, class Stream>
-using adds_in_place = decltype(std::declval<R&>().add(base::range{}, std::declval<Stream>(), bool{}));
 template <class R>
-using knows_devices = decltype(R(0));
-template <class R>
-using settles = decltype(std::declval<R&>().settle());
+using has_used = decltype(std::declval<R&>().used());
 template <class R, class Stream>
-using borrows = decltype(std::declval<R&>().borrow(std::size_t{}, std::size_t{}, std::declval<Stream>()));
-template <class R>
-using strands = decltype(std::declval<R&>().strand(base::range{}));
+using has_borrow = decltype(std::declval<R&>().borrow(std::size_t{}, std::size_t{}, std::declval<Stream>()));
 template <class R, class Stream>
-using gathers = decltype(std::declval<R&>().gather(std::declval<Stream>(), bool{}));
+using has_gather = decltype(std::declval<R&>().gather(std::declval<Stream>(), bool{}));
+template <class R>
+using has_reclaim = decltype(std::declval<R&>().reclaim());
+template <class R>
+using has_wait = decltype(std::declval<R&>().wait());
+template <class R>
+using has_unsettled_bytes = decltype(std::declval<R&>().unsettled_bytes());
+template <class R>
+using has_strand = decltype(std::declval<R&>().strand(base::range{}));
 template <class R, class Stream, class Placement>
-using shows_free = decltype(std::declval<R&>().visit_usable(std::declval<Stream>(), std::declval<void (*)(Placement&)>()),
-                            std::declval<R&>().visit_unused(std::declval<bool (*)(Placement&)>(), std::size_t{}));
+using has_visit_usable =
+    decltype(std::declval<R&>().visit_usable(std::declval<Stream>(), std::declval<void (*)(Placement&)>()));
+template <class R, class Placement>
+using has_visit_unused = decltype(std::declval<R&>().visit_unused(std::declval<bool (*)(Placement&)>(), std::size_t{}));
 template <class R>
-using reclaims = decltype(std::declval<R&>().reclaim());
+using has_placement = decltype(std::declval<R&>().placement());
 template <class R>
-using waits = when<std::is_same_v<decltype(std::declval<R&>().wait()), bool>>;
-template <class R>
-using counts_unsettled = size_type_of<decltype(std::declval<R&>().unsettled_bytes())>;
-template <class R>
-using counts_uses = when<std::is_same_v<decltype(std::declval<R&>().used()), base::usage>>;
-template <class R>
-using ends_many = decltype(std::declval<R&>().placement(), std::declval<R&>().counts());
+using has_counts = decltype(std::declval<R&>().counts());
 
 /// Checks a rule for the reuse slot, before it is bound to a placement.
 template <class R, class Placement>
 constexpr bool require_rule() {
-    static_assert(holds<binds, R, Placement>, "weir: the reuse slot needs a nested 'template <class Placement> class over'");
-    static_assert(holds<says_what_it_promises, R>,
+    static_assert(holds<has_over, R, Placement>, "weir: the reuse slot needs a nested 'template <class Placement> class over'");
+    static_assert(returns<bool const, has_thread_safe, R> && returns<bool const, has_orders_streams, R> &&
+                      returns<bool const, has_waits_before_growing, R>,
                   "weir: the reuse slot needs 'static constexpr bool' members 'thread_safe', 'orders_streams' and "
                   "'waits_before_growing'");
-    if constexpr (holds<binds, R, Placement> && holds<says_what_it_promises, R>)
-        if constexpr (R::waits_before_growing)
-            static_assert(holds<borrows, typename R::template over<Placement>, on_host_t>,
+    if constexpr (holds<has_over, R, Placement>) {
+        using over = typename R::template over<Placement>;
+        if constexpr (returns<bool const, has_waits_before_growing, R>)
+            static_assert(!R::waits_before_growing || returns<base::range, has_borrow, over, on_host_t>,
                           "weir: the reuse slot's rule says 'waits_before_growing', so its 'over' needs 'range "
                           "borrow(std::size_t bytes, std::size_t alignment, stream_ref)'");
+        static_assert(holds<has_visit_usable, over, on_host_t, Placement> == holds<has_visit_unused, over, Placement>,
+                      "weir: the reuse slot's 'over' needs both or none of 'void visit_usable(stream_ref, Visit const&)' and "
+                      "'void visit_unused(Visit const&, std::size_t least_bytes)', which call 'visit(Placement&)'");
+    }
     return true;
 }
 
 /// Checks `R`, a rule's 'over<Placement>', for the reuse slot.
 template <class R, class Stream>
 constexpr bool require_reuse() {
-    static_assert(holds<reuse_takes, R, Stream>, "weir: the reuse slot's 'over' needs 'range take(std::size_t bytes, "
-                                                 "std::size_t alignment, stream_ref)'");
-    static_assert(holds<reuse_gives, R, Stream>,
+    static_assert(returns<base::range, has_take, R, Stream>,
+                  "weir: the reuse slot's 'over' needs 'range take(std::size_t bytes, std::size_t alignment, stream_ref)'");
+    static_assert(holds<has_give, R, Stream>,
                   "weir: the reuse slot's 'over' needs 'void give(range, stream_ref) noexcept'");
-    static_assert(holds<reuse_adds, R, Stream>, "weir: the reuse slot's 'over' needs 'void add(range, stream_ref)'");
-    static_assert(holds<settles, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
-    static_assert(holds<knows_devices, R>, "weir: the reuse slot's 'over' needs a constructor 'over(int device)'");
-    static_assert(holds<counts_uses, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
+    static_assert(holds<has_add, R, Stream>, "weir: the reuse slot's 'over' needs 'void add(range, stream_ref)'");
+    static_assert(holds<has_settle, R>, "weir: the reuse slot's 'over' needs 'void settle()'");
+    static_assert(std::is_constructible_v<R, int>,
+                  "weir: the reuse slot's 'over' needs a constructor 'over(int device)'");
+    static_assert(returns<base::usage, has_used, R>, "weir: the reuse slot's 'over' needs 'usage used()'");
     static_assert(
-        holds<marks_users, R, base::range, Stream> == holds<notes_last_uses, R, base::range, Stream>,
+        holds<has_used_on, R, base::range, Stream> == holds<has_last_used_on, R, base::range, Stream>,
         "weir: the reuse slot's 'over' needs both or none of 'void used_on(range, stream_ref)', which marks a stream for "
         "whose work until the free 'give' waits, and 'void last_used_on(range, stream_ref)', for its work so far");
-    if constexpr (holds<gathers, R, Stream>)
-        static_assert(holds<reclaims, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");
-    if constexpr (holds<gathers, R, Stream> && holds<borrows, R, Stream>) {
-        static_assert(holds<waits, R>, "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool "
-                                       "wait()', true where something was in flight");
-        static_assert(holds<counts_unsettled, R>,
+    static_assert(absent_or<base::range, has_borrow, R, Stream>,
+                  "weir: the reuse slot's 'over' has 'borrow', which must be 'range borrow(std::size_t bytes, std::size_t "
+                  "alignment, stream_ref)'");
+    if constexpr (holds<has_gather, R, Stream>)
+        static_assert(holds<has_reclaim, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");
+    if constexpr (holds<has_gather, R, Stream> && holds<has_borrow, R, Stream>) {
+        static_assert(returns<bool, has_wait, R>, "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool "
+                                                  "wait()', true where something was in flight");
+        static_assert(returns<std::size_t, has_unsettled_bytes, R>,
                       "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'std::size_t "
                       "unsettled_bytes()', which 'settle' would free");
     }
+    static_assert(holds<has_placement, R> == returns<base::usage&, has_counts, R>,
+                  "weir: the reuse slot's 'over' needs both or none of 'Placement& placement()' and 'usage& counts()', with "
+                  "which many blocks end at once");
     return true;
 }
 
 /// Checks a rule's 'over<Placement>' for a pool that grows in place.
 template <class R, class Stream>
 constexpr bool require_reuse_in_place() {
-    static_assert(holds<adds_in_place, R, Stream>,
+    static_assert(holds<has_add, R, Stream, bool>,
                   "weir: the reuse slot's 'over' has 'visit_usable', so over an upstream that grows in place it needs 'void "
                   "add(range, stream_ref, bool joins)'; true where free bytes before the range may join it");
     return true;

@@ -27,82 +27,94 @@ namespace weir {
 inline namespace v0 {
 namespace contract {
 
+template <class U, class... Piece>
+using has_acquire = decltype(std::declval<U&>().acquire(std::size_t{}, std::declval<Piece>()...));
 template <class U>
-using acquires = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{})), void*>>;
+using has_release = when<noexcept(std::declval<U&>().release(std::declval<void*>(), std::size_t{})),
+                         decltype(std::declval<U&>().release(std::declval<void*>(), std::size_t{}))>;
 template <class U>
-using releases = when<noexcept(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{}))>;
+using has_alignment = when<base::is_power_of_two(U::alignment)>;
 template <class U>
-using may_refuse = when<std::is_same_v<decltype(std::declval<U&>().release(static_cast<void*>(nullptr), std::size_t{})), bool>>;
+using has_usual_alignment = decltype(U::usual_alignment);
 template <class U>
-using says_alignment = when<base::is_power_of_two(U::alignment)>;
+using has_device_number = decltype(std::declval<U const&>().device_number());
 template <class U>
-using says_granularity = size_type_of<decltype(U::granularity)>;
+using has_extends = decltype(std::declval<U const&>().extends());
 template <class U>
-using says_usual_alignment = when<base::is_power_of_two(U::usual_alignment)>;
+using has_extend = decltype(std::declval<U&>().extend(std::declval<void*>(), std::size_t{}, std::size_t{}));
 template <class U>
-using says_device_number = when<std::is_same_v<decltype(std::declval<U const&>().device_number()), int>>;
+using has_move = when<noexcept(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())),
+                      decltype(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>()))>;
 template <class U>
-using extends = when<std::is_same_v<decltype(std::declval<U const&>().extends()), bool>>;
-template <class U>
-using grows_at_an_end = when<std::is_same_v<decltype(std::declval<U&>().acquire(std::size_t{}, std::size_t{})), void*> &&
-         std::is_same_v<decltype(std::declval<U&>().extend(static_cast<void*>(nullptr), std::size_t{}, std::size_t{})), bool>>;
-template <class U>
-using moves = when<noexcept(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())) &&
-    std::is_same_v<decltype(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())), bool>>;
+using has_wait_before_unmapping = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
 template <class U>
 using has_most_bytes = decltype(std::declval<U const&>().most_bytes());
 template <class U>
-using says_most_bytes = when<noexcept(std::declval<U const&>().most_bytes()) &&
-                             std::is_same_v<decltype(std::declval<U const&>().most_bytes()), std::size_t>>;
-template <class U>
 using has_addresses_behind = decltype(std::declval<U const&>().addresses_behind(std::declval<void const*>()));
 template <class U>
-using bounds_addresses =
-    when<noexcept(std::declval<U const&>().addresses_behind(std::declval<void const*>())) &&
-         std::is_same_v<has_addresses_behind<U>, std::size_t> && noexcept(std::declval<U const&>().out_of_addresses()) &&
-         std::is_same_v<decltype(std::declval<U const&>().out_of_addresses()), bool>>;
+using has_out_of_addresses = when<noexcept(std::declval<U const&>().out_of_addresses()),
+                                  decltype(std::declval<U const&>().out_of_addresses())>;
 template <class U>
-using waits_first = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
+using has_withdraw = decltype(std::declval<U&>().withdraw(std::declval<void*>(), std::size_t{}));
 template <class U>
-using withdraws = when<noexcept(std::declval<U&>().withdraw(static_cast<void*>(nullptr), std::size_t{})) &&
-                       std::is_same_v<decltype(std::declval<U&>().restore(static_cast<void*>(nullptr), std::size_t{})), bool> &&
-                       noexcept(std::declval<U&>().abandon(static_cast<void*>(nullptr), std::size_t{}))>;
+using has_restore = decltype(std::declval<U&>().restore(std::declval<void*>(), std::size_t{}));
+template <class U>
+using has_abandon = when<noexcept(std::declval<U&>().abandon(std::declval<void*>(), std::size_t{}))>;
 
 /// Checks a part for the upstream slot.
 template <class U>
 constexpr bool require_upstream() {
-    static_assert(holds<acquires, U>,
+    static_assert(returns<void*, has_acquire, U>,
                   "weir: the upstream slot needs 'void* acquire(std::size_t bytes)', null when there is no more");
-    static_assert(holds<releases, U>,
+    static_assert(holds<has_release, U>,
                   "weir: the upstream slot needs 'bool release(void* chunk, std::size_t bytes) noexcept', false where "
                   "the chunk could not be given back; or void, where it always can");
-    static_assert(holds<says_alignment, U>,
+    static_assert(holds<has_alignment, U>,
                   "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
-    static_assert(holds<says_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
-    static_assert(!holds<extends, U> || holds<grows_at_an_end, U>,
-                  "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, std::size_t "
-                  "piece_bytes)' and 'bool extend(void* end, std::size_t bytes, std::size_t piece_bytes)'");
-    static_assert(!holds<extends, U> || holds<moves, U>,
-                  "weir: the upstream slot's upstream has 'extends', so it needs 'bool move(void* chunk, std::size_t bytes, "
-                  "void* end) noexcept', false where the chunk is where it was");
-    static_assert(
-        !holds<extends, U> || holds<waits_first, U>,
-        "weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', after "
-        "which memory is taken away only once no work is under way");
-    static_assert(
-        !holds<has_most_bytes, U> || holds<says_most_bytes, U>,
-        "weir: the upstream slot's upstream has 'most_bytes', which must be 'std::size_t most_bytes() const noexcept', "
-        "what it can ever have out at most; SIZE_MAX where that is not known");
-    static_assert(!holds<has_addresses_behind, U> || holds<bounds_addresses, U>,
-                  "weir: the upstream slot's upstream has 'addresses_behind', so it needs 'std::size_t addresses_behind(void "
-                  "const* end) const noexcept' and 'bool out_of_addresses() const noexcept'");
+    static_assert(holds<has_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
+    static_assert(absent_or<int, has_device_number, U>,
+                  "weir: the upstream slot's upstream has 'device_number', which must be 'int device_number() const'");
+    if constexpr (holds<has_usual_alignment, U>)
+        static_assert(base::is_power_of_two(U::usual_alignment),
+                      "weir: the upstream slot's upstream has 'usual_alignment', which must be a power of two");
+    static_assert(absent_or<bool, has_extends, U>,
+                  "weir: the upstream slot's upstream has 'extends', which must be 'bool extends() const', whether it can on "
+                  "its device");
+    if constexpr (holds<has_extends, U>) {
+        static_assert(returns<void*, has_acquire, U, std::size_t> && returns<bool, has_extend, U>,
+                      "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, "
+                      "std::size_t piece_bytes)' and 'bool extend(void* end, std::size_t bytes, std::size_t piece_bytes)'");
+        static_assert(returns<bool, has_move, U>,
+                      "weir: the upstream slot's upstream has 'extends', so it needs 'bool move(void* chunk, std::size_t "
+                      "bytes, void* end) noexcept', false where the chunk is where it was");
+        static_assert(holds<has_wait_before_unmapping, U>,
+                      "weir: the upstream slot's upstream has 'extends', so it needs 'void wait_before_unmapping() noexcept', "
+                      "after which memory is taken away only once no work is under way");
+    }
+    if constexpr (holds<has_most_bytes, U>)
+        static_assert(
+            returns<std::size_t, has_most_bytes, U> && noexcept(std::declval<U const&>().most_bytes()),
+            "weir: the upstream slot's upstream has 'most_bytes', which must be 'std::size_t most_bytes() const noexcept', "
+            "what it can ever have out at most; SIZE_MAX where that is not known");
+    if constexpr (holds<has_addresses_behind, U>)
+        static_assert(returns<std::size_t, has_addresses_behind, U> &&
+                          noexcept(std::declval<U const&>().addresses_behind(nullptr)) &&
+                          returns<bool, has_out_of_addresses, U>,
+                      "weir: the upstream slot's upstream has 'addresses_behind', so it needs 'std::size_t "
+                      "addresses_behind(void const* end) const noexcept' and 'bool out_of_addresses() const noexcept'");
+    if constexpr (holds<has_withdraw, U>)
+        static_assert(returns<bool, has_withdraw, U> && noexcept(std::declval<U&>().withdraw(nullptr, std::size_t{})) &&
+                          returns<bool, has_restore, U> && holds<has_abandon, U>,
+                      "weir: the upstream slot's upstream has 'withdraw', so it needs 'bool withdraw(void* chunk, std::size_t "
+                      "bytes) noexcept', 'bool restore(void* chunk, std::size_t bytes)' and 'void abandon(void* chunk, "
+                      "std::size_t bytes) noexcept'");
     return true;
 }
 
 /// The device of an upstream that has `device_number()`; any_device for other upstreams.
 template <class Upstream>
 int device_number_of(Upstream const& upstream) noexcept {
-    if constexpr (holds<says_device_number, Upstream>)
+    if constexpr (holds<has_device_number, Upstream>)
         return upstream.device_number();
     else
         return any_device;
@@ -111,7 +123,7 @@ int device_number_of(Upstream const& upstream) noexcept {
 /// An upstream on the device of that number if its constructor takes one; else a default-constructed upstream.
 template <class Upstream>
 Upstream upstream_on([[maybe_unused]] int device) {
-    if constexpr (holds<says_device_number, Upstream> && std::is_constructible_v<Upstream, int>)
+    if constexpr (holds<has_device_number, Upstream> && std::is_constructible_v<Upstream, int>)
         return Upstream(device);
     else
         return Upstream();

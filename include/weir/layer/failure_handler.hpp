@@ -60,7 +60,7 @@ inline constexpr int most_attempts = 64;
 /// make sure of it.
 template <class Handler>
 constexpr bool is_thread_safe() {
-    if constexpr (contract::holds<contract::says_thread_safe, Handler>)
+    if constexpr (contract::holds<contract::has_thread_safe, Handler>)
         return Handler::thread_safe;
     else
         return true;
@@ -70,7 +70,7 @@ constexpr bool is_thread_safe() {
 /// said no.
 template <class Handler, class Retry>
 auto ask(Handler& handler, failed_allocation failed, Retry const& retry) -> decltype(retry()) {
-    if constexpr (contract::holds<contract::walks, Handler, failed_allocation>) {
+    if constexpr (contract::holds<contract::has_ask, Handler, failed_allocation>) {
         return handler.ask(failed, retry);
     } else {
         for (failed.attempt = 0; failed.attempt < most_attempts && handler(std::as_const(failed)); ++failed.attempt)
@@ -116,7 +116,7 @@ private:
 /// are, and at most twice after the pool's 'settle'. It says yes if that gave anything back. See 'trim'.
 template <class Pool>
 class trim_of {
-    static_assert(contract::holds<contract::trims, Pool>,
+    static_assert(contract::returns<std::size_t, contract::has_trim, Pool>,
                   "weir: handler::trim needs pools with 'std::size_t trim()', the bytes given back");
 
 public:
@@ -128,7 +128,7 @@ public:
     bool operator()(failed_allocation const& failed) {
         if (failed.attempt == 0 && trims())
             return true;
-        if constexpr (contract::holds<contract::settles, Pool>)
+        if constexpr (contract::holds<contract::has_settle, Pool>)
             if (failed.attempt < 2) {
                 pool_->settle();
                 return trims();
@@ -137,12 +137,9 @@ public:
     }
 
 private:
-    template <class P>
-    using tells_suspended_bytes = decltype(static_cast<std::size_t>(std::declval<P const&>().suspended_bytes()));
-
     // Whether 'trim' gave anything back or, if the pool is suspended, left less to be restored.
     bool trims() {
-        if constexpr (contract::holds<tells_suspended_bytes, Pool>) {
+        if constexpr (contract::holds<contract::has_suspended_bytes, Pool>) {
             std::size_t const before = pool_->suspended_bytes();
             return pool_->trim() != 0 || pool_->suspended_bytes() < before;
         } else {

@@ -38,7 +38,7 @@ class fallback : public resource<fallback<First, Second>> {
     using second_pool = std::remove_reference_t<Second>;
     static_assert(contract::require_layered<first_pool, stream_ref>());
     static_assert(contract::require_layered<second_pool, stream_ref>());
-    static_assert(contract::has_owns<first_pool>,
+    static_assert(contract::holds<contract::has_owns, first_pool>,
                   "weir: layer::fallback needs a first pool with 'bool owns(void const*) const', to know where a "
                   "block goes back to");
 
@@ -89,7 +89,8 @@ public:
 
     /// Forwarded to the pool that owns the block. Exists if both pools have it. Throws as that pool does.
     template <class A = first_pool, class B = second_pool,
-              class = std::enable_if_t<contract::has_used_on<A, stream_ref> && contract::has_used_on<B, stream_ref>>>
+              class = std::enable_if_t<contract::holds<contract::has_used_on, A, void*, stream_ref> &&
+                                       contract::holds<contract::has_used_on, B, void*, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (first_.owns(p))
             first_.used_on(p, stream);
@@ -97,7 +98,8 @@ public:
             second_.used_on(p, stream);
     }
     template <class A = first_pool, class B = second_pool,
-              class = std::enable_if_t<contract::has_used_on<A, stream_ref> && contract::has_used_on<B, stream_ref>>>
+              class = std::enable_if_t<contract::holds<contract::has_last_used_on, A, void*, stream_ref> &&
+                                       contract::holds<contract::has_last_used_on, B, void*, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (first_.owns(p))
             first_.last_used_on(p, stream);
@@ -106,7 +108,7 @@ public:
     }
 
     /// Whether either pool owns `p`. Exists if the second pool can tell, too.
-    template <class B = second_pool, class = std::enable_if_t<contract::has_owns<B>>>
+    template <class B = second_pool, class = std::enable_if_t<contract::holds<contract::has_owns, B>>>
     bool owns(void const* p) const {
         return first_.owns(p) || second_.owns(p);
     }

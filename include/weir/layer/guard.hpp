@@ -126,12 +126,14 @@ public:
     }
 
     /// As the wrapped pool's, for a block that is live. They throw usage_error for another.
-    template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::has_used_on<P, stream_ref>>>
+    template <class P = typename wrapper::pool_type,
+              class = std::enable_if_t<contract::holds<contract::has_used_on, P, void*, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         require_live(p, "used_on");
         this->pool_.used_on(p, stream);
     }
-    template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::has_used_on<P, stream_ref>>>
+    template <class P = typename wrapper::pool_type,
+              class = std::enable_if_t<contract::holds<contract::has_last_used_on, P, void*, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         require_live(p, "last_used_on");
         this->pool_.last_used_on(p, stream);
@@ -139,12 +141,12 @@ public:
 
     /// As the wrapped pool's, if it still knows the mark. Otherwise the handler gets a sentence, and no block ends. To free a
     /// block that ended this way is a wrong free. One thread at a time.
-    template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
+    template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     auto mark() {
         return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), last_serial()};
     }
     template <class Mark, class P = typename wrapper::pool_type,
-              class = std::enable_if_t<contract::holds<contract::marks_pool, P>>>
+              class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
     void rewind(Mark const& to) {
         std::size_t const before = this->pool_.state().live_blocks;
         this->pool_.rewind(to.point);
@@ -173,7 +175,7 @@ public:
 private:
     // The handler that the pool's options ask for.
     static violation_handler usual_handler([[maybe_unused]] Pool const& pool) noexcept {
-        if constexpr (contract::holds<contract::says_on_violation, typename wrapper::pool_type>)
+        if constexpr (contract::holds<contract::has_on_violation, typename wrapper::pool_type>)
             if (pool.on_violation() == violation_action::abort)
                 return &abort_on_violation;
         return &print_violation;

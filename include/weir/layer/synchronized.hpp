@@ -3,8 +3,9 @@
 
 // How do several threads share a pool that is made for one?
 //
-// By one mutex around each call. That suits arenas and slabs that are shared only now and then. A pool that is thread-safe by
-// itself does not need this layer, and is refused at compile time.
+// By one mutex around each call: the pool is reached through 'locked()' alone, which holds the mutex until the call is over.
+// That suits arenas and slabs that are shared only now and then. A pool that is thread-safe by itself does not need this layer,
+// and is refused at compile time.
 //
 // invariant: at most one thread is inside the wrapped pool. Whatever resource/layered.hpp forwards to the pool takes the lock
 //            here, even a question for its name or limit. What the pool returns by reference (its name, for example) must not
@@ -44,22 +45,18 @@ public:
     /// As the wrapped pool's, one thread at a time.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
-        auto const held = lock_forwarded();
-        return this->pool_.try_allocate(stream, bytes, alignment);
+        return this->locked()->try_allocate(stream, bytes, alignment);
     }
 
     /// As the wrapped pool's, one thread at a time.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
-        auto const held = lock_forwarded();
-        this->pool_.deallocate(stream, p, bytes, alignment);
+        this->locked()->deallocate(stream, p, bytes, alignment);
     }
 
 private:
     friend wrapper;
-    base::lock_guard<base::mutex> lock_forwarded() const {
-        return base::lock_guard<base::mutex>(mutex_);
-    } // for the calls that 'wrapper' forwards
+    base::lock_guard<base::mutex> lock_forwarded() const { return base::lock_guard<base::mutex>(mutex_); }
 
     mutable base::mutex mutex_;
 };

@@ -3,13 +3,17 @@
 
 // When does a pool give back memory that its program needed once and does not need any more?
 //
-// A pool keeps the memory that it got, since the next step of the program usually needs it again. This layer watches the
-// high-water mark: the most bytes that were in use during the last allocations. That is a window of a fixed number of
-// allocations, kept as two halves so that the older half can be forgotten. If the mark falls by more than some slack, the
-// program has changed. Then the pool's own 'trim' gives back free memory beyond the mark and its slack. That happens inside
-// an allocation; there is no extra thread. Memory that 'trim' cannot give back yet, because work may still use it, is asked
-// for again later. The layer stops asking once the pool had to get more memory, which shows that the memory was needed after
-// all.
+// A pool keeps the memory that it got, since the next step of the program usually needs it again. But a program changes: it
+// loads with 40 GiB and then serves with 10. This layer notices by the high-water mark, the most bytes that were in use lately.
+//
+// 1. Lately: 'lately' is a window of a fixed number of allocations, in two halves. The mark is the greater of the peaks of the
+//    half that ended last and of the half before. As a new half begins, the oldest peak is forgotten, and the mark can fall.
+// 2. Has it fallen: if the mark and some slack are less than the highest mark so far, the program has changed.
+// 3. Give back: the pool's own 'trim' then gives back free memory beyond the mark and its slack, inside an allocation; there
+//    is no extra thread. What work still uses cannot go back yet, so the layer trims again at later looks, less and less often
+//    while that is in vain.
+// 4. Stop: when no more is held than the mark and its slack, or when the pool had to get more memory after a trim, which shows
+//    that the memory was needed after all.
 //
 // invariant: nothing is given back unless the mark fell. So a program whose steps are equal, and each no longer than the
 //            window, makes no driver call because of this layer. One thread trims at a time, and other threads do not wait
@@ -67,7 +71,8 @@ using tunes_watermark = decltype(T::allocations_between_looks + T::looks_in_half
 template <class Pool, class Tuning>
 class watermark : public layered<watermark<Pool, Tuning>, Pool> {
     using wrapper = layered<watermark<Pool, Tuning>, Pool>;
-    static_assert(contract::holds<contract::trims_to, typename wrapper::pool_type>,
+    static_assert(contract::returns<std::size_t, contract::has_trim, typename wrapper::pool_type, std::size_t> &&
+                      contract::returns<std::size_t, contract::has_reserved_bytes, typename wrapper::pool_type>,
                   "weir: layer::watermark needs a pool with 'std::size_t trim(std::size_t keep_bytes)', the bytes given "
                   "back, and 'std::size_t reserved_bytes() const'");
     static_assert(contract::holds<detail::tunes_watermark, Tuning>,
@@ -132,7 +137,7 @@ private:
         if (++looks_ % Tuning::looks_in_half_window == 0)
             begin_half_window();
         try {
-            if (excess_)
+            if (gives_back_)
                 give_back(with_slack(peak_in_use_bytes()));
         } catch (...) { // CUDA failed, or the host has no memory: the next look tries again
         }
@@ -145,28 +150,31 @@ private:
         std::size_t const mark = peak > former_peak_ ? peak : former_peak_;
         former_peak_ = peak;
         high_water_bytes_.store(mark, base::memory_order_relaxed);
-        bool const fell = with_slack(mark) < most_;
+        bool const fell = with_slack(mark) < highest_mark_;
         if (fell) {
-            excess_ = true;
-            held_ = SIZE_MAX;
-            pause_ = left_ = 1;
+            gives_back_ = true;
+            held_after_trim_ = SIZE_MAX;
+            looks_between_trims_ = looks_to_next_trim_ = 1;
         }
-        if (fell || most_ < mark)
-            most_ = mark;
+        if (fell || highest_mark_ < mark)
+            highest_mark_ = mark;
     }
 
     void give_back(std::size_t kept) {
         std::size_t const reserved = this->pool_.reserved_bytes();
         // If the pool got more memory after a trim, that memory was needed, and would be got again after each trim.
-        excess_ = reserved > kept && reserved <= held_;
-        if (!excess_ || --left_ != 0)
+        gives_back_ = reserved > kept && reserved <= held_after_trim_;
+        if (!gives_back_ || --looks_to_next_trim_ != 0)
             return;
-        left_ = 1; // in case 'trim' throws
+        looks_to_next_trim_ = 1; // in case 'trim' throws
         std::size_t const given_back = this->pool_.trim(kept);
         given_back_bytes_.fetch_add(given_back, base::memory_order_relaxed);
-        held_ = this->pool_.reserved_bytes();
-        pause_ = given_back != 0 ? 1 : pause_ < longest_pause ? 2 * pause_ : longest_pause;
-        left_ = pause_;
+        held_after_trim_ = this->pool_.reserved_bytes();
+        if (given_back != 0)
+            looks_between_trims_ = 1;
+        else if (looks_between_trims_ < longest_pause)
+            looks_between_trims_ *= 2;
+        looks_to_next_trim_ = looks_between_trims_;
     }
 
     base::atomic<std::size_t> requested_bytes_{0};
@@ -176,12 +184,12 @@ private:
     base::atomic<std::uint64_t> given_back_bytes_{0};
     base::spin_lock looking_; // guards the members below
     std::size_t looks_ = 0;
-    std::size_t former_peak_ = 0;
-    std::size_t most_ = 0;        // the highest mark since the mark last fell
-    std::size_t held_ = SIZE_MAX; // the bytes held after the last trim
-    bool excess_ = false;         // the mark fell, and the pool has held more than it should since then
-    unsigned pause_ = 1;          // how many looks from one trim to the next
-    unsigned left_ = 1;           // how many of those looks are left
+    std::size_t former_peak_ = 0;            // of the half window before
+    std::size_t highest_mark_ = 0;           // since the mark last fell
+    std::size_t held_after_trim_ = SIZE_MAX; // bytes; SIZE_MAX: no trim since the mark fell
+    bool gives_back_ = false;                // the mark fell, and the pool has held more than it should since then
+    unsigned looks_between_trims_ = 1;
+    unsigned looks_to_next_trim_ = 1;
 };
 
 } // namespace layer

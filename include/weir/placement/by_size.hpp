@@ -20,11 +20,11 @@
 
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
 
 #include <cstddef>
 #include <new>
-#include <type_traits>
 #include <utility>
 
 namespace weir {
@@ -33,25 +33,27 @@ namespace placement {
 
 namespace detail {
 
-template <class Part, class = void>
-struct is_fed_by_slabs : std::false_type {};
-template <class Part>
-struct is_fed_by_slabs<
-    Part, std::void_t<decltype(Part::refill(std::size_t{}, std::size_t{})),
-                      decltype(Part::grain(std::size_t{})),
-                      decltype(std::declval<Part&>().prepare()),
-                      decltype(std::declval<Part&>().surrender(std::declval<void (*)(base::range)>())),
-                      decltype(std::declval<Part&>().surrender_kept(std::declval<void (*)(base::range)>())),
-                      decltype(std::declval<Part&>().take_at_hand(std::size_t{}, std::size_t{}))>>
-    : std::true_type {};
+// What the Small part has besides, since it lives on slabs of the Large part.
+template <class P>
+using has_refill = decltype(P::refill(std::size_t{}, std::size_t{}));
+template <class P>
+using has_grain = decltype(P::grain(std::size_t{}));
+template <class P>
+using has_prepare = decltype(std::declval<P&>().prepare());
+template <class P>
+using has_surrender = decltype(std::declval<P&>().surrender(std::declval<void (*)(base::range)>()));
+template <class P>
+using has_surrender_kept = decltype(std::declval<P&>().surrender_kept(std::declval<void (*)(base::range)>()));
 
-template <class Part, class = void>
-struct joins_freed_bytes : std::false_type {};
-template <class Part>
-struct joins_freed_bytes<Part, std::void_t<decltype(std::declval<Part&>().fence(base::range{})),
-                                           decltype(Part::grain(std::size_t{})),
-                                           decltype(std::declval<Part&>().remove(base::range{}))>>
-    : std::true_type {};
+template <class P>
+inline constexpr bool is_fed_by_slabs =
+    contract::returns<std::size_t, has_refill, P> && contract::returns<std::size_t, has_grain, P> &&
+    contract::holds<has_prepare, P> && contract::returns<base::range, contract::has_take_at_hand, P> &&
+    contract::holds<has_surrender, P> && contract::returns<bool, has_surrender_kept, P>;
+template <class P>
+inline constexpr bool joins_freed_bytes = contract::holds<contract::has_fence, P> &&
+                                          contract::returns<bool, contract::has_remove, P> &&
+                                          contract::returns<std::size_t, has_grain, P>;
 
 } // namespace detail
 
@@ -63,13 +65,13 @@ class by_size {
                   "weir: by_size's ThresholdBytes must be a power of two, as in "
                   "'by_size<64 * KiB, bins<>, best_fit<>>'");
     static_assert(
-        detail::is_fed_by_slabs<Small>::value,
+        detail::is_fed_by_slabs<Small>,
         "weir: by_size's Small slot needs 'static std::size_t refill(std::size_t bytes, std::size_t "
         "alignment)', 'static std::size_t grain(std::size_t bytes)', 'void prepare()', 'range take_at_hand(bytes, "
         "alignment)', 'void surrender(TakeOver)' and 'bool surrender_kept(TakeOver)', since it lives on slabs of the "
         "Large part; use 'bins<>'");
     static_assert(
-        detail::joins_freed_bytes<Large>::value,
+        detail::joins_freed_bytes<Large>,
         "weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)' and 'static std::size_t "
         "grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
 
@@ -79,12 +81,12 @@ class by_size {
 
 public:
     static_assert(
-        !detail::is_fed_by_slabs<Small>::value || Small::rounded(ThresholdBytes, 1) == ThresholdBytes,
+        !detail::is_fed_by_slabs<Small> || Small::rounded(ThresholdBytes, 1) == ThresholdBytes,
         "weir: by_size's Small part must serve blocks of exactly ThresholdBytes; lower the threshold or "
         "raise the part's largest block");
 
     static_assert(
-        !detail::is_fed_by_slabs<Small>::value || Small::refill(1, 1) % Large::granularity == 0,
+        !detail::is_fed_by_slabs<Small> || Small::refill(1, 1) % Large::granularity == 0,
         "weir: by_size's Large part keeps the slabs of the Small part, so its granularity divides the smallest of them; "
         "lower it, or raise the Small part's smallest block");
 

@@ -50,7 +50,7 @@ inline namespace v0 {
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
-    static_assert(contract::holds<contract::says_device, Pool>,
+    static_assert(contract::returns<int, contract::has_device, Pool>,
                   "weir: the pool slot of graph_memory needs 'int device() const'");
     static_assert(contract::require_placement<Placement>());
 
@@ -260,8 +260,8 @@ private:
         return sum;
     }
     std::size_t largest_bytes() const noexcept {
-        std::size_t most = contract::has_largest<Placement> ? 0 : SIZE_MAX; // not known
-        if constexpr (contract::has_largest<Placement>)
+        std::size_t most = contract::holds<contract::has_largest, Placement> ? 0 : SIZE_MAX; // not known
+        if constexpr (contract::holds<contract::has_largest, Placement>)
             for (stream_free const& each : frees_)
                 most = each.free->largest() > most ? each.free->largest() : most;
         return most;

@@ -6,8 +6,8 @@
 // A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for 'layer::x<Pool&>',
 // by reference, and forwards the members that a pool may have. A member that the wrapped pool lacks is absent here too, so that
 // whoever asks for it is told the truth through any number of layers. 'clear', 'mark' and 'rewind' are not passed on: they end
-// blocks without a free, and a layer has to hear of that (layer::guard does). A layer that wants a lock held during forwarded
-// calls as well has a 'lock_forwarded() const', which returns the lock.
+// blocks without a free, and a layer has to hear of that (layer::guard does). Every forwarded call goes through 'locked()': the
+// pool with a lock around it, if the layer has one ('lock_forwarded').
 //
 // invariant: a layer adds no state to the blocks; memory of the wrapped pool is memory of the layer.
 // cost:      calls that inline to the wrapped pool's.
@@ -48,114 +48,76 @@ public:
     pool_type const& inner() const noexcept { return pool_; }
 
     // These members are forwarded: each does what the wrapped pool documents.
-    memory_report state() const {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.state();
-    }
-    text refusal(std::size_t bytes, std::size_t alignment) const {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.refusal(bytes, alignment);
-    }
-    bool can_hold(std::size_t bytes, std::size_t alignment) const {
-        [[maybe_unused]] auto const held = hold_lock();
-        return weir::can_hold(pool_, bytes, alignment);
-    }
+    memory_report state() const { return locked()->state(); }
+    text refusal(std::size_t bytes, std::size_t alignment) const { return locked()->refusal(bytes, alignment); }
+    bool can_hold(std::size_t bytes, std::size_t alignment) const { return weir::can_hold(*locked(), bytes, alignment); }
     template <class P = pool_type const>
-    auto device() const -> decltype(std::declval<P&>().device()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.device();
-    }
+    auto device() const -> decltype(std::declval<P&>().device()) { return locked()->device(); }
     template <class P = pool_type const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.examine(now);
+        return locked()->examine(now);
     }
 
     template <class P = pool_type const>
     auto reserved_bytes() const -> decltype(std::declval<P&>().reserved_bytes()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.reserved_bytes();
+        return locked()->reserved_bytes();
     }
     template <class P = pool_type const>
     auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.in_use_bytes();
+        return locked()->in_use_bytes();
     }
     template <class P = pool_type const>
     auto limit_bytes() const -> decltype(std::declval<P&>().limit_bytes()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.limit_bytes();
+        return locked()->limit_bytes();
     }
     template <class P = pool_type const>
-    auto name() const -> decltype(std::declval<P&>().name()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.name();
-    }
+    auto name() const -> decltype(std::declval<P&>().name()) { return locked()->name(); }
     template <class P = pool_type const>
-    auto report() const -> decltype(std::declval<P&>().report()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.report();
-    }
+    auto report() const -> decltype(std::declval<P&>().report()) { return locked()->report(); }
     template <class P = pool_type const>
     auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.owns(p);
+        return locked()->owns(p);
     }
     template <class P = pool_type>
     auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<P&>().trim(keep_bytes)) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.trim(keep_bytes);
+        return locked()->trim(keep_bytes);
     }
     template <class P = pool_type>
     auto reserve(std::size_t bytes) -> decltype(std::declval<P&>().reserve(bytes)) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.reserve(bytes);
+        return locked()->reserve(bytes);
     }
     template <class P = pool_type>
-    auto settle() -> decltype(std::declval<P&>().settle()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.settle();
-    }
+    auto settle() -> decltype(std::declval<P&>().settle()) { return locked()->settle(); }
     template <class P = pool_type>
-    auto suspend() -> decltype(std::declval<P&>().suspend()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.suspend();
-    }
+    auto suspend() -> decltype(std::declval<P&>().suspend()) { return locked()->suspend(); }
     template <class Keep, class P = pool_type>
     auto suspend(Keep&& keep) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep))) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.suspend(std::forward<Keep>(keep));
+        return locked()->suspend(std::forward<Keep>(keep));
     }
     template <class Keep, class Blocks = std::initializer_list<live_block>, class P = pool_type>
     auto suspend(Keep&& keep, Blocks const& wanted) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep), wanted)) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.suspend(std::forward<Keep>(keep), wanted);
+        return locked()->suspend(std::forward<Keep>(keep), wanted);
     }
     template <class P = pool_type>
     auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.try_resume();
+        return locked()->try_resume();
     }
     template <class P = pool_type const>
     auto suspended_bytes() const -> decltype(std::declval<P&>().suspended_bytes()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.suspended_bytes();
+        return locked()->suspended_bytes();
     }
     template <class P = pool_type const>
     auto suspended() const -> decltype(std::declval<P&>().suspended()) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.suspended();
+        return locked()->suspended();
     }
     template <class Stream, class P = pool_type> // inlined because of null streams: see resource::allocate
     [[gnu::always_inline]] auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.used_on(p, stream);
+        return locked()->used_on(p, stream);
     }
     template <class Stream, class P = pool_type>
     [[gnu::always_inline]] auto last_used_on(void* p, Stream const& stream)
         -> decltype(std::declval<P&>().last_used_on(p, stream)) {
-        [[maybe_unused]] auto const held = hold_lock();
-        return pool_.last_used_on(p, stream);
+        return locked()->last_used_on(p, stream);
     }
 
 protected:
@@ -169,14 +131,29 @@ protected:
     template <class... Arguments>
     explicit layered(std::in_place_t, Arguments&&... arguments) : pool_(std::forward<Arguments>(arguments)...) {}
 
-    // What a forwarded call holds while it runs. layer::synchronized hides it with a member that returns its lock.
+    // What a forwarded call holds while it runs. A layer that locks hides it with a member that returns its lock.
     struct no_lock {};
     no_lock lock_forwarded() const noexcept { return {}; }
 
     Pool pool_;
 
+    // The wrapped pool with that lock, which is held until the end of the expression that 'locked()' stands in.
+    template <class P, class Lock>
+    struct locked_pool {
+        P& pool;
+        Lock lock;
+        P& operator*() const noexcept { return pool; }
+        P* operator->() const noexcept { return &pool; }
+    };
+    auto locked() { return with_lock<pool_type>(pool_); }
+    auto locked() const { return with_lock<pool_type const>(pool_); }
+
 private:
-    auto hold_lock() const { return static_cast<Derived const&>(*this).lock_forwarded(); }
+    template <class P>
+    auto with_lock(P& pool) const {
+        using lock = decltype(std::declval<Derived const&>().lock_forwarded());
+        return locked_pool<P, lock>{pool, static_cast<Derived const&>(*this).lock_forwarded()};
+    }
 };
 
 } // namespace v0

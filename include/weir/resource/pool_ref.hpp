@@ -39,13 +39,6 @@ constexpr bool reaches(memory_space offered, memory_space required) noexcept {
 
 namespace detail {
 
-// What a container needs from a pool beyond the contract of the pool slot.
-template <class Pool>
-using allocates =
-    contract::when<std::is_same_v<decltype(std::declval<Pool&>().allocate(std::declval<stream_ref>(),
-                                                                           std::size_t{}, std::size_t{})),
-                                   void*>>;
-
 template <class Pool>
 using points = decltype(*std::declval<Pool&>());
 
@@ -66,7 +59,8 @@ struct pool_table {
     memory_space space;
 };
 
-template <class Pool, bool = contract::has_used_on<Pool, stream_ref>>
+template <class Pool, bool = contract::holds<contract::has_used_on, Pool, void*, stream_ref> &&
+                             contract::holds<contract::has_last_used_on, Pool, void*, stream_ref>>
 struct call_used_on {
     static constexpr void (*call)(void*, void*, stream_ref) = nullptr;
     static constexpr void (*call_last)(void*, void*, stream_ref) = nullptr;
@@ -87,7 +81,7 @@ struct pool_calls {
         static_cast<Pool*>(pool)->deallocate(stream, p, bytes, alignment);
     }
     static int device(void const* pool) {
-        if constexpr (contract::holds<contract::says_device, Pool>)
+        if constexpr (contract::returns<int, contract::has_device, Pool>)
             return static_cast<Pool const*>(pool)->device();
         else
             return any_device;
@@ -194,10 +188,10 @@ private:
     static constexpr detail::pool_table const* table_of() {
         static_assert(contract::require_pool<Pool, stream_ref>());
         static_assert(
-            contract::holds<detail::allocates, Pool>,
+            contract::returns<void*, contract::has_allocate, Pool, stream_ref>,
             "weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t "
             "alignment)', which throws; derive the pool from 'weir::resource', which has it");
-        static_assert(contract::holds<contract::says_default_alignment, Pool>,
+        static_assert(contract::holds<contract::has_default_alignment, Pool>,
                       "weir: a container's pool needs 'static constexpr std::size_t default_alignment'");
         static_assert(
             !base::device_accessible(Required) || base::device_accessible(Pool::space),

@@ -14,41 +14,27 @@
 // not for:   choosing a block: that is the pool's.
 
 #include <cstddef>
-#include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/stand_ins.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/resource/report_text.hpp>
 
 namespace weir {
 inline namespace v0 {
 
-/// Whether `Pool` has that member: see 'examine'.
-template <class Pool, class = void>
-struct can_examine : std::false_type {};
-template <class Pool>
-struct can_examine<Pool, std::void_t<decltype(std::declval<Pool const&>().examine(std::declval<memory_report&>()))>>
-    : std::true_type {};
-
 /// Adds to `now` what `pool` tells only when it is asked for more: a member 'void examine(memory_report&) const noexcept'.
 template <class Pool>
 void examine(Pool const& pool, memory_report& now) noexcept {
-    if constexpr (can_examine<Pool>::value)
+    if constexpr (contract::holds<contract::has_examine, Pool>)
         pool.examine(now);
 }
-
-/// Whether `Pool` has that member: see 'can_hold'.
-template <class Pool, class = void>
-struct says_what_it_holds : std::false_type {};
-template <class Pool>
-struct says_what_it_holds<Pool, std::void_t<decltype(std::declval<Pool const&>().can_hold(std::size_t{}, std::size_t{}))>>
-    : std::true_type {};
 
 /// Whether `pool` could hand out such a block if no other were out: its member 'bool can_hold(std::size_t bytes, std::size_t
 /// alignment) const', or, where it has none, its limit. Throws as that member or 'state'.
 template <class Pool>
 bool can_hold(Pool const& pool, std::size_t bytes, std::size_t alignment) {
-    if constexpr (says_what_it_holds<Pool>::value)
+    if constexpr (contract::holds<contract::has_can_hold, Pool>)
         return pool.can_hold(bytes, alignment);
     else
         return bytes <= pool.state().limit_bytes;

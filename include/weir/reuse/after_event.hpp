@@ -47,7 +47,7 @@ struct after_event {
 
     template <class Placement>
     class over {
-        static_assert(!contract::has_mark<Placement>,
+        static_assert(!contract::holds<contract::has_mark, Placement, base::usage>,
                       "weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use "
                       "'reuse::immediate' over it");
 
@@ -141,7 +141,7 @@ struct after_event {
 
         void add(base::range chunk, stream_ref, bool joins = false) {
             base::lock_guard<base::mutex> const lock(mutex_);
-            if constexpr (contract::fences<Placement>)
+            if constexpr (contract::holds<contract::has_fence, Placement>)
                 if (!joins)
                     placement_.fence(chunk);
             placement_.add(chunk);
@@ -192,7 +192,7 @@ struct after_event {
             base::lock_guard<base::mutex> const lock(mutex_);
             base::usage now = used_;
             now.unsettled_bytes = stranded_.bytes();
-            if constexpr (contract::has_largest<Placement>)
+            if constexpr (contract::holds<contract::has_largest, Placement>)
                 now.largest_free_bytes = placement_.largest();
             return now;
         }
@@ -204,7 +204,7 @@ struct after_event {
         base::range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
             base::range fitting;
             try {
-                runtime::capture_mode_guard const relaxed;
+                runtime::capture_mode_scope const relaxed;
                 pending_.poll([&](base::shared<reuse::detail::pending_free>& free) {
                     if (!fitting && free->block.bytes == bytes && base::is_aligned(free->block.offset, alignment))
                         fitting = free->block;
@@ -231,7 +231,7 @@ struct after_event {
                 ++waiters_;
             }
             try {
-                runtime::capture_mode_guard const relaxed;
+                runtime::capture_mode_scope const relaxed;
                 for (base::shared<reuse::detail::pending_free> const& each : now) {
                     if (each->passed)
                         each->passed.synchronize();

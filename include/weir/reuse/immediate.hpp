@@ -57,7 +57,7 @@ struct immediate {
         }
 
         void add(base::range chunk, stream_ref, bool joins = false) {
-            if constexpr (contract::fences<Placement>)
+            if constexpr (contract::holds<contract::has_fence, Placement>)
                 if (!joins)
                     placement_.fence(chunk);
             placement_.add(chunk);
@@ -79,7 +79,7 @@ struct immediate {
 
         base::usage used() const noexcept {
             base::usage now = used_;
-            if constexpr (contract::has_largest<Placement>)
+            if constexpr (contract::holds<contract::has_largest, Placement>)
                 now.largest_free_bytes = placement_.largest();
             return now;
         }

@@ -63,7 +63,7 @@ struct stream_ordered {
 
     template <class Placement>
     class over {
-        static_assert(contract::migrates<Placement>,
+        static_assert(contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>,
                       "weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: "
                       "'void absorb(Placement&)' and 'range lend(std::size_t bytes, std::size_t alignment)'");
         using set = reuse::detail::stream_set<Placement, Identity, Tuning>;
@@ -126,7 +126,7 @@ struct stream_ordered {
         /// `joins`. Throws as take; then the bytes are not kept.
         void add(base::range chunk, stream_ref stream, bool joins = false) {
             auto const own = enter(stream);
-            if constexpr (contract::fences<Placement>)
+            if constexpr (contract::holds<contract::has_fence, Placement>)
                 if (!joins)
                     own->covered().fence(chunk);
             own->covered().add(chunk);
@@ -182,7 +182,7 @@ struct stream_ordered {
         struct set_maker {
             Placement const& root;
             set* operator()() const {
-                if constexpr (contract::has_sibling<Placement>)
+                if constexpr (contract::holds<contract::has_sibling, Placement>)
                     return new set(root.sibling());
                 else
                     return new set(Placement());

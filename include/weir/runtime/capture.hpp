@@ -6,13 +6,13 @@
 // While a stream is captured into a graph, calls on it are recorded and not run. A query or a synchronise of it breaks the
 // capture. So does the mere question for its id or its device: ask 'is_capturing' first. A capture in CUDA's global mode, the
 // default, is also broken by calls that have nothing to do with it, from any thread: cudaMalloc, cudaFree, cudaEventQuery,
-// cudaEventSynchronize, cudaMallocAsync on another stream, and their like. For those there is a guard. It tells CUDA that the
-// next calls of this thread touch no captured stream.
+// cudaEventSynchronize, cudaMallocAsync on another stream, and their like. For those there is a scope object. It tells CUDA
+// that the next calls of this thread touch no captured stream.
 //
-// invariant: the guard leaves the thread's capture mode as it found it.
-// cost:      22 ns for a question (63 for a default stream, about which the runtime is asked). A guard takes two such calls.
+// invariant: the scope leaves the thread's capture mode as it found it.
+// cost:      22 ns for a question (63 for a default stream, about which the runtime is asked). A scope takes two such calls.
 // not for:   allocating in a graph. Nor for cudaDeviceSynchronize, which breaks every capture on the device, with or without
-//            a guard.
+//            a scope.
 
 #include <cuda_runtime_api.h>
 #include <weir/base/try_twice.hpp>
@@ -63,15 +63,15 @@ inline void require_no_capture(stream_ref stream) {
 }
 
 /// While it lives, CUDA calls of this thread do not fail because another stream is captured, and do not break that capture.
-class capture_mode_guard {
+class capture_mode_scope {
 public:
     /// Never blocks. Throws cuda_error.
-    capture_mode_guard() {
+    capture_mode_scope() {
         check(detail::exchange_capture_mode(&mode_), "cudaThreadExchangeStreamCaptureMode");
     }
-    capture_mode_guard(capture_mode_guard const&) = delete;
-    capture_mode_guard& operator=(capture_mode_guard const&) = delete;
-    ~capture_mode_guard() {
+    capture_mode_scope(capture_mode_scope const&) = delete;
+    capture_mode_scope& operator=(capture_mode_scope const&) = delete;
+    ~capture_mode_scope() {
         base::try_twice([&] { return succeeded(detail::exchange_capture_mode(&mode_)); }); // the mode outlives this call
     }
 

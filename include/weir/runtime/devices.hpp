@@ -4,11 +4,11 @@
 // Which devices are there, which is current, how does a call run on another one, and how much memory has each?
 //
 // CUDA keeps a current device for each host thread. A pool belongs to one device and must work whichever is current, so its
-// slow paths run under a guard that switches to the pool's device and back. After a failure a report asks how much memory a
+// slow paths run in a scope that switches to the pool's device and back. After a failure a report asks how much memory a
 // device has left, since that tells who holds it: this pool or somebody else. How much the device has in total tells what no
 // wait and no free will ever make room for.
 //
-// invariant: when the guard ends, the thread's current device is what it was before.
+// invariant: when the scope ends, the thread's current device is what it was before.
 // order:     the memory that is left is that of a past moment. Nothing here breaks a capture.
 // cost:      cudaGetDevice (23 ns), and cudaSetDevice twice if the device differs. Memory left: cudaMemGetInfo, tens of
 //            microseconds or more; for the host, a system call.
@@ -78,27 +78,28 @@ inline int existing_peer(int device, int owner) {
 }
 
 /// Makes a device current for this thread until the end of the scope.
-class device_guard {
+class device_scope {
 public:
     /// `device`: the device; any_device: nothing is switched. Throws cuda_error.
-    explicit device_guard(int device) {
+    explicit device_scope(int device) {
         if (device == any_device)
             return;
-        int const before = current_device();
-        if (before != device) {
+        before_ = current_device();
+        if (before_ != device) {
             check(cudaSetDevice(device), "cudaSetDevice");
-            before_ = before;
+            switched_ = true;
         }
     }
-    device_guard(device_guard const&) = delete;
-    device_guard& operator=(device_guard const&) = delete;
-    ~device_guard() {
-        if (before_ != any_device) // the caller's next launch goes there
+    device_scope(device_scope const&) = delete;
+    device_scope& operator=(device_scope const&) = delete;
+    ~device_scope() {
+        if (switched_) // the caller's next launch goes there
             base::try_twice([&] { return succeeded(cudaSetDevice(before_)); });
     }
 
 private:
-    int before_ = any_device; // the device to go back to; any_device: none
+    bool switched_ = false;
+    int before_ = 0; // where to go back to, if switched
 };
 
 namespace detail {
@@ -108,7 +109,7 @@ struct device_bytes {
 };
 inline detail::device_bytes bytes_of_device(int device) noexcept {
     try {
-        device_guard const guard(device);
+        device_scope const there(device);
         std::size_t free = 0;
         std::size_t all = 0;
         if (succeeded(cudaMemGetInfo(&free, &all)))

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <doctest/doctest.h>
 #include <random>
+#include <support/growth_numbers.hpp>
 #include <weir/base/size.hpp>
 #include <weir/growth/by_holes.hpp>
 #include <weir/growth/exact.hpp>
@@ -18,10 +19,10 @@ namespace growth = weir::growth;
 namespace {
 
 constexpr std::size_t page = 2 * MiB;
-using paged = growth::paged<64, 4 * MiB, 32 * MiB, growth::fixed<10 * MiB>>;
+using paged = support::paged_of<64, 4 * MiB, 32 * MiB, growth::fixed<10 * MiB>>;
 using cut = weir::detail::chunk_sizes<paged, page>;
-using by_holes = growth::by_holes<growth::paged<16, 8 * MiB, 64 * MiB>, growth::paged<24, 32 * MiB, 64 * MiB>,
-                                  growth::paged<128, 4 * MiB, 32 * MiB>, 40>;
+using by_holes = support::by_holes_of<support::paged_of<16, 8 * MiB, 64 * MiB>, support::paged_of<24, 32 * MiB, 64 * MiB>,
+                                      support::paged_of<128, 4 * MiB, 32 * MiB>, 40>;
 
 cut of(std::size_t held, std::size_t limit = SIZE_MAX) {
     return cut{held, limit, true, holes::never};

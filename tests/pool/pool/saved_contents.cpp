@@ -15,6 +15,7 @@
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/growth_numbers.hpp>
 #include <vector>
 #include <weir/growth/paged.hpp>
 #include <weir/layer/limit.hpp>
@@ -29,7 +30,7 @@ using weir::MiB;
 
 namespace {
 
-using pages = weir::growth::paged<512, 2 * MiB, 64 * MiB>;
+using pages = support::paged_of<512, 2 * MiB, 64 * MiB>;
 template <class Reuse>
 using pool_over = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, Reuse, pages>;
 using mapped_pool = pool_over<weir::reuse::stream_ordered<>>;
@@ -624,7 +625,7 @@ TEST_CASE("saved_contents: a pool is suspended and comes back, whichever device 
     mapped_pool pool;
     block const a = take(pool, s, 4 * MiB, 3);
     {
-        weir::runtime::device_guard const there(1);
+        weir::runtime::device_scope const there(1);
         pool.suspend(keep);
         pool.resume();
         CHECK(weir::runtime::current_device() == 1);
@@ -682,7 +683,7 @@ TEST_CASE("saved_contents: what lies between free ranges is saved, whichever of 
         support::scoped_stream const s;
         weir::host_pool keep;
         weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, weir::reuse::immediate,
-                   weir::growth::paged<1, 64 * MiB, 64 * MiB>> pool; // one chunk
+                   support::paged_of<1, 64 * MiB, 64 * MiB>> pool; // one chunk
         std::size_t const large = 30 * MiB, small = 6 * MiB;
         block const first = take(pool, s, larger_first ? large : small, 1), live = take(pool, s, 4 * MiB, 2);
         block const second = take(pool, s, larger_first ? small : large, 3), last = take(pool, s, 4 * MiB, 4);
@@ -721,7 +722,7 @@ TEST_CASE("saved_contents: no block lies across two reservations, also after a t
     support::scoped_stream const s;
     weir::host_pool keep;
     weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>, weir::reuse::immediate,
-               weir::growth::paged<512, 8 * MiB, 64 * MiB>> pool;
+               support::paged_of<512, 8 * MiB, 64 * MiB>> pool;
     // Just the addresses that are needed: more are refused so often.
     auto const scarce = [&](std::size_t bytes, unsigned char value, std::uint64_t refusals) {
         for (std::uint64_t tries = 1; tries <= refusals; ++tries)
@@ -758,7 +759,7 @@ TEST_CASE("saved_contents: a chunk that 'resume' left mapped is not cut before C
         support::scoped_stream const s;
         weir::host_pool keep;
         weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>, weir::reuse::immediate,
-                   weir::growth::paged<512, 16 * MiB, 64 * MiB>> pool;
+                   support::paged_of<512, 16 * MiB, 64 * MiB>> pool;
         block const a = take(pool, s, 5 * MiB, 1);
         block const b = take(pool, s, 5 * MiB, 2);
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");

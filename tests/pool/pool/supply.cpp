@@ -15,6 +15,7 @@
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <string>
+#include <support/growth_numbers.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -45,8 +46,8 @@ namespace {
 
 using virtual_memory = weir::upstream::virtual_memory<>;
 using general = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
-using pages = growth::paged<512, 2 * MiB, 64 * MiB>;
-using eighths = growth::paged<8, 2 * MiB, 64 * MiB>;
+using pages = support::paged_of<512, 2 * MiB, 64 * MiB>;
+using eighths = support::paged_of<8, 2 * MiB, 64 * MiB>;
 using mapped_pool = weir::pool<virtual_memory, general, reuse::stream_ordered<>, pages>;
 
 struct block {
@@ -755,8 +756,8 @@ namespace {
 // The last of 100 equal steps, in which blocks come and go among holes, that maps memory.
 template <unsigned MovedPercent>
 int last_step_that_maps() {
-    using two_mib = growth::paged<512, 2 * MiB, 2 * MiB>;
-    using growing = growth::by_holes<two_mib, two_mib, two_mib, MovedPercent>;
+    using two_mib = support::paged_of<512, 2 * MiB, 2 * MiB>;
+    using growing = support::by_holes_of<two_mib, two_mib, two_mib, MovedPercent>;
     simulated_cuda::world const world;
     support::scoped_stream const s;
     weir::pool<virtual_memory, general, reuse::stream_ordered<>, growing> pool;

@@ -65,7 +65,7 @@ struct chunk_sizes {
     }
 
 private:
-    static constexpr bool cuts = contract::holds<contract::cuts_pieces, Growth>;
+    static constexpr bool cuts = contract::holds<contract::has_piece, Growth, base::holes>;
     static constexpr std::size_t most_pieces = 1024; // got at once: each costs tens of microseconds
     static constexpr std::size_t pieces_of_a_limit = 512; // a piece is no larger than the limit divided by this
 

@@ -34,7 +34,7 @@ public:
     base::range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (!supply_.can_hold(bytes, alignment))
             return base::range{}; // neither waiting nor giving back would help
-        if constexpr (contract::holds<contract::reclaims, Rule>)
+        if constexpr (contract::holds<contract::has_reclaim, Rule>)
             rule_.reclaim();
         if constexpr (WaitsFirst) {
             if (base::range const block = search(bytes, alignment, stream, false))
@@ -44,7 +44,7 @@ public:
         }
         if (base::range const block = search(bytes, alignment, stream))
             return block;
-        if constexpr (contract::holds<contract::borrows, Rule, stream_ref>) {
+        if constexpr (contract::holds<contract::has_borrow, Rule, stream_ref>) {
             if (base::range const block = rule_.borrow(bytes, alignment, stream))
                 return block;
             return await(bytes, alignment, stream);
@@ -66,7 +66,7 @@ public:
 
 private:
     static constexpr int most_waits = 16; // for one allocation
-    static constexpr bool gathers = contract::holds<contract::gathers, Rule, stream_ref>;
+    static constexpr bool gathers = contract::holds<contract::has_gather, Rule, stream_ref>;
 
     // One wait may not be enough, since other threads free memory meanwhile that is again in flight. But nobody waits for ever.
     base::range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {

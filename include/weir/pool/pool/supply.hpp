@@ -44,14 +44,14 @@ class supply {
     static_assert(base::is_power_of_two(page) && base::is_power_of_two(Upstream::alignment),
                   "weir: an upstream's 'alignment' and 'granularity' are powers of two");
     using sizes_of = chunk_sizes<Growth, page>;
-    static constexpr bool shows_free = contract::holds<contract::shows_free, Rule, stream_ref, Placement>;
-    static constexpr bool grows_in_place =
-        contract::holds<contract::extends, Upstream> && contract::has_free_ranges<Placement> && shows_free;
+    static constexpr bool shows_free = contract::holds<contract::has_visit_usable, Rule, stream_ref, Placement>;
+    static constexpr bool grows_in_place = contract::holds<contract::has_extends, Upstream> &&
+                                           contract::holds<contract::has_for_each_free, Placement> && shows_free;
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
 
 public:
     /// Whether memory can be taken away while its addresses stay, on devices that map memory.
-    static constexpr bool can_suspend = grows_in_place && contract::holds<contract::withdraws, Upstream>;
+    static constexpr bool can_suspend = grows_in_place && contract::holds<contract::has_withdraw, Upstream>;
 
     supply(Upstream upstream, std::size_t limit_bytes) : held_(prepared(std::move(upstream)), limit_bytes) {}
 
@@ -120,7 +120,7 @@ public:
                 return false;
             for (base::range const& free : ranges_unused(rule))
                 any |= give_back_within(rule, free, keep_bytes, spared);
-        } else if constexpr (contract::has_remove<Placement> && shows_free) {
+        } else if constexpr (contract::holds<contract::has_remove, Placement> && shows_free) {
             for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest chunk first
                 if (base::range const chunk = held_[i]; try_remove(rule, chunk))
                     any |= held_.release(chunk);
@@ -166,7 +166,7 @@ public:
 
 private:
     static Upstream prepared(Upstream upstream) {
-        if constexpr (!KnowsWork && contract::holds<contract::extends, Upstream>)
+        if constexpr (!KnowsWork && contract::holds<contract::has_extends, Upstream>)
             upstream.wait_before_unmapping();
         return upstream;
     }
@@ -174,7 +174,7 @@ private:
     static constexpr std::size_t usual_alignment() noexcept {
         std::size_t const least =
             base::natural_alignment(page) > Upstream::alignment ? base::natural_alignment(page) : Upstream::alignment;
-        if constexpr (contract::holds<contract::says_usual_alignment, Upstream>)
+        if constexpr (contract::holds<contract::has_usual_alignment, Upstream>)
             return Upstream::usual_alignment > least ? Upstream::usual_alignment : least;
         return least;
     }

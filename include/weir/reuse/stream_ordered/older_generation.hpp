@@ -104,7 +104,7 @@ inline constexpr std::size_t worth_an_event_bytes = 1 * MiB;
 template <class Set>
 base::range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, std::size_t open_bytes) {
     base::range block;
-    if constexpr (contract::holds<contract::splinters, std::decay_t<decltype(owner.covered())>>) {
+    if constexpr (contract::holds<contract::has_is_small, std::decay_t<decltype(owner.covered())>>) {
         if (bytes >= worth_an_event_bytes && open_bytes >= bytes)
             return block;
         Set* const places[] = {owner.aside, owner.settled}; // nvcc 13.0 takes no braces in a 'for' here

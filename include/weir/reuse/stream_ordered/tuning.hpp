@@ -72,11 +72,9 @@ namespace contract {
 
 template <class Identity, class Stream>
 using identifies =
-    when<is_constant_bool<decltype(Identity::asks)> &&
+    when<std::is_same_v<decltype(Identity::asks), bool const> &&
          std::is_convertible_v<decltype(Identity::id(std::declval<Stream>())), unsigned long long> &&
          std::is_void_v<decltype(Identity::require_no_capture(std::declval<Stream>()))>>;
-template <class H>
-using hands_over = when<is_constant_bool<decltype(H::waits_before_growing)>>;
 template <auto>
 struct constant {};
 template <class T>
@@ -95,7 +93,7 @@ constexpr bool require_stream_order() {
                   "weir: the identity slot of reuse::stream_ordered needs 'static constexpr bool asks', 'static unsigned long "
                   "long id(stream_ref)' and 'static void require_no_capture(stream_ref)'; it comes first, use "
                   "'identity::checked' or 'identity::promised'");
-    static_assert(holds<hands_over, Handover>,
+    static_assert(returns<bool const, has_waits_before_growing, Handover>,
                   "weir: the handover slot of reuse::stream_ordered needs 'static constexpr bool waits_before_growing'; use "
                   "'handover::grow_first' or 'handover::wait_first'");
     static_assert(holds<tunes_streams, Tuning>,
