@@ -92,7 +92,7 @@ protected:
     /// As 'read', then blocks until the stream is done. Throws cuda_error, and usage_error while the stream is captured.
     void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
         refuse_capture("cannot be waited for; read after the graph has run");
-        runtime::device_guard const here(this->home()); // the stream may be this device's default stream
+        runtime::device_scope const here(this->home()); // the stream may be this device's default stream
         read(offset, target, bytes);
         synchronize(this->stream());
     }
@@ -104,7 +104,7 @@ protected:
         if constexpr (by_host) {
             std::memset(this->block_.data, 0, this->block_.size);
         } else {
-            runtime::device_guard const here(this->home());
+            runtime::device_scope const here(this->home());
             check(cudaMemsetAsync(this->block_.data, 0, this->block_.size, this->stream().get()), "cudaMemsetAsync");
         }
     }
@@ -116,7 +116,7 @@ protected:
         if constexpr (by_host) {
             std::memmove(to, from, bytes);
         } else {
-            runtime::device_guard const here(this->home());
+            runtime::device_scope const here(this->home());
             check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, this->stream().get()), "cudaMemcpyAsync",
                   if_no_such_memory);
         }

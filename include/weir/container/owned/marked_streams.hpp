@@ -42,7 +42,7 @@ public:
         if (user == own && own.is_captured())
             return; // the block is freed in the same graph
         bool const in_graph = !pool.has_used_on() && own.is_captured();
-        runtime::device_guard const there(user.device);
+        runtime::device_scope const there(user.device);
         if (in_graph)
             order::detail::require_same_graph(own, runtime::capture_of(user.stream).id);
         order::stream_mark const fresh =
@@ -61,7 +61,7 @@ public:
             return marks_.empty();
         bool knows_all = true;
         for (order::stream_mark const& each : marks_) {
-            runtime::device_guard const there(each.place());
+            runtime::device_scope const there(each.place());
             order::stream_mark::view const found = each.look();
             if (found.now == order::stream_mark::state::captured)
                 order::require_end(found.stream);
@@ -98,7 +98,7 @@ private:
     // The same for one listed stream; if that one is captured, it becomes `last`. False if nobody knows where its work ends.
     static bool make_wait(order::placed_stream const& own, order::stream_mark const& marked, stream_ref& last) {
         bool const in_graph = own.is_captured(); // then the listed streams are of the same graph: no look at them is allowed
-        runtime::device_guard const there(marked.place());
+        runtime::device_scope const there(marked.place());
         using state = order::stream_mark::state;
         order::stream_mark::view const found =
             in_graph ? order::stream_mark::view{state::open, marked.stream(), 0} : marked.look();

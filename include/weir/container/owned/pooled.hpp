@@ -190,7 +190,7 @@ private:
         block fresh;
         if (bytes == 0)
             return fresh;
-        runtime::device_guard const here(stream_.device);
+        runtime::device_scope const here(stream_.device);
         fresh.data = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
         fresh.capacity = bytes;
         return fresh;
@@ -206,7 +206,7 @@ private:
             return true;
         };
         if (!base::try_twice([&] {
-                runtime::device_guard const here(device() == any_device ? stream_.device : any_device);
+                runtime::device_scope const here(device() == any_device ? stream_.device : any_device);
                 return free();
             }))
             free();
