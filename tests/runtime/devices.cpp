@@ -61,7 +61,7 @@ TEST_CASE("devices: a guard makes a device current for its scope") {
         for (int wanted = 0; wanted < here.devices; ++wanted) {
             REQUIRE(cudaSetDevice(before) == cudaSuccess);
             {
-                device_scope const guard(wanted);
+                device_scope const there(wanted);
                 CHECK(current() == wanted);
             }
             CHECK(current() == before);
@@ -73,7 +73,7 @@ TEST_CASE("devices: any_device leaves things as they are") {
     int const last = here.devices - 1;
     REQUIRE(cudaSetDevice(last) == cudaSuccess);
     {
-        device_scope const guard(any_device);
+        device_scope const there(any_device);
         CHECK(current() == last);
     }
     CHECK(current() == last);
@@ -98,7 +98,7 @@ TEST_CASE("devices: guards nest, and go back also when an exception passes") {
 TEST_CASE("devices: a guard is of its own thread") {
     machine const here;
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
-    device_scope const guard(here.devices - 1);
+    device_scope const there(here.devices - 1);
     int seen = -1;
     std::thread([&] { seen = current_device(); }).join();
     CHECK(seen == 0);
@@ -108,7 +108,7 @@ TEST_CASE("devices: a guard is of its own thread") {
 TEST_CASE("devices: an device that there is not says what to do, and nothing changes") {
     machine const here;
     for (int wrong : {here.devices, here.devices + 100, -2}) {
-        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { device_scope const guard(wrong); }),
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { device_scope const there(wrong); }),
                    "weir: cudaSetDevice failed with cudaErrorInvalidDevice (101): there is no device of that number");
         CHECK(current() == 0);
     }
@@ -119,11 +119,11 @@ TEST_CASE("devices: makes no call that it does not need") {
 #ifdef WEIR_SIMULATED_CUDA
     machine const here;
     auto const before = simulated_cuda::calls();
-    { device_scope const guard(any_device); }
+    { device_scope const there(any_device); }
     CHECK(simulated_cuda::calls() == before);
-    { device_scope const guard(0); } // current already
+    { device_scope const there(0); } // current already
     CHECK(simulated_cuda::calls() == before + 1);
-    { device_scope const guard(1); }
+    { device_scope const there(1); }
     CHECK(simulated_cuda::calls() == before + 4);
 #endif
 }
@@ -134,7 +134,7 @@ TEST_CASE("devices: each call may fail, and the device is as it was") {
             static_cast<void>(cudaSetDevice(0));
             return std::make_unique<int>(0);
         },
-        [](int&) { device_scope const guard(0); }, [](int&, support::struck const&) { CHECK(current() == 0); });
+        [](int&) { device_scope const there(0); }, [](int&, support::struck const&) { CHECK(current() == 0); });
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs == 2); // cudaGetDevice, once and for ever
     machine const here;
@@ -144,7 +144,7 @@ TEST_CASE("devices: each call may fail, and the device is as it was") {
         CHECK(current() == 0);
     }
     simulated_cuda::fail_call(3, cudaErrorUnknown);
-    { device_scope const guard(1); }
+    { device_scope const there(1); }
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 #endif
     static_cast<void>(runs);

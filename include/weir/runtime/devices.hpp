@@ -108,7 +108,7 @@ struct device_bytes {
 };
 inline detail::device_bytes bytes_of_device(int device) noexcept {
     try {
-        device_scope const guard(device);
+        device_scope const there(device);
         std::size_t free = 0;
         std::size_t all = 0;
         if (succeeded(cudaMemGetInfo(&free, &all)))

@@ -53,7 +53,7 @@ void visit_ready(int first, int last, Visit const& visit) {
     for (int each = first; each < last; ++each)
         try {
             if (runtime::detail::is_ready(each)) {
-                runtime::device_scope const guard(each);
+                runtime::device_scope const there(each);
                 visit();
             }
         } catch (...) { // the remaining devices come first; their failures are not reported
@@ -73,7 +73,7 @@ template <class Visit>
 void visit_devices(int device, Visit const& visit) {
     if (device == any_device)
         return runtime::detail::visit_ready(0, runtime::device_count(), visit);
-    runtime::device_scope const guard(device);
+    runtime::device_scope const there(device);
     visit();
 }
 

@@ -269,7 +269,7 @@ private:
     cudaStream_t host_stream() {
         base::lock_guard<base::mutex> const lock(host_stream_mutex_);
         if (!host_stream_) {
-            runtime::device_scope const guard(made_on_);
+            runtime::device_scope const there(made_on_);
             check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         }
         return host_stream_;
