@@ -4,11 +4,12 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
-#include <string>
 #include <support/every_schedule.hpp>
 #include <support/recording_pool.hpp>
+#include <support/sentence.hpp>
 #include <type_traits>
 #include <utility>
+#include <weir/container/buffer.hpp>
 #include <weir/container/value.hpp>
 
 using weir::device_value;
@@ -23,6 +24,14 @@ static_assert(!std::is_copy_constructible_v<pinned_value<int>>);
 static_assert(std::is_nothrow_move_constructible_v<device_value<int>>);
 static_assert(std::is_nothrow_move_assignable_v<pinned_value<int>>);
 static_assert(std::is_same_v<decltype(std::declval<device_value<int> const&>().data()), int const*>);
+// The type of the element can be left out.
+using of_device = decltype(device_value(std::declval<device_pool&>(), cudaStream_t{}, 5));
+using of_pinned = decltype(pinned_value(std::declval<pinned_pool&>(), cudaStream_t{}, 5));
+static_assert(std::is_same_v<of_device, device_value<int>> && std::is_same_v<of_pinned, pinned_value<int>>);
+static_assert(std::is_same_v<of_device, decltype(device_value(std::declval<device_pool&>(), cudaStream_t{},
+                                                              std::declval<of_device&>()))>);
+static_assert(std::is_same_v<of_pinned, decltype(pinned_value(std::declval<pinned_pool&>(), cudaStream_t{},
+                                                              std::declval<of_pinned&>()))>);
 
 namespace {
 
@@ -81,19 +90,12 @@ TEST_CASE("value: a device value that was moved from says so") {
         device_value<int> y(std::move(x));
         CHECK(x.data() == nullptr);
         CHECK(y.value_sync() == 5);
-        std::string said;
-        try {
-            x.set_async(1);
-        } catch (weir::usage_error const& error) {
-            said = error.what();
-        }
-        CHECK(said ==
+        CHECK(support::sentence_of<weir::usage_error>([&] { x.set_async(1); }) ==
               "weir: this value was moved from and has no element; assign another to it first");
         CHECK_THROWS_AS(x.value_sync(), weir::usage_error);
         CHECK_THROWS_AS(x.zero_async(), weir::usage_error);
         int untouched = 3;
         CHECK_THROWS_AS(x.copy_to_async(&untouched), weir::usage_error);
-        CHECK_THROWS_AS(device_value<int>(pool, a, x), weir::usage_error);
         CHECK(untouched == 3);
         x = std::move(y);
         CHECK(x.value_sync() == 5);
@@ -136,7 +138,7 @@ TEST_CASE("value: a pinned value is the host's") {
     });
 }
 
-TEST_CASE("value: a pinned value is copied at once, to any pool, and one without an element is not") {
+TEST_CASE("value: a pinned value is copied at once, to any pool") {
     support::every_schedule([] {
         support::scoped_stream a, b;
         pinned_pool pool, another;
@@ -145,34 +147,32 @@ TEST_CASE("value: a pinned value is copied at once, to any pool, and one without
         *x = 6;
         CHECK(*y == 5);
         CHECK(y.stream() == weir::stream_ref(b));
-        pinned_value<int> const z(std::move(x));
-        CHECK_THROWS_AS(pinned_value<int>(pool, a, x), weir::usage_error);
-        CHECK(*z == 6);
+        CHECK(*x == 6);
     });
 }
 
-TEST_CASE("value: nothing is left of a value that could not be made") {
+TEST_CASE_TEMPLATE("value: nothing is left of a value that could not be made", Value, device_value<int>, pinned_value<int>) {
     support::every_schedule([] {
         support::scoped_stream a, b;
-        device_pool pool;
-        pinned_pool pinned;
-        device_value<int> x(pool, a, 5);
-        for (int i = 0; i < 3; ++i) {
-            pool.fail_at = pinned.fail_at = 1;
-            CHECK_THROWS_AS(device_value<int>(pool, a), weir::out_of_memory);
+        support::recording_pool<Value::space> pool;
+        Value x(pool, a, 5);
+        auto const fails = [&](auto&& make) {
             pool.fail_at = 1;
-            CHECK_THROWS_AS(device_value<int>(pool, a, 1), weir::out_of_memory);
-            pool.fail_at = 1;
-            CHECK_THROWS_AS(device_value<int>(pool, b, x), weir::out_of_memory);
-            CHECK_THROWS_AS(pinned_value<int>(pinned, a), weir::out_of_memory);
-            pinned.fail_at = 1;
-            CHECK_THROWS_AS(pinned_value<int>(pinned, a, 1), weir::out_of_memory);
-        }
-        CHECK_THROWS_AS(device_value<int>(pool, weir::on_host), weir::usage_error);
-        CHECK_THROWS_AS(pinned_value<int>(pinned, weir::on_host, 1), weir::usage_error);
+            CHECK_THROWS_AS(make(), weir::out_of_memory);
+            CHECK(pool.live_blocks() == 1);
+        };
+        fails([&] { Value(pool, a); });
+        fails([&] { Value(pool, a, 1); });
+        fails([&] { Value(pool, b, x); });
+        CHECK_THROWS_AS(Value(pool, weir::on_host), weir::usage_error);
+        CHECK_THROWS_AS(Value(pool, weir::on_host, 1), weir::usage_error);
+        Value const same(std::move(x));
+        CHECK_THROWS_AS(Value(pool, a, x), weir::usage_error); // has no element
         CHECK(pool.live_blocks() == 1);
-        CHECK(pinned.live_blocks() == 0);
-        CHECK(x.value_sync() == 5);
+        weir::device_buffer copy(pool, a, same);
+        int host = 0;
+        copy.copy_to_sync(&host);
+        CHECK(host == 5);
     });
 }
 

@@ -20,7 +20,7 @@
 
 #include <cstddef>
 #include <weir/base/memory_space.hpp>
-#include <weir/container/owned/pooled.hpp>
+#include <weir/container/owned/growing_bytes.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -34,7 +34,7 @@ namespace detail {
 /// throws. Members that copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that
 /// have to wait for each other is captured into another graph than the other, or only one is captured.
 template <memory_space Space>
-class buffer : public detail::pooled<Space> {
+class buffer : public detail::growing_bytes<Space> {
 public:
     /// An empty buffer that holds no memory. `stream`: any stream, but not the host (usage_error).
     buffer(pool_ref<Space> pool, stream_ref stream) : buffer(pool, stream, 0) {}
@@ -42,7 +42,7 @@ public:
     /// `bytes` bytes, not initialised. They are aligned as the pool aligns by default (256 bytes for device pools, less if
     /// the pool's slabs have smaller blocks).
     buffer(pool_ref<Space> pool, stream_ref stream, std::size_t bytes)
-        : detail::pooled<Space>(pool, stream, bytes, 1) {}
+        : detail::growing_bytes<Space>(pool, stream, bytes, 1) {}
 
     /// A copy of `bytes` bytes at `source`; see 'assign'.
     buffer(pool_ref<Space> pool, stream_ref stream, void const* source, std::size_t bytes)
@@ -52,57 +52,49 @@ public:
 
     /// A copy of another container, of any pool and stream; see 'assign'.
     template <memory_space Other>
-    buffer(pool_ref<Space> pool, stream_ref stream, detail::pooled<Other> const& source) : buffer(pool, stream, 0) {
+    buffer(pool_ref<Space> pool, stream_ref stream, detail::contents<Other> const& source) : buffer(pool, stream, 0) {
         assign(source);
     }
 
     /// The address of the first byte; null if no memory is held. It stays valid until the buffer grows, shrinks to fit or
     /// ends. For a device buffer it also becomes invalid when a part of the buffer itself, or a container of another stream,
     /// is assigned to it.
-    void* data() noexcept { return this->bytes_.data(); }
-    void const* data() const noexcept { return this->bytes_.data(); }
+    void* data() noexcept { return this->block_.data; }
+    void const* data() const noexcept { return this->block_.data; }
 
     /// The size, in bytes.
-    std::size_t size() const noexcept { return this->bytes_.size(); }
-    std::size_t size_bytes() const noexcept { return size(); }
-    bool empty() const noexcept { return size() == 0; }
+    std::size_t size() const noexcept { return this->size_bytes(); }
 
     /// The bytes that it can hold without asking the pool.
-    std::size_t capacity() const noexcept { return this->bytes_.capacity(); }
+    std::size_t capacity() const noexcept { return this->block_.capacity; }
 
     /// Makes the capacity at least `bytes`, and exactly that if it grows. The contents are kept.
-    void reserve(std::size_t bytes) { this->bytes_.reserve(bytes); }
+    void reserve(std::size_t bytes) { this->reserve_bytes(bytes); }
 
     /// Makes the size `bytes`. Added bytes are not initialised. If that is more than the capacity, the capacity becomes
     /// exactly that; otherwise it stays.
-    void resize(std::size_t bytes) { this->bytes_.resize(bytes); }
-
-    /// Makes the size 0 and keeps the memory.
-    void clear() noexcept { this->bytes_.clear(); }
-
-    /// Gives the memory beyond the size back; an empty buffer holds none afterwards.
-    void shrink_to_fit() { this->bytes_.shrink_to_fit(); }
+    void resize(std::size_t bytes) { this->resize_bytes(bytes); }
 
     /// Replaces the contents by the `bytes` bytes at `source`: host or device memory for a device buffer, host memory for a
     /// pinned one. The source may lie in this buffer. A device buffer's copy runs on its stream. A source in pinned memory
     /// must not change until the copy ran. CUDA reads a pageable source (ordinary host memory) before the call returns,
     /// unless a graph is captured. A pinned buffer's copy is made by the host before the call returns, and waits for no work
     /// on any stream.
-    void assign(void const* source, std::size_t bytes) { this->bytes_.assign(source, bytes); }
+    void assign(void const* source, std::size_t bytes) { this->assign_bytes(source, bytes); }
 
     /// Replaces the contents by those of another container. A device buffer's copy runs after all work that is enqueued on
     /// that container's stream so far, and before any later work there. A pinned buffer's copy is made at once and waits for
     /// no stream: first finish the work that writes the source ('synchronize(source.stream())').
     template <memory_space Other>
-    void assign(detail::pooled<Other> const& source) {
-        this->bytes_.assign(source.bytes());
+    void assign(detail::contents<Other> const& source) {
+        this->assign_bytes(source);
     }
 
     /// As 'assign', but adds behind the contents. The capacity grows by at least half, so that many appends cost little each.
-    void append(void const* source, std::size_t bytes) { this->bytes_.append(source, bytes); }
+    void append(void const* source, std::size_t bytes) { this->append_bytes(source, bytes); }
     template <memory_space Other>
-    void append(detail::pooled<Other> const& source) {
-        this->bytes_.append(source.bytes());
+    void append(detail::contents<Other> const& source) {
+        this->append_bytes(source);
     }
 
 protected:
@@ -119,15 +111,15 @@ public:
     using detail::buffer<memory_space::device>::buffer;
 
     /// Overwrites the contents with zero bytes, on the stream. Does not block.
-    void zero_async() { bytes_.zero(); }
+    void zero_async() { zero_bytes(); }
 
     /// Enqueues a copy of the contents to `target`, host or device memory, which must live until the stream has made the
     /// copy. If `target` is pageable (ordinary host memory), CUDA blocks.
-    void copy_to_async(void* target) const { bytes_.read(0, target, size()); }
+    void copy_to_async(void* target) const { read(0, target, size()); }
 
     /// Copies the contents to `target` and blocks until the stream has done it. Throws usage_error while the stream is
     /// captured.
-    void copy_to_sync(void* target) const { bytes_.read_sync(0, target, size()); }
+    void copy_to_sync(void* target) const { read_sync(0, target, size()); }
 };
 
 /// Untyped memory that the host and copy engines use. The pool may be a pinned or managed pool.
@@ -136,7 +128,7 @@ public:
     using detail::buffer<memory_space::pinned>::buffer;
 
     /// Overwrites the contents with zero bytes, by the host, at once.
-    void zero() { bytes_.zero(); }
+    void zero() { zero_bytes(); }
 };
 
 } // namespace v0

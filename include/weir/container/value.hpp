@@ -20,8 +20,8 @@
 #include <cstddef>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/container/owned/contents.hpp>
 #include <weir/container/owned/element.hpp>
-#include <weir/container/owned/pooled.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -30,113 +30,104 @@ namespace weir {
 inline namespace v0 {
 
 namespace detail {
-inline void require_element(void const* element) {
-    if (!element)
-        throw usage_error("weir: this value was moved from and has no element; assign another to it first");
-}
-} // namespace detail
 
-/// One element that kernels use. The pool may be a device, managed or pinned pool. `T` must be trivially copyable.
-/// Constructors throw what the pool's 'allocate' throws, and usage_error if `stream` is the host.
-template <class T>
-class device_value : public detail::pooled<memory_space::device> {
+/// What both kinds of value share. Constructors throw what the pool's 'allocate' throws, and usage_error if `stream` is the
+/// host.
+template <class T, memory_space Space>
+class one_element : public detail::contents<Space> {
     static_assert(detail::element<T>::most > 0); // using it makes the compiler check the rules for T
 
 public:
     using value_type = T;
 
     /// An element that is not initialised.
-    device_value(pool_ref<memory_space::device> pool, stream_ref stream)
-        : detail::pooled<memory_space::device>(pool, stream, detail::element<T>::bytes_of(1), alignof(T)) {}
+    one_element(pool_ref<Space> pool, stream_ref stream) : detail::contents<Space>(pool, stream, sizeof(T), alignof(T)) {}
 
-    /// An element that gets `value`, written on the stream.
-    device_value(pool_ref<memory_space::device> pool, stream_ref stream, T const& value)
-        : device_value(pool, stream) {
-        set_async(value);
+    /// An element that gets `value`. A device value is written on the stream, a pinned one by the host at once.
+    one_element(pool_ref<Space> pool, stream_ref stream, T const& value) : one_element(pool, stream) {
+        this->write_value(0, value);
     }
 
-    /// A copy of another value, of any pool and stream. It runs after the work that is enqueued on the source's stream so
-    /// far, and before later work there. Throws usage_error if the source was moved from.
-    device_value(pool_ref<memory_space::device> pool, stream_ref stream, device_value const& source)
-        : detail::pooled<memory_space::device>(pool, stream, 0, alignof(T)) {
-        source.require_element();
-        bytes_.assign(source.bytes_);
+    /// A copy of another value, of any pool and stream. A device value's copy runs after the work that is enqueued on the
+    /// source's stream so far, and before later work there. A pinned value's copy is made by the host at once: first finish
+    /// the work that writes the source ('synchronize(source.stream())'). Throws usage_error if the source was moved from.
+    one_element(pool_ref<Space> pool, stream_ref stream, one_element const& source)
+        : detail::contents<Space>(pool, stream, (source.require_element(), sizeof(T)), alignof(T)) {
+        this->copy_in_order(data(), source.as_source());
     }
 
     /// The element's address; null if the value was moved from.
-    T* data() noexcept { return reinterpret_cast<T*>(bytes_.data()); }
-    T const* data() const noexcept { return reinterpret_cast<T const*>(bytes_.data()); }
+    T* data() noexcept { return reinterpret_cast<T*>(this->block_.data); }
+    T const* data() const noexcept { return reinterpret_cast<T const*>(this->block_.data); }
+
+protected:
+    one_element(one_element&&) noexcept = default;
+    one_element& operator=(one_element&&) noexcept = default;
+    ~one_element() = default;
+
+    void require_element() const {
+        if (!data())
+            throw usage_error("weir: this value was moved from and has no element; assign another to it first");
+    }
+};
+
+} // namespace detail
+
+/// One element that kernels use. The pool may be a device, managed or pinned pool. `T` must be trivially copyable.
+template <class T>
+class device_value : public detail::one_element<T, memory_space::device> {
+public:
+    using detail::one_element<T, memory_space::device>::one_element;
 
     /// Overwrites the element, on the stream. Throws cuda_error; usage_error if the value was moved from or the stream is
     /// being captured.
     void set_async(T const& value) {
-        require_element();
-        T const here = value; // a copy on the stack: `value` itself may be in pinned memory, which CUDA would read only later
-        bytes_.write_now(0, detail::element<T>::address_of(here), sizeof(T));
+        this->require_element();
+        this->write_value(0, value);
     }
 
     /// Overwrites the element with zero bytes, on the stream. Throws cuda_error; usage_error if the value was moved from.
     void zero_async() {
-        require_element();
-        bytes_.zero();
+        this->require_element();
+        this->zero_bytes();
     }
 
     /// The element, read after blocking until the stream is done. Throws as 'set_async'.
     T value_sync() const {
-        require_element();
-        alignas(T) std::byte raw[sizeof(T)];
-        bytes_.read_sync(0, raw, sizeof(T));
-        return *reinterpret_cast<T const*>(raw);
+        this->require_element();
+        return this->template value_sync_at<T>(0);
     }
 
     /// Enqueues a copy of the element to `target`, host or device memory, which must live until the stream has made the copy.
     /// Throws cuda_error; usage_error for a null address, or if the value was moved from.
     void copy_to_async(T* target) const {
-        require_element();
-        bytes_.read(0, target, sizeof(T));
+        this->require_element();
+        this->read(0, target, sizeof(T));
     }
-
-private:
-    void require_element() const { detail::require_element(data()); }
 };
 
 /// One element that the host and copy engines use. The pool may be a pinned or managed pool. `T` must be trivially copyable.
-/// Constructors throw what the pool's 'allocate' throws, and usage_error if `stream` is the host.
 template <class T>
-class pinned_value : public detail::pooled<memory_space::pinned> {
-    static_assert(detail::element<T>::most > 0); // using it makes the compiler check the rules for T
-
+class pinned_value : public detail::one_element<T, memory_space::pinned> {
 public:
-    using value_type = T;
-
-    /// An element that is not initialised.
-    pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream)
-        : detail::pooled<memory_space::pinned>(pool, stream, detail::element<T>::bytes_of(1), alignof(T)) {}
-
-    /// An element that gets `value`, written by the host at once.
-    pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream, T const& value)
-        : pinned_value(pool, stream) {
-        bytes_.write(0, detail::element<T>::address_of(value), sizeof(T));
-    }
-
-    /// A copy of another value, of any pool, made by the host at once: first finish the work that writes the source
-    /// ('synchronize(source.stream())'). Throws usage_error if the source was moved from.
-    pinned_value(pool_ref<memory_space::pinned> pool, stream_ref stream, pinned_value const& source)
-        : pinned_value(pool, stream) {
-        detail::require_element(source.data());
-        bytes_.write(0, source.data(), sizeof(T));
-    }
-
-    /// The element's address; null if the value was moved from.
-    T* data() noexcept { return reinterpret_cast<T*>(bytes_.data()); }
-    T const* data() const noexcept { return reinterpret_cast<T const*>(bytes_.data()); }
+    using detail::one_element<T, memory_space::pinned>::one_element;
 
     /// The element. The value must not have been moved from.
-    T& operator*() noexcept { return *data(); }
-    T const& operator*() const noexcept { return *data(); }
-    T* operator->() noexcept { return data(); }
-    T const* operator->() const noexcept { return data(); }
+    T& operator*() noexcept { return *this->data(); }
+    T const& operator*() const noexcept { return *this->data(); }
+    T* operator->() noexcept { return this->data(); }
+    T const* operator->() const noexcept { return this->data(); }
 };
+
+// 'device_value x(pool, stream, 5)' is a value of int.
+template <class T>
+device_value(pool_ref<memory_space::device>, stream_ref, T const&) -> device_value<T>;
+template <class T>
+device_value(pool_ref<memory_space::device>, stream_ref, device_value<T> const&) -> device_value<T>;
+template <class T>
+pinned_value(pool_ref<memory_space::pinned>, stream_ref, T const&) -> pinned_value<T>;
+template <class T>
+pinned_value(pool_ref<memory_space::pinned>, stream_ref, pinned_value<T> const&) -> pinned_value<T>;
 
 } // namespace v0
 } // namespace weir

@@ -28,7 +28,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
 #include <weir/container/owned/element.hpp>
-#include <weir/container/owned/pooled.hpp>
+#include <weir/container/owned/growing_bytes.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -56,26 +56,24 @@ constexpr std::size_t size_of(T const (&)[Count]) noexcept {
     return Count;
 }
 
-// The type of the elements of Range, which lie together in memory.
+// Void if the elements of Range lie together in memory and have type T; otherwise no type.
 template <class Range>
-using element_of = std::enable_if_t<
-    std::is_convertible_v<decltype(size_of(std::declval<Range const&>())), std::size_t>,
-    std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::declval<Range const&>()))>>>;
+using element_of = std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::declval<Range const&>()))>>;
+template <class Range, class T>
+using if_holds = std::enable_if_t<std::is_same_v<element_of<Range>, T> && sizeof(size_of(std::declval<Range const&>())) != 0>;
 
 template <memory_space Space>
-std::true_type is_pooled(detail::pooled<Space> const&);
-std::false_type is_pooled(...);
+std::true_type is_container(detail::contents<Space> const&);
+std::false_type is_container(...);
 
 /// What both kinds of vector share. Sizes are in elements, except in members named '..._bytes'. Members that may grow the
 /// vector throw what the pool's 'allocate' throws, and usage_error for more elements than there are addresses. Members that
 /// copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that have to wait for each
 /// other is captured into another graph than the other, or only one is captured.
 template <class T, memory_space Space>
-class elements : public detail::pooled<Space> {
+class elements : public detail::growing_bytes<Space> {
     using rules = detail::element<T>;
     static_assert(rules::most > 0); // using it makes the compiler check the rules for T
-    template <class Range>
-    using if_range = std::enable_if_t<std::is_same_v<T, element_of<Range>>>;
 
 public:
     using value_type = T;
@@ -93,7 +91,7 @@ public:
 
     /// `count` elements, not initialised.
     elements(pool_ref<Space> pool, stream_ref stream, std::size_t count)
-        : detail::pooled<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
+        : detail::growing_bytes<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
 
     /// A copy of `count` elements at `source`; see 'assign'.
     elements(pool_ref<Space> pool, stream_ref stream, T const* source, std::size_t count)
@@ -102,7 +100,7 @@ public:
     }
 
     /// A copy of a std::vector, array or span of T, or of a container of T of any pool and stream; see 'assign'.
-    template <class Range, class = if_range<Range>>
+    template <class Range, class = if_holds<Range, T>>
     elements(pool_ref<Space> pool, stream_ref stream, Range const& source)
         : elements(pool, stream, std::size_t{0}) {
         assign(source);
@@ -117,8 +115,8 @@ public:
     /// The address of the first element; null if no memory is held. It stays valid until the vector grows, shrinks to fit or
     /// ends. For a device vector it also becomes invalid when a part of the vector itself, or a container of another stream,
     /// is assigned to it.
-    T* data() noexcept { return reinterpret_cast<T*>(this->bytes_.data()); }
-    T const* data() const noexcept { return reinterpret_cast<T const*>(this->bytes_.data()); }
+    T* data() noexcept { return reinterpret_cast<T*>(this->block_.data); }
+    T const* data() const noexcept { return reinterpret_cast<T const*>(this->block_.data); }
 
     /// Pointers, for CUB, kernels, and Thrust with an execution policy. Host code may dereference only those of a pinned
     /// vector.
@@ -127,65 +125,57 @@ public:
     T const* begin() const noexcept { return data(); }
     T const* end() const noexcept { return data() + size(); }
 
-    std::size_t size() const noexcept { return this->bytes_.size() / sizeof(T); }
-    std::size_t size_bytes() const noexcept { return this->bytes_.size(); }
-    bool empty() const noexcept { return this->bytes_.size() == 0; }
+    std::size_t size() const noexcept { return this->size_bytes() / sizeof(T); }
 
     /// The number of elements that it can hold without asking the pool.
-    std::size_t capacity() const noexcept { return this->bytes_.capacity() / sizeof(T); }
+    std::size_t capacity() const noexcept { return this->block_.capacity / sizeof(T); }
     /// The most elements that any vector of T can hold.
     static constexpr std::size_t max_size() noexcept { return rules::most; }
 
     /// Makes the capacity at least `count`, and exactly that if it grows. The contents are kept.
-    void reserve(std::size_t count) { this->bytes_.reserve(rules::bytes_of(count)); }
+    void reserve(std::size_t count) { this->reserve_bytes(rules::bytes_of(count)); }
 
     /// Makes the size `count`. Added elements are not initialised. If that is more than the capacity, the capacity becomes
     /// exactly that; otherwise it stays.
-    void resize(std::size_t count) { this->bytes_.resize(rules::bytes_of(count)); }
-
-    /// Makes the size 0 and keeps the memory.
-    void clear() noexcept { this->bytes_.clear(); }
-
-    /// Gives the memory beyond the size back; an empty vector holds none afterwards.
-    void shrink_to_fit() { this->bytes_.shrink_to_fit(); }
+    void resize(std::size_t count) { this->resize_bytes(rules::bytes_of(count)); }
 
     /// Replaces the contents by the `count` elements at `source`: host or device memory for a device vector, host memory for
     /// a pinned one. The source may lie in this vector. A device vector's copy runs on its stream. A source in pinned memory
     /// must not change until the copy ran. CUDA reads a pageable source (ordinary host memory) before the call returns,
     /// unless a graph is captured. A pinned vector's copy is made by the host before the call returns, and waits for no work
     /// on any stream.
-    void assign(T const* source, std::size_t count) { this->bytes_.assign(source, rules::bytes_of(count)); }
+    void assign(T const* source, std::size_t count) { this->assign_bytes(source, rules::bytes_of(count)); }
 
     /// The same from a std::vector, array or span of T, or from another container. From a container, a device vector's copy
     /// runs after all work that is enqueued on that container's stream so far, and before any later work there. A pinned
     /// vector's copy is made at once and waits for no stream: first finish the work that writes the source
     /// ('synchronize(source.stream())').
-    template <class Range, class = if_range<Range>>
+    template <class Range, class = if_holds<Range, T>>
     void assign(Range const& source) {
-        if constexpr (decltype(is_pooled(source))::value)
-            this->bytes_.assign(source.bytes());
+        if constexpr (decltype(is_container(source))::value)
+            this->assign_bytes(source);
         else
             assign(data_of(source), size_of(source));
     }
 
     /// The same from a list. Throws usage_error while a device vector's stream is captured.
     void assign(std::initializer_list<T> source) {
-        this->bytes_.require_source_lives();
+        this->require_source_lives();
         assign(source.begin(), source.size());
     }
 
     /// As 'assign', but adds behind the contents. The capacity grows by at least half, if the pool has room for that, so that
     /// many appends cost little each.
-    void append(T const* source, std::size_t count) { this->bytes_.append(source, rules::bytes_of(count)); }
-    template <class Range, class = if_range<Range>>
+    void append(T const* source, std::size_t count) { this->append_bytes(source, rules::bytes_of(count)); }
+    template <class Range, class = if_holds<Range, T>>
     void append(Range const& source) {
-        if constexpr (decltype(is_pooled(source))::value)
-            this->bytes_.append(source.bytes());
+        if constexpr (decltype(is_container(source))::value)
+            this->append_bytes(source);
         else
             append(data_of(source), size_of(source));
     }
     void append(std::initializer_list<T> source) {
-        this->bytes_.require_source_lives();
+        this->require_source_lives();
         append(source.begin(), source.size());
     }
 
@@ -213,16 +203,13 @@ public:
     /// while the stream is captured.
     void set_element_async(std::size_t index, T const& value) {
         this->require_index(index);
-        T const here = value; // a copy on the stack: `value` itself may be in pinned memory, which CUDA would read only later
-        this->bytes_.write_now(index * sizeof(T), detail::element<T>::address_of(here), sizeof(T));
+        this->write_value(index * sizeof(T), value);
     }
 
     /// The element at `index`, read after blocking until the stream is done. Throws as above.
     T element_sync(std::size_t index) const {
         this->require_index(index);
-        alignas(T) std::byte raw[sizeof(T)];
-        this->bytes_.read_sync(index * sizeof(T), raw, sizeof(T));
-        return *reinterpret_cast<T const*>(raw);
+        return this->template value_sync_at<T>(index * sizeof(T));
     }
 
     /// Copies the elements to host memory and blocks until the stream is done: 'xs.to_host_sync<std::vector>()'. `Container`:
@@ -234,20 +221,20 @@ public:
                       "weir: std::vector<bool> has no elements to copy to; use "
                       "'copy_to_sync' with an array, or a vector of unsigned char");
         Container<T> host(this->size());
-        this->bytes_.read_sync(0, host.data(), this->size_bytes());
+        this->read_sync(0, host.data(), this->size_bytes());
         return host;
     }
 
     /// Enqueues a copy of the elements to `target`, host or device memory, which must live until the stream has made the
     /// copy. If `target` is pageable (ordinary host memory), CUDA blocks.
-    void copy_to_async(T* target) const { this->bytes_.read(0, target, this->size_bytes()); }
+    void copy_to_async(T* target) const { this->read(0, target, this->size_bytes()); }
 
     /// Copies the elements to `target` and blocks until the stream has done it. Throws usage_error while the stream is
     /// captured.
-    void copy_to_sync(T* target) const { this->bytes_.read_sync(0, target, this->size_bytes()); }
+    void copy_to_sync(T* target) const { this->read_sync(0, target, this->size_bytes()); }
 
     /// Overwrites the elements with zero bytes, on the stream. Does not block.
-    void zero_async() { this->bytes_.zero(); }
+    void zero_async() { this->zero_bytes(); }
 };
 
 /// Elements that the host and copy engines use. The pool may be a pinned or managed pool. `T` must be trivially copyable.
@@ -274,7 +261,7 @@ public:
     void push_back(T const& value) { this->append(detail::element<T>::address_of(value), 1); }
 
     /// Overwrites the elements with zero bytes, by the host, at once.
-    void zero() { this->bytes_.zero(); }
+    void zero() { this->zero_bytes(); }
 };
 
 } // namespace v0

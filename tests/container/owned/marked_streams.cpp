@@ -14,34 +14,32 @@
 #include <vector>
 #include <weir/container/buffer.hpp>
 #include <weir/container/owned/marked_streams.hpp>
-#include <weir/container/owned/owned_bytes.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/pool/graph_memory.hpp>
 #include <weir/recipes.hpp>
 
 using weir::check;
-using weir::memory_space;
-using bytes_of = weir::detail::owned_bytes<memory_space::device>;
+using weir::device_buffer;
 
 namespace {
 
-void work(bytes_of const& x, cudaStream_t on) { check(cudaMemsetAsync(x.data(), 7, x.size(), on), "cudaMemsetAsync"); }
+void work(device_buffer& x, cudaStream_t on) { check(cudaMemsetAsync(x.data(), 7, x.size(), on), "cudaMemsetAsync"); }
 
 // What a container may do between its mark and the launch: it stays marked, whatever its block is.
 struct step {
     char const* name;
-    std::function<void(bytes_of& x)> run;
+    std::function<void(device_buffer& x)> run;
 };
 std::vector<step> const steps{
-    {"nothing", [](bytes_of&) {}},
-    {"reserve", [](bytes_of& x) { x.reserve(5000); }},
-    {"resize", [](bytes_of& x) { x.resize(5000); }},
-    {"append", [](bytes_of& x) { x.append(x.data(), x.size()); }},
-    {"assign", [](bytes_of& x) { bytes_of y(x.pool(), x.stream(), 3000, 1); x.assign(y); }},
-    {"shrink", [](bytes_of& x) { x.resize(500); x.shrink_to_fit(); }},
-    {"nothing is left, then grows", [](bytes_of& x) { x.clear(); x.shrink_to_fit(); x.resize(900); }},
-    {"moved to another", [](bytes_of& x) { bytes_of y(std::move(x)); x = std::move(y); }},
-    {"swapped twice", [](bytes_of& x) { bytes_of y(x.pool(), x.stream(), 10, 1); x.swap(y); x.swap(y); }},
+    {"nothing", [](device_buffer&) {}},
+    {"reserve", [](device_buffer& x) { x.reserve(5000); }},
+    {"resize", [](device_buffer& x) { x.resize(5000); }},
+    {"append", [](device_buffer& x) { x.append(x.data(), x.size()); }},
+    {"assign", [](device_buffer& x) { device_buffer y(x.pool(), x.stream(), 3000); x.assign(y); }},
+    {"shrink", [](device_buffer& x) { x.resize(500); x.shrink_to_fit(); }},
+    {"nothing is left, then grows", [](device_buffer& x) { x.clear(); x.shrink_to_fit(); x.resize(900); }},
+    {"moved to another", [](device_buffer& x) { device_buffer y(std::move(x)); x = std::move(y); }},
+    {"swapped twice", [](device_buffer& x) { device_buffer y(x.pool(), x.stream(), 10); std::swap(x, y); std::swap(x, y); }},
 };
 
 template <class Pool>
@@ -52,7 +50,7 @@ void stays_marked() {
             support::every_schedule([&] {
                 support::scoped_stream const a, b;
                 Pool pool;
-                bytes_of x(pool, a, from_nothing ? 0 : 1000, 1);
+                device_buffer x(pool, a, from_nothing ? 0 : 1000);
                 x.used_on(b);
                 x.resize(1000);
                 each.run(x);
@@ -77,7 +75,7 @@ TEST_CASE("marked_streams: each block of the container is told of, and its own s
         support::scoped_stream const a, b;
         support::following_pool<> pool;
         {
-            bytes_of x(pool, a, 100, 1);
+            device_buffer x(pool, a, 100);
             x.used_on(a);
             x.used_on(b);
             x.used_on(b);
@@ -96,7 +94,7 @@ TEST_CASE("marked_streams: where the host has no memory to tell the pool, the co
     support::every_schedule([] {
         support::scoped_stream const a, b;
         support::following_pool<> pool;
-        bytes_of x(pool, a, 100, 1);
+        device_buffer x(pool, a, 100);
         x.used_on(b);
         pool.starved = true;
         CHECK_THROWS_AS(x.used_on(a), std::bad_alloc);
@@ -111,12 +109,13 @@ TEST_CASE("marked_streams: while a marked stream is captured the container does 
     support::every_schedule([] {
         support::scoped_stream const a, b;
         support::following_pool<> pool;
-        bytes_of x(pool, a, 100, 1);
+        device_buffer x(pool, a, 100);
         x.used_on(b);
-        std::byte const* const p = x.data();
+        void const* const p = x.data();
         {
             support::capture graph(b);
-            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { x.reserve(1000); }), "cannot mark a stream that is being captured");
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { x.reserve(1000); }),
+                       "cannot mark a stream that is being captured");
             CHECK(x.data() == p);
             CHECK(pool.live_blocks() == 1);
             CHECK(graph.unbroken());
@@ -130,7 +129,7 @@ TEST_CASE("marked_streams: where a marked stream is captured at the end, the blo
         support::scoped_stream const a, b;
         support::recording_pool<> pool;
         pool.poisons = false;
-        auto x = std::make_unique<bytes_of>(pool, a, 100, 1);
+        auto x = std::make_unique<device_buffer>(pool, a, 100);
         x->used_on(b);
         check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
         {
@@ -147,7 +146,7 @@ TEST_CASE("marked_streams: a mark of a thread's own default stream is that threa
         support::scoped_stream const a;
         support::following_pool<> told;
         support::recording_pool<> untold;
-        auto x = std::make_unique<bytes_of>(told, a, 1000, 1), y = std::make_unique<bytes_of>(untold, a, 1000, 1);
+        auto x = std::make_unique<device_buffer>(told, a, 1000), y = std::make_unique<device_buffer>(untold, a, 1000);
         x->used_on(cudaStreamPerThread);
         y->used_on(cudaStreamPerThread);
         std::thread([&] {
@@ -173,13 +172,13 @@ TEST_CASE("marked_streams: in a capture the container's stream joins the marked 
         weir::graph_memory memory(pool);
         support::capture graph(a);
         {
-            weir::device_buffer x(memory, a, 1000);
+            device_buffer x(memory, a, 1000);
             weir::order_after(b, a);
             x.used_on(b);
             x.used_on(a); // its own
             check(cudaMemsetAsync(x.data(), 1, 1000, b), "cudaMemsetAsync");
         }
-        weir::device_buffer y(memory, a, 1000);
+        device_buffer y(memory, a, 1000);
         check(cudaMemsetAsync(y.data(), 2, 1000, a), "cudaMemsetAsync");
         CHECK(graph.unbroken()); // 'b' joined
     });
@@ -191,7 +190,7 @@ TEST_CASE("marked_streams: outside a graph's capture, a stream of it is refused"
     weir::device_pool pool;
     weir::graph_memory memory(pool);
     support::capture graph(a);
-    weir::device_buffer x(memory, a, 1000);
+    device_buffer x(memory, a, 1000);
     CHECK_THROWS_AS(x.used_on(c), weir::usage_error); // which no graph can wait for
     CHECK(graph.unbroken());
 }
@@ -204,7 +203,7 @@ TEST_CASE("marked_streams: where a capture hides the end of a marked legacy stre
     support::recording_pool<> pool;
     pool.poisons = false;
     {
-        bytes_of x(pool, a, 1000, 1);
+        device_buffer x(pool, a, 1000);
         x.used_on(cudaStreamLegacy);
         weir::order_after(cudaStreamLegacy, static_cast<cudaStream_t>(a));
         work(x, cudaStreamLegacy);
@@ -222,12 +221,12 @@ TEST_CASE("marked_streams: whatever fails at the end of a container whose pool c
     struct state {
         support::scoped_stream a, b;
         support::recording_pool<> pool;
-        std::unique_ptr<bytes_of> x;
+        std::unique_ptr<device_buffer> x;
     };
     auto const prepare = [] {
         auto fresh = std::make_unique<state>();
         fresh->pool.poisons = false;
-        fresh->x = std::make_unique<bytes_of>(fresh->pool, fresh->a, 1000, 1);
+        fresh->x = std::make_unique<device_buffer>(fresh->pool, fresh->a, 1000);
         fresh->x->used_on(fresh->b);
         weir::order_after(fresh->b, fresh->a);
         work(*fresh->x, fresh->b);
@@ -239,7 +238,7 @@ TEST_CASE("marked_streams: whatever fails at the end of a container whose pool c
                                                CHECK(s.pool.live_blocks() == 0);
                                                if (fault.for_ever)
                                                    return; // nothing could be waited for
-                                               bytes_of y(s.pool, s.a, 1000, 1);
+                                               device_buffer y(s.pool, s.a, 1000);
                                                work(y, s.a);
                                            });
     CHECK(runs >= 5);

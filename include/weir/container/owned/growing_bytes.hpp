@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a container change its size, and when does it take another block for that?
+//
+// It takes another block if the present one is too small, and copies the contents over. It also takes another one if the new
+// contents lie in the present block, or come from another stream: such a copy may fail after it has begun, and the old
+// contents must still be there then. The old block goes back to the pool behind the copies. Buffer and vector add types.
+//
+// invariant: a member that throws leaves contents, size and capacity as they were.
+// order:     as 'contents': the copies and the old block's free are in the order of the container's stream.
+// cost:      growing copies the contents once; appending grows by half, so n appended bytes cost O(n) copies.
+// not for:   elements that are not trivially copyable.
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/size.hpp>
+#include <weir/container/owned/contents.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace detail {
+
+/// Bytes whose number changes. Members that may take a block throw what the pool's 'allocate' throws; pinned memory is
+/// allocated by the host, which may have to wait for work in flight.
+template <memory_space Space>
+class growing_bytes : public contents<Space> {
+public:
+    /// The size, in bytes.
+    std::size_t size_bytes() const noexcept { return this->block_.size; }
+    bool empty() const noexcept { return this->block_.size == 0; }
+
+    /// Makes the size 0 and keeps the memory.
+    void clear() noexcept { this->block_.size = 0; }
+
+    /// Gives the memory beyond the size back; an empty container holds none afterwards.
+    void shrink_to_fit() {
+        if (this->block_.capacity != this->block_.size)
+            reallocate(this->block_.size);
+    }
+
+protected:
+    using contents<Space>::contents;
+
+    /// Makes the capacity at least `bytes`, and exactly that if it grows.
+    void reserve_bytes(std::size_t bytes) {
+        if (bytes > this->block_.capacity)
+            reallocate(bytes);
+    }
+    /// Makes the size `bytes`; added bytes are not initialised. If it grows, then to exactly that; the block never shrinks.
+    void resize_bytes(std::size_t bytes) {
+        reserve_bytes(bytes);
+        this->block_.size = bytes;
+    }
+
+    /// The `bytes` bytes at `source`, which may lie in this block, become the contents.
+    void assign_bytes(void const* source, std::size_t bytes) { splice(0, {source, bytes, this->placed()}); }
+    /// Adds the `bytes` bytes at `source`, which may lie in this block, behind the contents.
+    void append_bytes(void const* source, std::size_t bytes) {
+        splice(this->block_.size, {source, bytes, this->placed()});
+    }
+
+    /// The same from another container.
+    template <memory_space Other>
+    void assign_bytes(contents<Other> const& source) {
+        require_reach<Other>();
+        splice(0, source.as_source());
+    }
+    template <memory_space Other>
+    void append_bytes(contents<Other> const& source) {
+        require_reach<Other>();
+        splice(this->block_.size, source.as_source());
+    }
+
+private:
+    using spare_block = typename pooled<Space>::spare_block;
+
+    template <memory_space Other>
+    static constexpr void require_reach() {
+        static_assert(
+            !base::host_accessible(Space) || base::host_accessible(Other),
+            "weir: a pinned container is filled by the host, which cannot read a device container; use the "
+            "device container's 'copy_to_async' with the pinned container's 'data()'");
+    }
+
+    void reallocate(std::size_t capacity) {
+        spare_block fresh(*this, capacity);
+        this->copy(fresh.data(), this->block_.data, this->block_.size);
+        this->replace_block(fresh, this->block_.size);
+    }
+
+    // A block of `wanted` bytes if the pool has room, else of `needed` bytes.
+    spare_block with_capacity(std::size_t wanted, std::size_t needed) const {
+        try {
+            if (wanted > needed)
+                return spare_block(*this, wanted);
+        } catch (std::bad_alloc const&) {
+        }
+        return spare_block(*this, needed);
+    }
+
+    // The contents become their first `kept` bytes (none or all), followed by the source's.
+    void splice(std::size_t kept, copy_source const& source) {
+        require_not_null(source.data, source.size);
+        if (base::add_overflows(kept, source.size))
+            throw usage_error("weir: the bytes to append do not fit the address space beside those that are there");
+        std::size_t const needed = kept + source.size, capacity = this->block_.capacity;
+        std::byte* const data = this->block_.data;
+        bool const there_already =
+            source.size == 0 || (source.data == data && kept == 0 && source.size <= this->block_.size);
+        if (there_already || (needed <= capacity && (kept == this->block_.size || may_overwrite(source)))) {
+            if (!there_already)
+                this->copy_in_order(data + kept, source);
+            this->block_.size = needed;
+            return;
+        }
+        spare_block fresh = with_capacity(kept != 0 ? capacity + capacity / 2 : capacity, needed);
+        this->copy(fresh.data(), data, kept);
+        this->copy_in_order(fresh.data() + kept, source);
+        this->replace_block(fresh, needed);
+    }
+
+    // Whether the contents may be overwritten in place: nothing after the copy can fail, and the source is elsewhere.
+    bool may_overwrite(copy_source const& source) const noexcept {
+        return base::host_accessible(Space) || (source.user == this->placed() && !holds(source.data));
+    }
+
+    bool holds(void const* p) const noexcept {
+        return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(this->block_.data) <
+               this->block_.capacity;
+    }
+};
+
+} // namespace detail
+} // namespace v0
+} // namespace weir
