@@ -315,7 +315,7 @@ def print_behind(figures, replayed, out):
                     lines.append((where, COUNTERS[counter], pool, own, other))
     for trace, pools in replayed.items():
         other = pools.get("driver_pool")
-        for pool in ("device_pool", "compact_pool", "composed_pool"):
+        for pool in ("device_pool", "compact_device_pool", "composed_pool"):
             if other and (own := pools.get(pool)):
                 if own["ns"] > other["ns"]:
                     lines.append((f"replay/{trace}", "ns an operation", pool, own["ns"], other["ns"]))
