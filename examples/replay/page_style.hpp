@@ -130,7 +130,7 @@ for (const figure of document.querySelectorAll('.over-time')) {
       const at = d.end * (to + 0.5) / d.requested.length;
       chart.querySelector('h4 span').textContent =
         (axis() === 'time' ? (at / 1e6).toFixed(3) + ' s: ' : 'event ' + Math.round(at).toLocaleString('en') + ': ') +
-        'requested ' + size(d.requested[to]) + ', reserved ' + size(d.reserved[i][to]) + calls(d.calls[i][to], d.waits[i][to]);
+        size(d.requested[to]) + ' of ' + size(d.reserved[i][to]) + calls(d.calls[i][to], d.waits[i][to]);
     });
   };
   const last = data.time.requested.length - 1;
