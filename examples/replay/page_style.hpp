@@ -10,12 +10,14 @@ inline constexpr char const* page_style = R"css(
 :root {
   color-scheme: light dark;
   --page: #f7f8f9; --card: #ffffff; --edge: #dfe3e8; --grid: #e8ebef; --text: #1b2430; --soft: #5a6675;
-  --live: #2f74b5; --rounding: #d97a06; --wait: #c2185b; --bad: #a65400; --held: #c3d3e2; --wall: #16304a; --on-live: #ffffff; --on-held: #1b2430;
+  --live: #2f74b5; --rounding: #d97a06; --wait: #c2185b; --bad: #a65400;
+  --held: #c3d3e2; --wall: #16304a; --on-live: #ffffff; --on-held: #1b2430;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #11161c; --card: #182029; --edge: #2b3642; --grid: #26313c; --text: #e5ebf1; --soft: #9dabb9;
-    --live: #4b93d6; --rounding: #f2a33c; --wait: #ff6f9f; --bad: #f2a33c; --held: #354b61; --wall: #d8e6f3; --on-live: #08121c; --on-held: #e5ebf1;
+    --live: #4b93d6; --rounding: #f2a33c; --wait: #ff6f9f; --bad: #f2a33c;
+    --held: #354b61; --wall: #d8e6f3; --on-live: #08121c; --on-held: #e5ebf1;
   }
 }
 * { box-sizing: border-box; }

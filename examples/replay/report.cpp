@@ -88,7 +88,8 @@ std::string footnotes(run_options const& options) {
 }
 
 std::string csv_header() {
-    return "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures,waiting_calls,operations\n";
+    return "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures,"
+           "waiting_calls,operations\n";
 }
 
 std::string as_csv(comparison const& comparison) {

@@ -3,9 +3,9 @@
 
 // What does a pool do with a trace?
 //
-// A pool replays a trace in passes, each time cold: a fresh pool, on fresh streams, with nothing cached. The
-// first pass watches: after every event it notes what the pool holds and which calls it made. Then, on a real device, passes that
-// only run the events are timed by the clock, from the first event to the last, growth included, until they
+// A pool replays a trace in passes, each time cold: a fresh pool, on fresh streams, with nothing cached. The first
+// pass watches: after every event it notes what the pool holds and which calls it made. Then, on a real device, passes
+// that only run the events are timed by the clock, from the first event to the last, growth included, until they
 // took a second or as many were made as were asked for; the median counts. Reading the trace and ending the
 // pool is never timed.
 //

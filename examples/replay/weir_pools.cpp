@@ -2,8 +2,8 @@
 
 // weir's own pools: the recipe, the one composed next door, and CUDA's pool behind weir's interface.
 //
-// Their calls about memory, and those that wait, are turned to counted ones by the preprocessor. So that no other file's weir is mixed
-// up with this one, its inline namespace has another name here.
+// Their calls about memory, and those that wait, are turned to counted ones by the preprocessor. So that no other
+// file's weir is mixed up with this one, its inline namespace has another name here.
 
 #define v0 replay_counted
 #include "contender.hpp"

@@ -604,22 +604,24 @@ TEST_CASE("replay: the verdict follows the figures, also against weir") {
         char const* sentence;
     } const cases[] = {
         {{weirs, {"cub", 1200, 6, 0, 200}}, false,
-         "No other pool is better than device_pool in anything: it holds 1.100 \u00d7 what was requested, and makes 5 calls that "
-         "wait in 1,234 operations."},
+         "No other pool is better than device_pool in anything: it holds 1.100 \u00d7 what was requested, and makes 5 "
+         "calls that wait in 1,234 operations."},
         {{weirs, {"cub", 1100, 5, 0, 103}}, false, "No other pool is better than device_pool in anything: "}, // all alike
         {{weirs, {"cub", 1000, 4, 0, 50}}, false,
-         "cub is ahead of device_pool here: cub holds less (1.000 \u00d7 requested against 1.100), waits less often (4 calls "
-         "against 5) and is faster (50 ns an operation against 100)."},
+         "cub is ahead of device_pool here: cub holds less (1.000 \u00d7 requested against 1.100), waits less often "
+         "(4 calls against 5) and is faster (50 ns an operation against 100)."},
         {{weirs, {"cub", 1100, 4, 0, 100}, {"thrust", 1000, 5, 0, 96}, {"cudaMalloc", 1000, 9, 0, 999}}, false,
-         "cub and thrust are ahead of device_pool here: cub waits less often (4 calls against 5); thrust holds less (1.000 \u00d7 "
-         "requested against 1.100)."},
+         "cub and thrust are ahead of device_pool here: cub waits less often (4 calls against 5); thrust holds less "
+         "(1.000 \u00d7 requested against 1.100)."},
         {{weirs, {"cudaMalloc", 1000, 900, 0, 0}, {"cub", 1200, 6, 0, 200}}, false,
-         "No other pool is ahead of device_pool in everything: cudaMalloc holds less (1.000 \u00d7 requested against 1.100) but "
-         "waits more often (900 calls against 5); cub is better in nothing."},
+         "No other pool is ahead of device_pool in everything: cudaMalloc holds less (1.000 \u00d7 requested against 1.100) "
+         "but waits more often (900 calls against 5); cub is better in nothing."},
         {{weirs, {"driver_pool", 1000, 0, 0, 50}}, false, "driver_pool is ahead of device_pool here: "},
         {{weirs, {"driver_pool", 1000, 0, 0, 0}}, true, // what it holds is a guess there, for and against
-         "There is no other pool to compare device_pool with (not compared: what driver_pool would hold on a GPU is not known)."},
-        {{weirs, {"cub", 1000, 4, 2, 50}, {"thrust", 1200, 5, 0, 100}}, false, "operations (not compared: cub refused allocations)."},
+         "There is no other pool to compare device_pool with (not compared: what driver_pool would hold on a GPU is not "
+         "known)."},
+        {{weirs, {"cub", 1000, 4, 2, 50}, {"thrust", 1200, 5, 0, 100}}, false,
+         "operations (not compared: cub refused allocations)."},
         {{{"device_pool", 900, 0, 3, 10}, {"cub", 1000, 4, 0, 50}, {"thrust", 1200, 5, 1, 9}}, false,
          "device_pool refused 3 allocations here, and cub none."},
         {{{"device_pool", 900, 0, 3, 10}, {"cub", 1000, 4, 1, 50}}, false, "and no other pool that was asked served them all."},
