@@ -27,9 +27,11 @@ inline constexpr unsigned come_and_go = 64;
 inline constexpr unsigned side_by_side = 128;
 /// It gives its memory up and gets it back at the same addresses. No pool but weir's is asked.
 inline constexpr unsigned suspends = 256;
+/// It tells the threads' own default streams apart, which all have the handle cudaStreamPerThread.
+inline constexpr unsigned per_thread_streams = 512;
 /// What a pool for any program is able to do.
 inline constexpr unsigned everything =
-    many_threads | any_stream | bulk | millions | on_device | in_flight | come_and_go | side_by_side;
+    many_threads | any_stream | bulk | millions | on_device | in_flight | come_and_go | side_by_side | per_thread_streams;
 
 /// A pool's type as a value.
 template <class Pool>

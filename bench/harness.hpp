@@ -92,6 +92,11 @@ inline std::size_t count(std::size_t full, std::size_t smoke) {
     return is_smoke() ? smoke : full;
 }
 
+/// Waits for what was enqueued on the stream.
+inline void drain(cudaStream_t stream) {
+    weir::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
 /// A non-blocking stream of its own.
 class own_stream {
 public:
@@ -102,7 +107,7 @@ public:
     own_stream& operator=(own_stream const&) = delete;
     ~own_stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
     operator cudaStream_t() const { return stream_; }
-    void drain() const { weir::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+    void drain() const { weir_bench::drain(stream_); }
 
 private:
     cudaStream_t stream_ = nullptr;
@@ -179,7 +184,7 @@ inline void enqueue_work(void* p, std::size_t bytes, cudaStream_t stream) {
 /// Runs batch() until the time budget is spent and returns nanoseconds an operation. Drains 'stream' between
 /// batches, outside of the time: a host that runs far ahead of its device measures CUDA's back pressure.
 template <class Batch>
-double nanoseconds_per(std::size_t operations_a_batch, own_stream const& stream, Batch&& batch) {
+double nanoseconds_per(std::size_t operations_a_batch, cudaStream_t stream, Batch&& batch) {
     std::chrono::nanoseconds spent{0};
     std::size_t batches = 0;
     do {
@@ -187,7 +192,7 @@ double nanoseconds_per(std::size_t operations_a_batch, own_stream const& stream,
         batch();
         spent += clock::now() - start;
         ++batches;
-        stream.drain();
+        drain(stream);
     } while (spent < time_budget());
     return static_cast<double>(spent.count()) / static_cast<double>(batches * operations_a_batch);
 }

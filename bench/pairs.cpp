@@ -3,9 +3,13 @@
 //
 // What does a block cost that is freed at once, on one stream? Nanoseconds a pair of one size.
 //
-// The shortest way through a pool: what was freed last, on the same stream, is what is asked for next.
+// The shortest way through a pool: what was freed last, on the same stream, is what is asked for next. Sizes are asked on a
+// stream of the program's own; and 4 KiB once more on the streams that programs use which make none: the null stream (CUDA's
+// legacy default), and the thread's own default stream. Those are shown as a multiple of a stream of one's own, too.
 
 #include "harness.hpp"
+
+#include <optional>
 
 namespace weir_bench {
 
@@ -13,10 +17,12 @@ namespace {
 
 struct pair_of {
     std::size_t bytes;
+    std::optional<cudaStream_t> default_stream = {}; // none: a stream of its own
 
     template <class Pool>
     double operator()(type_of<Pool>, benchmark::State&) const {
-        own_stream const stream;
+        own_stream const own;
+        cudaStream_t const stream = default_stream.value_or(own);
         Pool pool;
         std::size_t const pairs_a_batch = count(Pool::able & bulk ? 1024 : 64, 4);
         auto const batch = [&] {
@@ -27,7 +33,7 @@ struct pair_of {
             }
         };
         batch();
-        stream.drain();
+        drain(stream);
         return nanoseconds_per(pairs_a_batch, stream, batch);
     }
 };
@@ -40,6 +46,8 @@ void pairs() {
     ask("pairs/64_KiB", 0, pair_of{64 << 10});
     ask("pairs/1_MiB", 0, pair_of{1 << 20});
     ask("pairs/32_MiB", 0, pair_of{32 << 20});
+    ask("pairs/4_KiB_null_stream", 0, pair_of{4 << 10, cudaStream_t{nullptr}});
+    ask("pairs/4_KiB_per_thread_stream", 0, pair_of{4 << 10, cudaStreamPerThread});
 }
 
 } // namespace weir_bench

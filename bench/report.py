@@ -26,7 +26,7 @@ import textwrap
 import zlib
 
 QUESTIONS = {
-    "pairs": "Allocate and free a block of one size, one stream: ns a pair",
+    "pairs": "Allocate and free a block of one size, one thread: ns a pair",
     "random_sizes": "Random sizes 1 KiB to 1 MiB, random lifetimes: ns a call",
     "fragmented": "Pair after 32,768 blocks of which every second was freed: ns a pair",
     "threads": "Threads, pairs of 4 KiB: wall ns over all pairs",
@@ -40,6 +40,9 @@ QUESTIONS = {
     "traces": "Traces of real programs at full speed: ns a call",
     "suspension": "Giving 16 GiB up and getting them back: ns for all",
 }
+OWN_STREAM = {  # cases on a default stream, and the same on streams of one's own
+    ("pairs", "4_KiB_null_stream"): "4_KiB", ("pairs", "4_KiB_per_thread_stream"): "4_KiB",
+    ("threads", "16_threads_per_thread_streams"): "16_threads_own_streams"}
 PEER = "cudaMallocAsync"  # what no pool of weir's may be slower than; its driver_pool is the same thing
 COUNTERS = {  # and what stands behind the figure
     "device_MiB": "MiB of device memory", "host_B_per_block": "host B a block", "host_B_half_freed": "with half freed",
@@ -170,6 +173,12 @@ def title_of(case):
     return case.replace("_", " ")
 
 
+def over_own_stream(question, name, cases, pool):
+    """How many times a median is that of the same pool on streams of one's own, as text; '' where that is not asked."""
+    own = cases.get(OWN_STREAM.get((question, name)), {}).get(pool)
+    return f", {cases[name][pool].median / own.median:.2f} x own stream" if own and own.times else ""
+
+
 def rows(figures):
     for question, cases in figures.items():
         for case, pools in cases.items():
@@ -187,13 +196,13 @@ def text(figures, context, out):
         table = [[""] + [title_of(case) for case in cases]]
         for pool in pools_of(cases):
             cells = [pool]
-            for case in cases.values():
+            for name, case in cases.items():
                 figure = case.get(pool)
                 if figure is None or not figure.times:
                     cells.append("-" if figure is None else "failed")
                     continue
                 spread = (max(figure.times) - min(figure.times)) / figure.median * 100
-                cell = f"{number(figure.median)} ~{spread:.0f}%"
+                cell = f"{number(figure.median)} ~{spread:.0f}%" + over_own_stream(question, name, cases, pool)
                 for counter in COUNTERS:
                     if counter in figure.counters:
                         cell += f", {number(statistics.median(figure.counters[counter]))} {COUNTERS[counter]}"
@@ -263,12 +272,13 @@ def markdown(figures, context, title, picture, path, replayed):
         print("|---|" + "---:|" * len(cases), file=out)
         for pool in pools_of(cases):
             cells = []
-            for case in cases.values():
+            for name, case in cases.items():
                 figure = case.get(pool)
                 if figure is None or not figure.times:
                     cells.append("-" if figure is None else "failed")
                     continue
                 cell = f"{number(figure.median)} ({number(min(figure.times))} to {number(max(figure.times))})"
+                cell += over_own_stream(question, name, cases, pool)
                 for counter in COUNTERS:
                     if counter in figure.counters:
                         cell += f"; {number(statistics.median(figure.counters[counter]))} {COUNTERS[counter]}"
@@ -315,7 +325,7 @@ def print_behind(figures, replayed, out):
                     lines.append((where, COUNTERS[counter], pool, own, other))
     for trace, pools in replayed.items():
         other = pools.get("driver_pool")
-        for pool in ("device_pool", "compact_pool", "composed_pool"):
+        for pool in ("device_pool", "compact_device_pool", "composed_pool"):
             if other and (own := pools.get(pool)):
                 if own["ns"] > other["ns"]:
                     lines.append((f"replay/{trace}", "ns an operation", pool, own["ns"], other["ns"]))

@@ -46,7 +46,7 @@ commit=${WEIR_COMMIT:-$(git -C "$here" describe --always --dirty 2>/dev/null || 
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
 
 # question[/case]:seconds after which the rest of it is skipped[:seconds that one pool may have of a case]
-for each in ${WEIR_BENCH_QUESTIONS:-pairs:25 random_sizes:25 fragmented:40 threads:20 shapes:40 handover:15 kernels:12 \
+for each in ${WEIR_BENCH_QUESTIONS:-pairs:35 random_sizes:25 fragmented:40 threads:25 shapes:40 handover:15 kernels:12 \
     streams:25 growth:15 suspension:60:40 live_blocks/1000:25 live_blocks/1000000:90:5 side_by_side:15 traces:60}; do
     IFS=: read -r question seconds share <<END
 $each

@@ -6,7 +6,8 @@
 // Powers of two from 256 bytes to 1 GiB, nothing given back: its default bins end at 2 MiB and its default
 // cache at 6 MiB, past which it calls cudaMalloc each time. A block is always freed on the stream that it was
 // allocated on: it cannot be handed over. Every block comes from a cudaMalloc of its own. Streams are told apart
-// by their handles: a new stream of an old handle is given bytes that the old one still uses.
+// by their handles: a new stream of an old handle is given bytes that the old one still uses, and a thread's default stream
+// those of another thread's.
 
 #include "../abilities.hpp"
 

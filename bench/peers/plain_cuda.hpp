@@ -25,9 +25,9 @@ class harness {
 public:
     static constexpr char const* name = "(harness)";
 #ifdef WEIR_BENCH_SIMULATED // which sees that two streams write the same bytes unordered
-    static constexpr unsigned able = many_threads | bulk | millions | side_by_side;
+    static constexpr unsigned able = many_threads | bulk | millions | side_by_side | per_thread_streams;
 #else
-    static constexpr unsigned able = many_threads | any_stream | bulk | millions | side_by_side;
+    static constexpr unsigned able = many_threads | any_stream | bulk | millions | side_by_side | per_thread_streams;
 #endif
     static constexpr std::size_t most_bytes = std::size_t{32} << 20;
 
@@ -55,7 +55,7 @@ private:
 class cuda_malloc {
 public:
     static constexpr char const* name = "cudaMalloc";
-    static constexpr unsigned able = many_threads | on_device | in_flight; // it waits
+    static constexpr unsigned able = many_threads | on_device | in_flight | per_thread_streams; // it waits
 
     void* allocate(cudaStream_t, std::size_t bytes) {
         void* p = nullptr;
@@ -102,7 +102,7 @@ private:
 class host_malloc {
 public:
     static constexpr char const* name = "malloc";
-    static constexpr unsigned able = many_threads | bulk;
+    static constexpr unsigned able = many_threads | bulk | per_thread_streams;
 
     void* allocate(cudaStream_t, std::size_t bytes) {
         void* const p = std::malloc(bytes);

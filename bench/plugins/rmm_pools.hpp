@@ -36,18 +36,19 @@ struct rmm_binning_resource;
 // A million blocks: the pool walks its list of free blocks, the arena its sets; minutes, not seconds.
 struct rmm_pool : rmm_resource<rmm_pool_resource> {
     static constexpr char const* name = "rmm::pool";
-    static constexpr unsigned able = many_threads | any_stream | bulk | on_device | in_flight | side_by_side;
+    static constexpr unsigned able =
+        many_threads | any_stream | bulk | on_device | in_flight | side_by_side | per_thread_streams;
 };
 
 struct rmm_arena : rmm_resource<rmm_arena_resource> {
     static constexpr char const* name = "rmm::arena";
-    static constexpr unsigned able = many_threads | any_stream | bulk | on_device | in_flight;
+    static constexpr unsigned able = many_threads | any_stream | bulk | on_device | in_flight | per_thread_streams;
 };
 
 struct rmm_binning : rmm_resource<rmm_binning_resource> {
     static constexpr char const* name = "rmm::binning";
     static constexpr unsigned able =
-        many_threads | any_stream | bulk | millions | on_device | in_flight | side_by_side;
+        many_threads | any_stream | bulk | millions | on_device | in_flight | side_by_side | per_thread_streams;
 };
 
 using rmm_pools = pool_list<rmm_pool, rmm_arena, rmm_binning>;

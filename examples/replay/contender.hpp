@@ -12,6 +12,7 @@
 //            that the trace does not hold: 'order_free' does it anew, as the pool wants it.
 // cost:      the timed loop calls the pool's adapter directly, not through a virtual function.
 
+#include "ledger.hpp"
 #include "trace.hpp"
 #include <cstddef>
 #include <cstdint>
@@ -45,8 +46,8 @@ public:
     virtual std::size_t handed_out_bytes() const = 0;
     /// Bytes held from the driver now.
     virtual std::size_t reserved_bytes() const = 0;
-    /// How often the driver was asked for memory or given some back.
-    virtual std::uint64_t driver_calls() const = 0;
+    /// Where its calls are entered.
+    virtual ledger const& book() const = 0;
 
     /// The loop that is timed: every event and nothing else. Returns how many allocations and frees it made.
     virtual std::uint64_t run(std::vector<event> const& events, std::vector<cudaStream_t> const& streams,
@@ -108,13 +109,15 @@ struct contender {
     std::string_view name;
     std::string_view what;                                     ///< one line that explains it
     std::unique_ptr<session> (*open)(std::size_t limit_bytes); ///< a fresh pool on the current device
+    bool is_weirs = false;    ///< weir decides what it holds
+    bool is_drivers = false;  ///< the driver does, and the simulated device only guesses how
 };
 
 /// All of them, in the order of the table.
 std::vector<contender> const& contenders();
 
 std::unique_ptr<session> open_device_pool(std::size_t limit_bytes);
-std::unique_ptr<session> open_compact_pool(std::size_t limit_bytes);
+std::unique_ptr<session> open_compact_device_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_driver_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_cuda_malloc(std::size_t limit_bytes);

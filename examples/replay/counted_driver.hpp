@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How often do weir's pools really call the driver?
+// How often do weir's pools really call the driver, and how often do they wait?
 //
 // Only what makes the calls knows: an upstream may refuse before it asks for anything, or take back what it mapped
 // where a later piece found no room. weir calls the runtime, or looks the driver's functions up by name. Where
@@ -27,9 +27,9 @@ public:
     counted_driver(counted_driver const&) = delete;
     counted_driver& operator=(counted_driver const&) = delete;
 
-    static void called() noexcept {
+    static void called(call_kind kind) noexcept {
         if (current)
-            current->called();
+            current->called(kind);
     }
 
 private:
@@ -37,8 +37,8 @@ private:
 };
 
 /// What a call of the runtime's answered, and that it was made.
-inline cudaError_t counted_call(cudaError_t answer) noexcept {
-    counted_driver::called();
+inline cudaError_t counted_call(call_kind kind, cudaError_t answer) noexcept {
+    counted_driver::called(kind);
     return answer;
 }
 
@@ -53,7 +53,7 @@ struct counted_function {
 #endif
     static int
     call(Arguments... arguments) {
-        counted_driver::called();
+        counted_driver::called(memory_call);
         return original(arguments...);
     }
 
@@ -63,7 +63,8 @@ struct counted_function {
     }
 };
 
-/// `function`, which the driver calls `name`, counted if it is about memory; CUdeviceptr and memory handles are 64 bits.
+/// `function`, which the driver calls `name`, counted if it is about memory; CUdeviceptr and memory handles are 64 bits. None
+/// of them waits for work on the device (weir's upstream/virtual_memory/memory_map.hpp): who unmaps has to wait first.
 inline void* with_count(std::string_view name, void* function) {
     using bits = unsigned long long;
     using bytes = std::size_t;

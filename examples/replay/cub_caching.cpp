@@ -89,7 +89,7 @@ public:
         return found == allocator_.cached_bytes.end() ? 0 : found->second.live;
     }
     std::size_t reserved_bytes() const override { return driver_.book.reserved_bytes(); }
-    std::uint64_t driver_calls() const override { return driver_.book.calls(); }
+    ledger const& book() const override { return driver_.book; }
 
 private:
     counted_driver driver_; // outlives the allocator, which frees its cache through it

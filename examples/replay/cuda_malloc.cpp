@@ -28,7 +28,7 @@ public:
 
     std::size_t handed_out_bytes() const override { return handed_out_bytes_; }
     std::size_t reserved_bytes() const override { return book_.reserved_bytes(); }
-    std::uint64_t driver_calls() const override { return book_.calls(); }
+    ledger const& book() const override { return book_; }
 
 private:
     ledger book_;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How does a line of half a million events become one that fits a screen?
+// How do half a million events fit a screen?
 //
 // The axis, trace time or event number, is cut into columns of equal width; a column shows the most that held
-// in it, so that no peak is lost, and a column without events shows what the last one left.
+// in it, so that no peak is lost, and a column without events shows what the last one left. Of what is counted a column has
+// the sum.
 
 #include "trace.hpp"
 #include <algorithm>
@@ -54,6 +55,15 @@ inline std::vector<std::uint64_t> highest(trace const& trace, axis along,
     }
     while (++column < columns)
         out[column] = last;
+    return out;
+}
+
+/// The sums of `counts`, one an event, in each of `columns` columns.
+inline std::vector<std::uint64_t> sums(trace const& trace, axis along, std::vector<std::uint32_t> const& counts,
+                                       std::size_t columns) {
+    std::vector<std::uint64_t> out(columns, 0);
+    for (std::size_t i = 0; i < counts.size(); ++i)
+        out[column_of(trace, along, i, columns)] += counts[i];
     return out;
 }
 

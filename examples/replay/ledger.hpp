@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// What does a pool hold of the driver, and how often did it ask?
+// What does a pool hold of the driver, how often did it ask, and how often did it make anybody wait?
 //
 // Every pool but CUDA's is measured in the same place, where it asks the driver for memory or gives it back,
 // and by the same rule. The driver maps device memory in pages of 2 MiB: a request of 2 MiB or more has pages
@@ -20,6 +20,15 @@ namespace replay {
 
 inline constexpr std::size_t no_limit = static_cast<std::size_t>(-1);
 
+/// What a call does.
+struct call_kind {
+    bool is_about_memory; ///< it asks the driver for memory, or gives some back
+    bool waits;           ///< the device or the host may have to stand still for it
+};
+inline constexpr call_kind memory_call{true, false};         // cuMemCreate, cudaFreeAsync, ...
+inline constexpr call_kind waiting_memory_call{true, true};  // cudaMalloc, cudaFree, cudaHostAlloc, ...
+inline constexpr call_kind wait_alone{false, true};          // cudaStreamSynchronize, ...
+
 class ledger {
 public:
     static constexpr std::size_t page_bytes = 2 * weir::MiB;
@@ -36,25 +45,29 @@ public:
     /// Whether a request of `bytes` stays within the limit. Counts the request if it does not: it was made.
     bool admits(std::size_t bytes) noexcept {
         bool const fits = bytes <= limit_bytes_ && reserved_with(bytes) <= limit_bytes_;
-        calls_ += !fits;
+        if (!fits)
+            called(waiting_memory_call);
         return fits;
     }
 
-    /// The driver was asked for `bytes` and gave them or not: a call.
+    /// cudaMalloc was asked for `bytes` and gave them or not: a call.
     void asked(std::size_t bytes, bool got_them) noexcept {
-        called();
+        called(waiting_memory_call);
         if (got_them)
             got(bytes);
     }
 
-    /// `bytes` that the driver had given went back: a call.
+    /// `bytes` of cudaMalloc's went back by cudaFree: a call.
     void gave_back(std::size_t bytes) noexcept {
-        called();
+        called(waiting_memory_call);
         lost(bytes);
     }
 
     /// The same apart, where calls and bytes are seen in two places.
-    void called() noexcept { ++calls_; }
+    void called(call_kind kind) noexcept {
+        calls_ += kind.is_about_memory;
+        waiting_calls_ += kind.waits;
+    }
     void got(std::size_t bytes) noexcept { count_for(bytes) += taken_by(bytes); }
     void lost(std::size_t bytes) noexcept { count_for(bytes) -= taken_by(bytes); }
 
@@ -65,6 +78,9 @@ public:
 
     /// How often the driver was asked for memory or given some back.
     std::uint64_t calls() const noexcept { return calls_; }
+
+    /// How often a call was made for which the device or the host may have to stand still.
+    std::uint64_t waiting_calls() const noexcept { return waiting_calls_; }
 
 private:
     std::size_t& count_for(std::size_t bytes) noexcept {
@@ -80,6 +96,7 @@ private:
     std::size_t own_bytes_ = 0;    // pages that one request has to itself
     std::size_t shared_bytes_ = 0; // small requests
     std::uint64_t calls_ = 0;
+    std::uint64_t waiting_calls_ = 0;
 };
 
 } // namespace replay

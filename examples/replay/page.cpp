@@ -4,6 +4,7 @@
 #include "page_parts.hpp"
 #include "page_style.hpp"
 #include "text.hpp"
+#include "verdict.hpp"
 #include <algorithm>
 #include <cmath>
 #include <weir/fwd.hpp>
@@ -34,29 +35,37 @@ std::string cell(std::string const& text, char const* kind) {
 
 std::string table(comparison const& comparison) {
     trace const& what = *comparison.what;
-    std::uint64_t least_reserved = ~std::uint64_t{0}, fewest_calls = ~std::uint64_t{0};
+    std::uint64_t least_reserved = ~std::uint64_t{0}, fewest_calls = ~std::uint64_t{0}, fewest_waits = ~std::uint64_t{0};
+    bool is_timed = false;
     double shortest = HUGE_VAL;
     for (result const& r : comparison.results) {
+        is_timed = is_timed || r.ns_per_operation;
         if (r.failures != 0) // it did not do the same work
             continue;
         least_reserved = std::min(least_reserved, r.peak.reserved_bytes);
         fewest_calls = std::min(fewest_calls, r.driver_calls);
+        fewest_waits = std::min(fewest_waits, r.waiting_calls);
         shortest = std::min(shortest, r.ns_per_operation.value_or(HUGE_VAL));
     }
     std::string out =
         "<div class=\"card scroll\"><table><thead><tr><th scope=\"col\">pool</th><th scope=\"col\">peak "
-        "reserved</th><th scope=\"col\">/ requested</th><th scope=\"col\">ns per operation</th><th "
-        "scope=\"col\">driver calls</th><th scope=\"col\">failures</th></tr></thead><tbody>\n";
+        "reserved</th><th scope=\"col\">/ requested</th>" +
+        std::string(is_timed ? "<th scope=\"col\">ns per operation</th>" : "") +
+        "<th scope=\"col\">driver calls</th><th scope=\"col\">calls that wait</th><th "
+        "scope=\"col\">failures</th></tr></thead><tbody>\n";
     for (result const& r : comparison.results) {
         auto const best = [&](bool is) { return is && r.failures == 0 ? "best" : ""; };
         out += "<tr><th scope=\"row\"><code>" + escaped(r.pool->name) + "</code><span class=\"what\">" +
                escaped(r.pool->what) + "</span></th>" + "<td>" + in_bytes(r.peak.reserved_bytes) + "</td>" +
                cell(with_digits(overhead(what, r), 3), best(r.peak.reserved_bytes == least_reserved)) +
-               cell(r.ns_per_operation
-                        ? with_commas(static_cast<std::uint64_t>(std::llround(*r.ns_per_operation)))
-                        : "\u2013",
-                    best(r.ns_per_operation.value_or(-1) == shortest)) +
+               (is_timed ? cell(r.ns_per_operation
+                                    ? with_commas(static_cast<std::uint64_t>(std::llround(*r.ns_per_operation)))
+                                    : "\u2013",
+                                best(r.ns_per_operation.value_or(-1) == shortest))
+                         : "") +
                cell(with_commas(r.driver_calls), best(r.driver_calls == fewest_calls)) +
+               cell(with_commas(r.waiting_calls) + "<span class=\"of\">in " + with_commas(r.operations) + " operations</span>",
+                    best(r.waiting_calls == fewest_waits)) +
                cell(with_commas(r.failures), r.failures != 0 ? "bad" : "") + "</tr>\n";
     }
     return out + "</tbody></table></div>\n";
@@ -74,11 +83,22 @@ std::string notes(device_facts const& device, run_options const& options) {
         "<code>driver_pool</code> it is what CUDA says that its pool holds.</li>"
         "<li><b>Driver calls</b>: calls by which the pool asked for memory or gave it back, refused ones "
         "too, counted while replaying: <code>cudaMalloc</code> and <code>cudaFree</code>; of "
-        "<code>device_pool</code> and <code>compact_pool</code> <code>cuMemCreate</code>, "
+        "<code>device_pool</code> and <code>compact_device_pool</code> <code>cuMemCreate</code>, "
         "<code>cuMemMap</code>, <code>cuMemSetAccess</code> and <code>cuMemRelease</code>, which make a "
         "chunk, "
         "<code>cuMemUnmap</code>, and <code>cuMemRetainAllocationHandle</code> where one moves; of "
         "<code>driver_pool</code> <code>cudaMallocFromPoolAsync</code> and <code>cudaFreeAsync</code>.</li>"
+        "<li><b>Calls that wait</b>: calls for which the device or the host may have to stand still until work that was "
+        "enqueued before is over: <code>cudaFree</code>, and <code>cudaMalloc</code>, which CUDA\u2019s guide says may; "
+        "<code>cudaMallocManaged</code>, <code>cudaHostAlloc</code> and <code>cudaFreeHost</code>; and "
+        "<code>cudaDeviceSynchronize</code>, <code>cudaStreamSynchronize</code> and <code>cudaEventSynchronize</code>, which "
+        "are no driver calls in the sense above. Below stands in how many <b>operations</b>, allocations that were served and "
+        "frees. <code>cuMemMap</code> and <code>cuMemUnmap</code> wait for no work; a pool that has to wait before it unmaps "
+        "does so by one of the calls above. What CUDA does inside of <code>cudaMallocFromPoolAsync</code> is not seen. The "
+        "marks below the curves show when the calls came.</li>"
+        "<li><b>The sentence on top</b> compares <code>device_pool</code> with the pools that are not weir\u2019s, in peak "
+        "reserved bytes, calls that wait and, on a GPU, time, where less than 5 % is no difference. A pool that refused "
+        "something did other work, and is not compared.</li>"
         "<li><b>ns per operation</b>: host time of a whole replay from a cold pool, growth included, over "
         "its "
         "allocations and frees; the median of up to " +
@@ -92,7 +112,8 @@ std::string notes(device_facts const& device, run_options const& options) {
     if (device.is_simulated)
         out += "<li>This ran on <b>the simulated device</b>: times would mean nothing and are left out, and "
                "what "
-               "<code>driver_pool</code> holds is the simulation\u2019s idea of CUDA\u2019s pool.</li>";
+               "<code>driver_pool</code> holds is the simulation\u2019s idea of CUDA\u2019s pool, which the sentence on top "
+               "does not compare.</li>";
     if (options.limit_bytes != no_limit)
         out += "<li><b>Limit</b>: no pool could hold more than " + in_bytes(options.limit_bytes) +
                ", but <code>driver_pool</code>, whose limit CUDA rounds up by tens of MiB. A refused "
@@ -113,7 +134,8 @@ std::string section(comparison const& comparison, device_facts const& device, st
            (what.streams == 1 ? " stream" : " streams") + ", which had at most " +
            in_bytes(what.peak_requested_bytes) + " live, through " +
            std::to_string(comparison.results.size()) + (comparison.results.size() == 1 ? " pool" : " pools") +
-           " on " + escaped(device.name) + ".</p>\n" + table(comparison) +
+           " on " + escaped(device.name) + ".</p>\n<p class=\"verdict\">" + escaped(verdict(comparison, device.is_simulated)) +
+           "</p>\n" + table(comparison) +
            over_time(comparison, most_bytes, number) + at_the_peak(comparison, most_bytes) + "</section>\n";
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 // The page's style and script. The colours say what the bytes are, everywhere the same: live, lost to
-// rounding, free but held.
+// rounding, free but held; and which calls wait.
 
 namespace replay {
 
@@ -10,12 +10,14 @@ inline constexpr char const* page_style = R"css(
 :root {
   color-scheme: light dark;
   --page: #f7f8f9; --card: #ffffff; --edge: #dfe3e8; --grid: #e8ebef; --text: #1b2430; --soft: #5a6675;
-  --live: #2f74b5; --rounding: #d97a06; --bad: #a65400; --held: #c3d3e2; --wall: #16304a; --on-live: #ffffff; --on-held: #1b2430;
+  --live: #2f74b5; --rounding: #d97a06; --wait: #c2185b; --bad: #a65400;
+  --held: #c3d3e2; --wall: #16304a; --on-live: #ffffff; --on-held: #1b2430;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #11161c; --card: #182029; --edge: #2b3642; --grid: #26313c; --text: #e5ebf1; --soft: #9dabb9;
-    --live: #4b93d6; --rounding: #f2a33c; --bad: #f2a33c; --held: #354b61; --wall: #d8e6f3; --on-live: #08121c; --on-held: #e5ebf1;
+    --live: #4b93d6; --rounding: #f2a33c; --wait: #ff6f9f; --bad: #f2a33c;
+    --held: #354b61; --wall: #d8e6f3; --on-live: #08121c; --on-held: #e5ebf1;
   }
 }
 * { box-sizing: border-box; }
@@ -36,6 +38,8 @@ a { color: var(--live); }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; font-size: .875rem; color: var(--soft); }
 .key i { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin-right: .4rem;
   vertical-align: -.06rem; }
+.key i.call, .key i.wait { width: 3px; height: .5rem; border-radius: 0; background: var(--soft); }
+.key i.wait { height: .9rem; background: var(--wait); vertical-align: -.12rem; }
 .key i.line { height: 2px; border-radius: 0; vertical-align: .25rem; background: var(--wall); width: 1.1rem; }
 .live { background: var(--live); color: var(--on-live); } .rounding { background: var(--rounding); color: #1b1205; }
 .held { background: var(--held); color: var(--on-held); }
@@ -48,6 +52,8 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; white-space:
 tbody th { font-size: 1rem; color: var(--text); border: 0; }
 tbody tr + tr > * { border-top: 1px solid var(--grid); }
 .what { display: block; font-size: .82rem; font-weight: 400; line-height: 1.35; }
+.of { display: block; font-size: .82rem; font-weight: 400; line-height: 1.35; color: var(--soft); }
+.verdict { font-size: 1.06rem; margin: .9rem 0 0; padding-left: .9rem; border-left: 3px solid var(--live); max-width: 56rem; }
 td.best { font-weight: 650; } td.bad { color: var(--bad); font-weight: 650; }
 
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 1.3rem 1.6rem; }
@@ -57,16 +63,22 @@ svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--soft); font-variant-numeric: tabular-nums; }
 .grid { stroke: var(--grid); } .base { stroke: var(--soft); stroke-opacity: .55; }
 .area-held { fill: var(--held); } .area-live { fill: var(--live); }
-.wall { fill: none; stroke: var(--wall); stroke-width: 1.25; stroke-linejoin: round; }
+.wall { fill: none; stroke: var(--wall); stroke-width: 1.25; stroke-linejoin: round; vector-effect: non-scaling-stroke; }
+path.call { fill: var(--soft); } path.wait { fill: var(--wait); }
 .peak { fill: var(--card); stroke: var(--wall); stroke-width: 1.6; }
 svg text.peak-label { fill: var(--text); font-weight: 600; stroke: var(--card); stroke-width: 4px;
   paint-order: stroke; }
 .cursor { stroke: var(--text); stroke-dasharray: 3 3; visibility: hidden; }
+.choices { display: flex; flex-wrap: wrap; gap: .2rem 2rem; }
 .axis-choice { font-size: .875rem; color: var(--soft); border: 0; margin: 0; padding: 0; display: flex; gap: .9rem; }
 .axis-choice label { cursor: pointer; } .axis-choice input { accent-color: var(--live); margin: 0 .3rem 0 0; }
 .by-events { display: none; }
 .over-time:has(.choose-events:checked) .by-events { display: inline; }
 .over-time:has(.choose-events:checked) .by-time { display: none; }
+.of-own { display: none; }
+.over-time:has(.choose-own:checked) .of-own { display: inline; }
+.over-time:has(.choose-own:checked) .of-all { display: none; }
+.over-time:has(.choose-own:checked) .curve { transform: scaleY(var(--own)); }
 .over-time .key { margin: -.4rem 0 .9rem; }
 .over-time:focus-visible { outline: 2px solid var(--live); outline-offset: 3px; }
 
@@ -105,6 +117,8 @@ for (const figure of document.querySelectorAll('.over-time')) {
   const axis = () => figure.querySelector('.choose-events').checked ? 'events' : 'time';
   const size = kib => kib < 1000 ? kib + ' KiB' : kib < 1000 * 1024 ? (kib / 1024).toFixed(1) + ' MiB'
     : (kib / 1048576).toFixed(2) + ' GiB';
+  const calls = (all, wait) => all + wait === 0 ? ''
+    : wait === 0 ? ', ' + all + (all === 1 ? ' call' : ' calls') : ', ' + wait + (wait === 1 ? ' call waits' : ' calls wait');
   let column = -1;
   const show = to => {
     column = to;
@@ -118,7 +132,7 @@ for (const figure of document.querySelectorAll('.over-time')) {
       const at = d.end * (to + 0.5) / d.requested.length;
       chart.querySelector('h4 span').textContent =
         (axis() === 'time' ? (at / 1e6).toFixed(3) + ' s: ' : 'event ' + Math.round(at).toLocaleString('en') + ': ') +
-        'requested ' + size(d.requested[to]) + ', reserved ' + size(d.reserved[i][to]);
+        size(d.requested[to]) + ' of ' + size(d.reserved[i][to]) + calls(d.calls[i][to], d.waits[i][to]);
     });
   };
   const last = data.time.requested.length - 1;

@@ -8,10 +8,10 @@
 namespace replay {
 namespace {
 
-using row = std::array<std::string, 6>;
+using row = std::array<std::string, 7>;
 
 std::string laid_out(std::vector<row> const& rows) {
-    std::array<std::size_t, 6> width{};
+    std::array<std::size_t, 7> width{};
     for (row const& r : rows)
         for (std::size_t i = 0; i < r.size(); ++i)
             width[i] = std::max(width[i], r[i].size());
@@ -50,12 +50,12 @@ std::string as_table(comparison const& comparison, device_facts const& device) {
                              in_bytes(what.peak_requested_bytes) + " requested at the peak; on " +
                              device.name + "\n\n";
     std::vector<row> rows{
-        {"pool", "peak reserved", "/ requested", "ns per operation", "driver calls", "failures"}};
+        {"pool", "peak reserved", "/ requested", "ns per operation", "driver calls", "calls that wait", "failures"}};
     for (result const& r : comparison.results)
         rows.push_back({std::string(r.pool->name), in_bytes(r.peak.reserved_bytes),
                         with_digits(overhead(what, r), 3),
                         r.ns_per_operation ? with_digits(*r.ns_per_operation, 0) : "-",
-                        with_commas(r.driver_calls), with_commas(r.failures)});
+                        with_commas(r.driver_calls), with_commas(r.waiting_calls), with_commas(r.failures)});
     return head + laid_out(rows);
 }
 
@@ -66,9 +66,11 @@ std::string footnotes(run_options const& options) {
         "  counted as if packed without a hole; driver_pool: what CUDA says that its pool holds)\n"
         "driver calls: calls for memory, refused ones too, counted while replaying: cudaMalloc, cudaFree; of "
         "device_pool\n"
-        "  and compact_pool cuMemCreate, cuMemMap, cuMemSetAccess, cuMemRelease (four calls a chunk), "
+        "  and compact_device_pool cuMemCreate, cuMemMap, cuMemSetAccess, cuMemRelease (four calls a chunk), "
         "cuMemUnmap, and\n"
-        "  cuMemRetainAllocationHandle to move one; of driver_pool cudaMallocFromPoolAsync, cudaFreeAsync\n";
+        "  cuMemRetainAllocationHandle to move one; of driver_pool cudaMallocFromPoolAsync, cudaFreeAsync\n"
+        "calls that wait: for them the device or the host may have to stand still: cudaMalloc, cudaFree,\n"
+        "  cudaStreamSynchronize and their like; what CUDA's own pool does inside of its calls is not seen\n";
     if (options.timed)
         out += "ns per operation: host time of the whole replay, from a cold pool, over its allocations and "
                "frees;\n"
@@ -86,7 +88,8 @@ std::string footnotes(run_options const& options) {
 }
 
 std::string csv_header() {
-    return "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures\n";
+    return "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures,"
+           "waiting_calls,operations\n";
 }
 
 std::string as_csv(comparison const& comparison) {
@@ -96,7 +99,8 @@ std::string as_csv(comparison const& comparison) {
         out += std::string(r.pool->name) + ',' + field(what.name) + ',' + std::to_string(what.events.size()) +
                ',' + std::to_string(what.peak_requested_bytes) + ',' + std::to_string(r.peak.reserved_bytes) +
                ',' + (r.ns_per_operation ? with_digits(*r.ns_per_operation, 1) : "") + ',' +
-               std::to_string(r.driver_calls) + ',' + std::to_string(r.failures) + '\n';
+               std::to_string(r.driver_calls) + ',' + std::to_string(r.failures) + ',' +
+               std::to_string(r.waiting_calls) + ',' + std::to_string(r.operations) + '\n';
     return out;
 }
 

@@ -50,10 +50,13 @@ public:
     pass(pass const&) = delete;
     pass& operator=(pass const&) = delete;
 
-    /// Notes what the pool holds after every event.
+    /// Notes after every event what the pool holds, and which calls it made.
     result watch(progress_function const& progress) {
         result seen;
         seen.reserved_bytes.reserve(trace_.events.size());
+        seen.calls_at.reserve(trace_.events.size());
+        seen.waiting_calls_at.reserve(trace_.events.size());
+        ledger const& book = session_->book();
         std::uint64_t live_bytes = 0;
         for (std::size_t i = 0; i < trace_.events.size(); ++i) {
             event const& e = trace_.events[i];
@@ -61,14 +64,21 @@ public:
             if (!e.is_free) {
                 block = session_->watched_allocate(streams_.handles()[e.stream], e.bytes);
                 live_bytes += block ? e.bytes : 0;
-                seen.failures += !block && e.bytes != 0;
+                bool const is_refused = !block && e.bytes != 0;
+                seen.failures += is_refused;
+                seen.operations += !is_refused;
             } else if (block) {
                 if (e.stream != e.allocated_on)
                     session_->order_free(streams_.handles()[e.stream], streams_.handles()[e.allocated_on]);
                 session_->watched_deallocate(streams_.handles()[e.stream], block, e.bytes);
                 block = nullptr;
                 live_bytes -= e.bytes;
+                ++seen.operations;
             }
+            seen.calls_at.push_back(static_cast<std::uint32_t>(book.calls() - seen.driver_calls));
+            seen.waiting_calls_at.push_back(static_cast<std::uint32_t>(book.waiting_calls() - seen.waiting_calls));
+            seen.driver_calls += seen.calls_at.back();
+            seen.waiting_calls += seen.waiting_calls_at.back();
             std::uint64_t const reserved = session_->reserved_bytes();
             seen.reserved_bytes.push_back(reserved);
             if (reserved > seen.peak.reserved_bytes)
@@ -76,7 +86,6 @@ public:
             if (i % 1024 == 0)
                 progress(static_cast<double>(i) / static_cast<double>(trace_.events.size()));
         }
-        seen.driver_calls = session_->driver_calls();
         return seen;
     }
 

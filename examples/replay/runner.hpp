@@ -3,9 +3,9 @@
 
 // What does a pool do with a trace?
 //
-// A pool replays a trace in passes, each time cold: a fresh pool, on fresh streams, with nothing cached. The
-// first pass watches: after every event it notes what the pool holds. Then, on a real device, passes that
-// only run the events are timed by the clock, from the first event to the last, growth included, until they
+// A pool replays a trace in passes, each time cold: a fresh pool, on fresh streams, with nothing cached. The first
+// pass watches: after every event it notes what the pool holds and which calls it made. Then, on a real device, passes
+// that only run the events are timed by the clock, from the first event to the last, growth included, until they
 // took a second or as many were made as were asked for; the median counts. Reading the trace and ending the
 // pool is never timed.
 //
@@ -41,7 +41,11 @@ struct result {
     contender const* pool = nullptr;
     breakdown peak;
     std::vector<std::uint64_t> reserved_bytes; ///< after each event
+    std::vector<std::uint32_t> calls_at;       ///< at each event: calls of the driver's
+    std::vector<std::uint32_t> waiting_calls_at; ///< at each event: calls that make the device or the host wait
     std::uint64_t driver_calls = 0;         ///< until the last event; what ending the pool costs is not in it
+    std::uint64_t waiting_calls = 0;        ///< the same
+    std::uint64_t operations = 0;           ///< allocations that were served, and frees
     std::uint64_t failures = 0;             ///< allocations that were refused
     std::optional<double> ns_per_operation; ///< of the host; none on the simulated device
 };

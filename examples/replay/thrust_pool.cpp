@@ -74,7 +74,7 @@ public:
 
     std::size_t handed_out_bytes() const override { return handed_out_bytes_; }
     std::size_t reserved_bytes() const override { return memory_.book.reserved_bytes(); }
-    std::uint64_t driver_calls() const override { return memory_.book.calls(); }
+    ledger const& book() const override { return memory_.book; }
 
 private:
     static thrust::mr::pool_options options() {

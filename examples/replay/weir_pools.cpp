@@ -2,16 +2,21 @@
 
 // weir's own pools: the recipe, the one composed next door, and CUDA's pool behind weir's interface.
 //
-// Their calls about memory are turned to counted ones by the preprocessor. So that no other file's weir is mixed
-// up with this one, its inline namespace has another name here.
+// Their calls about memory, and those that wait, are turned to counted ones by the preprocessor. So that no other
+// file's weir is mixed up with this one, its inline namespace has another name here.
 
 #define v0 replay_counted
 #include "contender.hpp"
 #include "counted_driver.hpp"
 
-#define cudaMalloc(...) ::replay::counted_call(cudaMalloc(__VA_ARGS__))
-#define cudaMallocManaged(...) ::replay::counted_call(cudaMallocManaged(__VA_ARGS__))
-#define cudaFree(...) ::replay::counted_call(cudaFree(__VA_ARGS__))
+#define cudaMalloc(...) ::replay::counted_call(::replay::waiting_memory_call, cudaMalloc(__VA_ARGS__))
+#define cudaMallocManaged(...) ::replay::counted_call(::replay::waiting_memory_call, cudaMallocManaged(__VA_ARGS__))
+#define cudaFree(...) ::replay::counted_call(::replay::waiting_memory_call, cudaFree(__VA_ARGS__))
+#define cudaHostAlloc(...) ::replay::counted_call(::replay::waiting_memory_call, cudaHostAlloc(__VA_ARGS__))
+#define cudaFreeHost(...) ::replay::counted_call(::replay::waiting_memory_call, cudaFreeHost(__VA_ARGS__))
+#define cudaDeviceSynchronize(...) ::replay::counted_call(::replay::wait_alone, cudaDeviceSynchronize(__VA_ARGS__))
+#define cudaStreamSynchronize(...) ::replay::counted_call(::replay::wait_alone, cudaStreamSynchronize(__VA_ARGS__))
+#define cudaEventSynchronize(...) ::replay::counted_call(::replay::wait_alone, cudaEventSynchronize(__VA_ARGS__))
 #define cudaGetDriverEntryPointByVersion(name, function, version, flags, result)                             \
     ::replay::counted_entry_point(name, function, version, flags, result)
 #include "composed_pool.hpp"
@@ -21,6 +26,11 @@
 #undef cudaMalloc
 #undef cudaMallocManaged
 #undef cudaFree
+#undef cudaHostAlloc
+#undef cudaFreeHost
+#undef cudaDeviceSynchronize
+#undef cudaStreamSynchronize
+#undef cudaEventSynchronize
 #undef cudaGetDriverEntryPointByVersion
 
 namespace replay {
@@ -40,7 +50,7 @@ public:
 
     std::size_t handed_out_bytes() const override { return pool_.in_use_bytes(); }
     std::size_t reserved_bytes() const override { return book_.reserved_bytes(); }
-    std::uint64_t driver_calls() const override { return book_.calls(); }
+    ledger const& book() const override { return book_; }
 
 private:
     ledger book_; // outlives the pool, which gives its chunks back through it
@@ -60,7 +70,7 @@ public:
 
     std::size_t handed_out_bytes() const override { return pool_.in_use_bytes(); }
     std::size_t reserved_bytes() const override { return pool_.reserved_bytes(); }
-    std::uint64_t driver_calls() const override { return book_.calls(); }
+    ledger const& book() const override { return book_; }
 
 private:
     ledger book_; // of calls alone
@@ -75,9 +85,9 @@ std::unique_ptr<session> open_device_pool(std::size_t limit_bytes) {
         weir::pool_options{}.limit(limit_bytes).name("device_pool"));
 }
 
-std::unique_ptr<session> open_compact_pool(std::size_t limit_bytes) {
+std::unique_ptr<session> open_compact_device_pool(std::size_t limit_bytes) {
     return std::make_unique<pool_over_upstream<weir::compact_device_pool>>(
-        weir::pool_options{}.limit(limit_bytes).name("compact_pool"));
+        weir::pool_options{}.limit(limit_bytes).name("compact_device_pool"));
 }
 
 std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes) {

@@ -21,7 +21,8 @@ import tempfile
 from workshop import BUILD, ROOT, close_with, run, tail
 
 LONGEST = 60  # lines of a numbered example
-COLUMNS = "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures"
+COLUMNS = ("pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures,"
+           "waiting_calls,operations")
 
 
 def example(name, place):

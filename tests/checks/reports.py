@@ -183,6 +183,12 @@ def of_report(place):
         for each, text in files.items():
             (place / each).write_text(text)
         yield name, refused(reported(place, good(), *arguments), sentence) or touched(place)
+    own, null = ({**CASE, "name": f"pairs/{case}/weir::device_pool/x", "real_time": ns}
+                 for case, ns in (("4_KiB", 20), ("4_KiB_null_stream", 50)))
+    done = reported(place, good(own, null))
+    yield "over a stream of one's own", expect(done, 0, "50 ~0%, 2.50 x own stream") or \
+        ("" if "2.50 x own stream" in (place / "out.md").read_text() else "the Markdown has no ratio")
+    yield "no stream of one's own", "" if "own stream" not in reported(place, good(null)).output else "a ratio of nothing"
     (place / "r").write_text(COLUMNS + ROW)
     done = reported(place, good(), "--replay", "r", "--readme", "README")
     figures = "| t | 2.000 | - | 2.000 | - |" in (place / "README").read_text()

@@ -16,12 +16,14 @@
 #include "../../examples/replay/runner.hpp"
 #include "../../examples/replay/text.hpp"
 #include "../../examples/replay/trace.hpp"
+#include "../../examples/replay/verdict.hpp"
 #include <cstdio>
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <random>
 #include <sstream>
 #include <string>
@@ -430,6 +432,9 @@ TEST_CASE("replay: a curve of columns loses no peak") {
     CHECK(replay::highest(t, replay::axis::events, requested, 8) ==
           std::vector<std::uint64_t>{10, 10, 100, 100, 100, 10, 15, 15});
 
+    CHECK(replay::sums(t, replay::axis::time, {1, 0, 2, 5}, 10) == std::vector<std::uint64_t>{3, 0, 0, 0, 0, 0, 0, 0, 0, 5});
+    CHECK(replay::sums(t, replay::axis::events, {1, 0, 2, 5}, 2) == std::vector<std::uint64_t>{1, 7});
+
     replay::trace const one = replay::parse_trace(header + "a,0,10,0,0\n", "x.csv"); // no time passes
     CHECK(replay::highest(one, replay::axis::time, {10}, 3) == std::vector<std::uint64_t>{10, 10, 10});
 }
@@ -467,6 +472,11 @@ TEST_CASE("replay: the ledger counts pages of 2 MiB") {
     CHECK(limited.admits(100));                 // room in the shared page
     CHECK_FALSE(limited.admits(2 * weir::MiB)); // but for no further page
     CHECK(limited.calls() == 5);                // refused requests were made
+    CHECK(limited.waiting_calls() == 5);        // each of cudaMalloc
+    limited.called(replay::memory_call);
+    limited.called(replay::wait_alone);
+    CHECK(limited.calls() == 6);
+    CHECK(limited.waiting_calls() == 6);
 }
 
 TEST_CASE("replay: the table, the CSV and the page say the same") {
@@ -476,22 +486,33 @@ TEST_CASE("replay: the table, the CSV and the page say the same") {
     r.pool = &replay::contenders()[0];
     r.peak = {1, 10486760, 10486784, 12 * weir::MiB};
     r.reserved_bytes = {10 * weir::MiB, 12 * weir::MiB};
+    r.calls_at = {1000, 234};
+    r.waiting_calls_at = {0, 567};
     r.driver_calls = 1234;
+    r.waiting_calls = 567;
+    r.operations = 8910;
     r.failures = 2;
     replay::comparison const c{&t, {r}};
 
     CHECK(replay::csv_header() ==
-          "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures\n");
-    CHECK(replay::as_csv(c) == "device_pool,\"a \"\"b\"\",<c>\",2,10486760,12582912,,1234,2\n");
+          "pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures,waiting_calls,"
+          "operations\n");
+    CHECK(replay::as_csv(c) == "device_pool,\"a \"\"b\"\",<c>\",2,10486760,12582912,,1234,2,567,8910\n");
     std::string const table = replay::as_table(c, {"a device", true});
     CHECK(contains(table, "2 events on 1 stream, 10.0 MiB requested at the peak; on a device"));
-    CHECK(contains(table, "12.0 MiB        1.200                 -         1,234         2"));
+    CHECK(contains(table, "12.0 MiB        1.200                 -         1,234              567         2"));
 
     std::string const page = replay::as_page({c}, {"a <device>", true}, untimed(8 * weir::GiB));
     CHECK(contains(page, "Replay of a &quot;b&quot;,&lt;c&gt;"));
     CHECK(contains(page, "a &lt;device&gt;"));
     CHECK(contains(page, "1.200"));
     CHECK(contains(page, "1,234"));
+    CHECK(contains(page, "567<span class=\"of\">in 8,910 operations"));
+    CHECK(contains(page, "\"calls\":[[1000,0,"));  // at the trace's begin and end
+    CHECK(contains(page, ",567]]"));
+    CHECK(contains(page, "<path class=\"wait\" d=\"M545 "));
+    CHECK(contains(page, "--own:1.0000"));
+    CHECK_FALSE(contains(page, ">ns per operation</th>")); // where there are no times
     CHECK(contains(page, "No pool could hold more than 8.00 GiB") == false);
     CHECK(contains(
         page,
@@ -500,7 +521,7 @@ TEST_CASE("replay: the table, the CSV and the page say the same") {
         CAPTURE(notes);
         for (char const* const call :
              {"cudaMalloc", "cudaFree", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease",
-              "cuMemUnmap", "cudaMallocFromPoolAsync", "cudaFreeAsync", "up by tens of MiB"})
+              "cuMemUnmap", "cudaMallocFromPoolAsync", "cudaStreamSynchronize", "cudaFreeAsync", "up by tens of MiB"})
             CHECK(contains(notes, call));
     }
     CHECK_FALSE(contains(replay::footnotes(untimed()), "up by tens of MiB")); // where no limit was given
@@ -512,7 +533,8 @@ TEST_CASE("replay: the table, the CSV and the page say the same") {
     replay::result timed = r;
     timed.ns_per_operation = 123.46;
     replay::comparison const with_time{&t, {timed}};
-    CHECK(contains(replay::as_csv(with_time), ",12582912,123.5,1234,2\n"));
+    CHECK(contains(replay::as_csv(with_time), ",12582912,123.5,1234,2,567,8910\n"));
+    CHECK(contains(replay::as_page({with_time}, {"a device", false}, untimed()), ">ns per operation</th>"));
     CHECK(contains(replay::as_table(with_time, {"a device", false}), "123"));
 }
 
@@ -535,6 +557,85 @@ TEST_CASE("replay: a pool that refused something is the best of no column") {
     CHECK(contains(page(2), "<td>31</td>"));
     CHECK(contains(page(2), "<td class=\"best\">47</td>"));
     CHECK(contains(page(2), "<td class=\"bad\">2</td>"));
+}
+
+TEST_CASE("replay: a chart's own scale ends at its own top") {
+    replay::trace const t = replay::parse_trace(header + "a,0,1048576,0,0\n", "small.csv");
+    std::vector<replay::result> results(2);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        results[i].pool = &replay::contenders()[i];
+        results[i].peak.reserved_bytes = (i == 0 ? 2 : 10) * weir::MiB;
+        results[i].reserved_bytes = {results[i].peak.reserved_bytes};
+        results[i].calls_at = results[i].waiting_calls_at = {0};
+    }
+    std::string const page = replay::as_page({{&t, results}}, {"a device", true}, untimed());
+    CHECK(contains(page, "--own:5.0000"));
+    CHECK(contains(page, "--own:1.0000"));
+}
+
+TEST_CASE("replay: the verdict follows the figures, also against weir") {
+    replay::trace const t = replay::parse_trace(header + "a,0,1000,0,0\n", "small.csv");
+    struct figures {
+        char const* pool;
+        std::uint64_t reserved_bytes, waiting_calls, failures;
+        double ns; // 0: no time
+    };
+    auto const said = [&](std::vector<figures> const& all, bool is_simulated = false) {
+        replay::comparison c{&t, {}};
+        for (figures const& each : all)
+            for (replay::contender const& pool : replay::contenders())
+                if (pool.name == each.pool) {
+                    replay::result& r = c.results.emplace_back();
+                    r.pool = &pool;
+                    r.peak.reserved_bytes = each.reserved_bytes;
+                    r.waiting_calls = each.waiting_calls;
+                    r.operations = 1234;
+                    r.failures = each.failures;
+                    if (each.ns > 0)
+                        r.ns_per_operation = each.ns;
+                }
+        REQUIRE(c.results.size() == all.size());
+        return replay::verdict(c, is_simulated);
+    };
+    figures const weirs{"device_pool", 1100, 5, 0, 100};
+    struct {
+        std::vector<figures> results;
+        bool is_simulated;
+        char const* sentence;
+    } const cases[] = {
+        {{weirs, {"cub", 1200, 6, 0, 200}}, false,
+         "No other pool is better than device_pool in anything: it holds 1.100 \u00d7 what was requested, and makes 5 "
+         "calls that wait in 1,234 operations."},
+        {{weirs, {"cub", 1100, 5, 0, 103}}, false, "No other pool is better than device_pool in anything: "}, // all alike
+        {{weirs, {"cub", 1000, 4, 0, 50}}, false,
+         "cub is ahead of device_pool here: cub holds less (1.000 \u00d7 requested against 1.100), waits less often "
+         "(4 calls against 5) and is faster (50 ns an operation against 100)."},
+        {{weirs, {"cub", 1100, 4, 0, 100}, {"thrust", 1000, 5, 0, 96}, {"cudaMalloc", 1000, 9, 0, 999}}, false,
+         "cub and thrust are ahead of device_pool here: cub waits less often (4 calls against 5); thrust holds less "
+         "(1.000 \u00d7 requested against 1.100)."},
+        {{weirs, {"cudaMalloc", 1000, 900, 0, 0}, {"cub", 1200, 6, 0, 200}}, false,
+         "No other pool is ahead of device_pool in everything: cudaMalloc holds less (1.000 \u00d7 requested against 1.100) "
+         "but waits more often (900 calls against 5); cub is better in nothing."},
+        {{weirs, {"driver_pool", 1000, 0, 0, 50}}, false, "driver_pool is ahead of device_pool here: "},
+        {{weirs, {"driver_pool", 1000, 0, 0, 0}}, true, // what it holds is a guess there, for and against
+         "There is no other pool to compare device_pool with (not compared: what driver_pool would hold on a GPU is not "
+         "known)."},
+        {{weirs, {"cub", 1000, 4, 2, 50}, {"thrust", 1200, 5, 0, 100}}, false,
+         "operations (not compared: cub refused allocations)."},
+        {{{"device_pool", 900, 0, 3, 10}, {"cub", 1000, 4, 0, 50}, {"thrust", 1200, 5, 1, 9}}, false,
+         "device_pool refused 3 allocations here, and cub none."},
+        {{{"device_pool", 900, 0, 3, 10}, {"cub", 1000, 4, 1, 50}}, false, "and no other pool that was asked served them all."},
+        {{weirs, {"compact_device_pool", 1000, 0, 0, 9}}, false, "There is no other pool to compare device_pool with."},
+        {{{"composed_pool", 1100, 5, 0, 100}, {"cub", 1000, 4, 0, 50}}, false, "cub is ahead of composed_pool here"},
+        {{{"cub", 1000, 4, 0, 50}}, false, "No pool of weir\u2019s was asked"},
+    };
+    for (auto const& each : cases) {
+        std::string const sentence = said(each.results, each.is_simulated);
+        CAPTURE(sentence);
+        CHECK(contains(sentence, each.sentence));
+        CHECK(sentence.find(". ") == std::string::npos); // one sentence
+        CHECK(sentence.back() == '.');
+    }
 }
 
 TEST_CASE("replay: a file's name that is no UTF-8 leaves the page sound") {
@@ -645,6 +746,11 @@ TEST_CASE("replay: every pool replays, counts and gives everything back") {
         CHECK(r.peak.handed_out_bytes <= r.peak.reserved_bytes);
         CHECK(r.driver_calls > 0);
         CHECK(r.driver_calls <= t.events.size() * 2);
+        CHECK(std::accumulate(r.calls_at.begin(), r.calls_at.end(), std::uint64_t{0}) == r.driver_calls);
+        CHECK(std::accumulate(r.waiting_calls_at.begin(), r.waiting_calls_at.end(), std::uint64_t{0}) == r.waiting_calls);
+        CHECK(r.calls_at.size() == t.events.size());
+        CHECK(r.waiting_calls_at.size() == t.events.size());
+        CHECK(r.operations == t.events.size());
         CHECK(r.reserved_bytes.size() == t.events.size());
         CHECK(*std::max_element(r.reserved_bytes.begin(), r.reserved_bytes.end()) == r.peak.reserved_bytes);
         CHECK(r.reserved_bytes[r.peak.at_event] == r.peak.reserved_bytes);
@@ -667,8 +773,8 @@ TEST_CASE("replay: a pool of weir's holds little more than the trace that is shi
         return 0.0;
     };
     CHECK(ratio("device_pool") < 1.07); // the README's figures; a trace replays alike each time
-    CHECK(ratio("compact_pool") < 1.025);
-    for (char const* const name : {"device_pool", "compact_pool"}) {
+    CHECK(ratio("compact_device_pool") < 1.025);
+    for (char const* const name : {"device_pool", "compact_device_pool"}) {
         CAPTURE(name);
         CHECK(ratio(name, t.peak_requested_bytes / 100 * 103) <= 1.03);
     }
@@ -718,6 +824,8 @@ TEST_CASE("replay: a block that no device has is a failure, not the end") {
         fresh_device const device;
         replay::result const r = run_quietly(pool, t, untimed());
         CHECK(r.failures == 1);
+        CHECK(r.operations >= 3); // of the refused block neither; some pools have no block of no bytes to free
+        CHECK(r.operations <= 4);
         CHECK(r.peak.live_bytes == 1000);
     }
 }
@@ -824,11 +932,24 @@ TEST_CASE("replay: no GPU and an old driver are sentences") {
     world.forgive();
 }
 
+namespace {
+
+/// How many calls that wait the device saw.
+std::uint64_t waits_seen() {
+    std::uint64_t all = 0;
+    for (char const* const call : {"cudaMalloc", "cudaFree", "cudaMallocManaged", "cudaHostAlloc", "cudaFreeHost",
+                                   "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"})
+        all += simulated_cuda::calls(call);
+    return all;
+}
+
+} // namespace
+
 TEST_CASE("replay: driver calls are the calls that the device saw") {
     replay::trace const t = replay::parse_trace(random_trace(7, 2000, 3), "random.csv");
     for (replay::contender const& pool : replay::contenders()) {
         CAPTURE(pool.name);
-        std::uint64_t counted = 0, seen = 0;
+        std::uint64_t counted = 0, seen = 0, counted_waits = 0, seen_waits = 0;
         {
             simulated_cuda::world world;
             std::unique_ptr<replay::session> const session = pool.open(replay::no_limit);
@@ -844,7 +965,7 @@ TEST_CASE("replay: driver calls are the calls that the device saw") {
                        simulated_cuda::calls("cuMemSetAccess") + simulated_cuda::calls("cuMemUnmap") +
                        simulated_cuda::calls("cuMemRetainAllocationHandle");
             };
-            std::uint64_t const before = calls();
+            std::uint64_t const before = calls(), waits_before = waits_seen();
             replay::block_table blocks(t.blocks, nullptr);
             CHECK(session->run(t.events, streams, blocks) == t.events.size());
             CHECK(session->watched_allocate(streams[0], 1024 * weir::GiB) == nullptr); // more than there is
@@ -854,15 +975,48 @@ TEST_CASE("replay: driver calls are the calls that the device saw") {
                 if (void* const block = session->watched_allocate(streams[0], bytes))
                     session->watched_deallocate(streams[0], block, bytes);
             simulated_cuda::clear_faults();
-            counted = session->driver_calls();
+            counted = session->book().calls();
             seen = calls() - before;
+            counted_waits = session->book().waiting_calls();
+            seen_waits = waits_seen() - waits_before;
             for (replay::event const& e : t.events)
                 if (!e.is_free && blocks[e.block])
                     session->watched_deallocate(streams[e.stream], blocks[e.block], e.bytes);
             world.forgive();
         }
         CHECK(counted == seen);
+        CHECK(counted_waits == seen_waits);
         CHECK(counted > 0);
+    }
+}
+
+TEST_CASE("replay: a pool that waits for its streams is seen waiting") {
+    for (replay::contender const& pool : replay::contenders()) {
+        if (!pool.is_weirs)
+            continue;
+        CAPTURE(pool.name);
+        simulated_cuda::world world(simulated_cuda::config{}.late());
+        std::vector<cudaStream_t> streams(3);
+        for (cudaStream_t& stream : streams)
+            REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+        {
+            std::unique_ptr<replay::session> const session = pool.open(128 * weir::MiB);
+            for (cudaStream_t const stream : {streams[0], streams[1]}) {
+                void* const block = session->watched_allocate(stream, 64 * weir::MiB);
+                REQUIRE(block != nullptr);
+                simulated_cuda::launch(stream, {}, {{block, 64}});
+                session->watched_deallocate(stream, block, 64 * weir::MiB);
+            }
+            std::uint64_t const before = session->book().waiting_calls(), seen_before = waits_seen();
+            void* const both = session->watched_allocate(streams[2], 128 * weir::MiB);
+            REQUIRE(both != nullptr);
+            CHECK(session->book().waiting_calls() > before);
+            CHECK(session->book().waiting_calls() - before == waits_seen() - seen_before);
+            session->watched_deallocate(streams[2], both, 128 * weir::MiB);
+        }
+        for (cudaStream_t const stream : streams)
+            REQUIRE(cudaStreamDestroy(stream) == cudaSuccess);
+        CHECK(world.finish().empty());
     }
 }
 
@@ -871,7 +1025,7 @@ TEST_CASE("replay: CUDA failing in the middle ends the replay, and nothing is lo
     for (replay::contender const& pool : replay::contenders()) {
         CAPTURE(pool.name);
         simulated_cuda::world world;
-        bool const maps = pool.name == "device_pool" || pool.name == "compact_pool";
+        bool const maps = pool.name == "device_pool" || pool.name == "compact_device_pool";
         char const* const call = pool.name == "driver_pool" ? "cudaMallocFromPoolAsync"
                                  : maps                     ? "cuMemCreate"
                                                             : "cudaMalloc";
@@ -888,7 +1042,7 @@ TEST_CASE("replay: weir's pools are sound on the trace that ships, whatever the 
     CHECK(t.events.size() == 16836);
     CHECK(t.streams == 3);
     CHECK(t.peak_requested_bytes == 670425096);
-    for (std::string const name : {"device_pool", "compact_pool", "composed_pool"})
+    for (std::string const name : {"device_pool", "compact_device_pool", "composed_pool"})
         for (unsigned const seed : {1u, 2u}) {
             CAPTURE(name);
             CAPTURE(seed);
