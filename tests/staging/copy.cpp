@@ -198,8 +198,9 @@ TEST_CASE("copy: what cannot be is refused with a sentence before anything is en
     support::every_schedule([] {
         support::scoped_stream const s, captured;
         ringed here;
-        memory const there(100);
-        octets row(100);
+        memory const there(5 * slot_bytes);
+        octets const numbers = counting(5 * slot_bytes);
+        octets row = numbers;
         auto both = [&](weir::stream_ref stream, void* device, void* host, std::size_t bytes) {
             std::string const to =
                 support::sentence_of<weir::usage_error>([&] { copy_to_device_async(here.ring, stream, device, host, bytes); });
@@ -214,10 +215,10 @@ TEST_CASE("copy: what cannot be is refused with a sentence before anything is en
         {
             support::capture graph(captured);
             CHECK_SAYS(both(captured, there.at(), row.data(), 100), "cannot be captured into a graph");
-            octets back(100);
-            copy_to_device_async(here.ring, s, there.at(), row.data(), 100); // beside it all goes on
-            copy_to_host_sync(here.ring, s, back.data(), there.at(), 100);
-            CHECK(back == row);
+            octets back(row.size());
+            copy_to_device_async(here.ring, s, there.at(), row.data(), row.size()); // beside it all goes on
+            copy_to_host_sync(here.ring, s, back.data(), there.at(), row.size());
+            CHECK(back == numbers);
             CHECK(graph.unbroken());
         }
         std::uint64_t const before = here.ring.state().staged_chunks;
@@ -264,13 +265,16 @@ TEST_CASE("copy: a stream of another device is refused") {
     int current = 0;
     CHECK(cudaGetDevice(&current) == cudaSuccess);
     CHECK(current == 1);
+    CHECK(device::calls("cudaStreamSynchronize") == waits); // the event was recorded: it is of the stream's device
     weir::check(cudaSetDevice(0), "cudaSetDevice");
     CHECK(there.contents(cudaStreamLegacy) == row);
 }
 
 TEST_CASE("copy: a full ring waits, and copies of other streams go on meanwhile") {
     for (std::uint64_t seed = 1; seed != 20; ++seed) {
-        device::world const world(device::config{}.random(seed), support::report_all);
+        device::config settings = device::config{}.random(seed);
+        settings.watchdog_seconds = 2; // for what would wait for ever
+        device::world const world(settings, support::report_all);
         support::scoped_stream const a, b;
         ringed here(small(2));
         octets const row = counting(slot_bytes), other = counting(7 * slot_bytes, 4);

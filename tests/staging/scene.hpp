@@ -70,12 +70,12 @@ public:
     explicit memory(std::size_t bytes) : bytes_(bytes) {
         weir::check(cudaMalloc(&p_, bytes != 0 ? bytes : 1), "cudaMalloc");
         weir::check(cudaMemset(p_, 0xAA, bytes != 0 ? bytes : 1), "cudaMemset");
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::synchronize(cudaStreamLegacy); // and not the device: what is under way stays so
     }
     explicit memory(octets const& with) : memory(with.size()) {
         if (!with.empty())
             weir::check(cudaMemcpy(p_, with.data(), with.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::synchronize(cudaStreamLegacy);
     }
     memory(memory const&) = delete;
     memory& operator=(memory const&) = delete;
