@@ -258,6 +258,7 @@ TEST_CASE("copy: a stream of another device is refused") {
     memory const there(100);
     weir::check(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const other;
+    std::uint64_t const waits = device::calls("cudaStreamSynchronize");
     CHECK_SAYS(
         support::sentence_of<weir::usage_error>([&] { copy_to_device_async(here.ring, other, there.at(), row.data(), 100); }),
         "the stream belongs to another device than the ring, which copies to and from device 0; make a ring for each");
