@@ -56,8 +56,8 @@ public:
     void wait() {
         if (!ring_)
             return;
-        runtime::device_guard const here(ring_->device());
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const here(ring_->device());
+        runtime::capture_mode_scope const relaxed;
         while (ring_->slots().finish_some(copy_, threads_)) {
         }
         ring_ = nullptr;

@@ -52,8 +52,8 @@ public:
     /// does not get it back and counts it as handed out.
     ~pinned_ring() {
         bool const over = base::try_twice([this] {
-            runtime::device_guard const here(device_);
-            runtime::capture_mode_guard const relaxed;
+            runtime::device_scope const here(device_);
+            runtime::capture_mode_scope const relaxed;
             return slots_.wait_for_all();
         });
         if (over)

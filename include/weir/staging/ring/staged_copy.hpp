@@ -87,8 +87,8 @@ private:
         return runtime::id_of(stream);
     }
 
-    runtime::device_guard here_;
-    runtime::capture_mode_guard relaxed_;
+    runtime::device_scope here_;
+    runtime::capture_mode_scope relaxed_;
     pinned_ring& ring_;
     stream_ref stream_;
     unsigned long long id_;
