@@ -157,6 +157,14 @@ template <class... Handlers>
 class chain_of;
 } // namespace handler
 
+namespace staging {
+class copy_threads;
+class pending_copy;
+class pinned_ring;
+class pinned_ring_options;
+struct piece;
+} // namespace staging
+
 template <memory_space Required>
 class pool_ref;
 class device_buffer;

@@ -45,6 +45,7 @@ MAY_INCLUDE = {
     "fwd.hpp": [],
     "recipes.hpp": CORE,
     "weir.hpp": CORE + ["recipes.hpp"],
+    "staging.hpp": ["staging"],
 }
 
 # Shared headers, or floors of them, that users need themselves, with what for.
@@ -182,9 +183,11 @@ def main():
     results += [(f"rooms: {path.relative_to(top)}/", f"{len(rooms)} headers; {MOST_ROOMS} at most" if len(rooms) > MOST_ROOMS else "")
                 for path, rooms in sorted(folders.items())]
     umbrella = reached(top, "weir.hpp")
-    left = [n for n in names if n.split("/")[0] in CORE + ["recipes.hpp", "fwd.hpp"] and n not in umbrella]
-    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "kernel")]
-    complaint = "\n".join([f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
+    staging = reached(top, "staging.hpp")
+    left = [n for n in names if n.split("/")[0] in CORE + ["recipes.hpp", "fwd.hpp"] and n not in umbrella | staging]
+    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "kernel", "staging")]
+    lost = [n for n in names if n.split("/")[0] == "staging" and n not in staging]
+    complaint = "\n".join([f"staging.hpp does not reach {n}" for n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
     results.append(("floors: the umbrella holds the core and nothing else", complaint))
     close_with(results)
 

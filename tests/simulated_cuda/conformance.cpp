@@ -200,6 +200,53 @@ PROBE("an asynchronous copy to pageable memory is over when it returns") {
     CHECK(value == 8);
 }
 
+namespace {
+
+cudaError_t copy_list(void** to, void** from, std::size_t* sizes, std::size_t count, cudaStream_t stream) {
+    cudaMemcpyAttributes attributes{};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+#if CUDART_VERSION >= 13000
+    return cudaMemcpyBatchAsync(to, from, sizes, count, &attributes, &first, 1, stream);
+#else
+    std::size_t failed = 0;
+    return cudaMemcpyBatchAsync(to, from, sizes, count, &attributes, &first, 1, &failed, stream);
+#endif
+}
+
+} // namespace
+
+PROBE("a list of copies is made in the order of its stream") {
+    stream work;
+    device_bytes memory(4096);
+    pinned_bytes host(4096);
+    auto* const bytes = static_cast<unsigned char*>(static_cast<void*>(host));
+    std::memset(bytes, 7, 2048);
+    CUDA_OK(cudaMemsetAsync(memory, 1, 4096, work));
+    void* to[] = {memory.at(3072), memory.at(16)};
+    void* from[] = {bytes, bytes + 1024};
+    std::size_t sizes[] = {1000, 24};
+    CUDA_OK(copy_list(to, from, sizes, 2, work));
+    CUDA_OK(cudaMemcpyAsync(bytes + 2048, memory.at(3072), 1024, cudaMemcpyDeviceToHost, work));
+    CUDA_OK(cudaStreamSynchronize(work));
+    CHECK(bytes[2048] == 7);
+    CHECK(bytes[2048 + 999] == 7);
+    CHECK(bytes[2048 + 1000] == 1);
+}
+
+PROBE("the legacy stream takes no list of copies, and the thread's own takes one") {
+    device_bytes memory(4096);
+    void* to[] = {memory.at(0), memory.at(1024)};
+    void* from[] = {memory.at(2048), memory.at(3072)};
+    std::size_t sizes[] = {1000, 24};
+    CHECK(copy_list(to, from, sizes, 2, cudaStreamLegacy) != cudaSuccess);
+    static_cast<void>(cudaGetLastError());
+    CUDA_OK(cudaMemset(memory, 0, 4096));
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(copy_list(to, from, sizes, 2, cudaStreamPerThread));
+    CUDA_OK(cudaStreamSynchronize(cudaStreamPerThread));
+}
+
 // ---- pinned, managed, registered --------------------------------------------------------------------------
 
 PROBE("pinned memory is the host's and the device's at one address") {

@@ -245,6 +245,30 @@ cudaError_t cudaMemcpyAsync_on(null_stream null, void* to, void const* from, std
     });
 }
 
+/// A list of copies, made in its order. The legacy stream takes none.
+cudaError_t cudaMemcpyBatchAsync_on(null_stream null, void const* const* to, void const* const* from, std::size_t const* counts,
+                                    std::size_t count, cudaMemcpyAttributes const* attributes, std::size_t const* first,
+                                    std::size_t kinds, cudaStream_t stream) {
+    static call_site site{"cudaMemcpyBatchAsync"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        stream_record* const on = find_stream(world, stream, null, site.name);
+        if (on == nullptr)
+            return cudaErrorInvalidResourceHandle;
+        if (on == find_stream(world, nullptr, null_stream::legacy, site.name) || to == nullptr || from == nullptr ||
+            counts == nullptr || count == 0 || attributes == nullptr || first == nullptr || kinds != 1 || first[0] != 0 ||
+            attributes->srcAccessOrder != cudaMemcpySrcAccessOrderStream)
+            return cudaErrorInvalidValue;
+        for (std::size_t i = 0; i < count; ++i)
+            if (counts[i] == 0 || !valid(world, to[i], counts[i]) || !valid(world, from[i], counts[i]))
+                return cudaErrorInvalidValue;
+        for (std::size_t i = 0; i < count; ++i)
+            if (cudaError_t const error = copy(world, on, const_cast<void*>(to[i]), from[i], line(counts[i]), cudaMemcpyDefault,
+                                               false, site.name))
+                return error;
+        return cudaSuccess;
+    });
+}
+
 cudaError_t cudaMemcpy2D_on(null_stream null, void* to, std::size_t to_pitch, void const* from,
                             std::size_t from_pitch, std::size_t width, std::size_t height,
                             cudaMemcpyKind kind) {
@@ -333,6 +357,17 @@ SIMULATED_CUDA_EXPORT(cudaMemcpyAsync, _ptsz,
                       (void* to, void const* from, std::size_t count, cudaMemcpyKind kind,
                        cudaStream_t stream),
                       to, from, count, kind, stream)
+#if CUDART_VERSION < 13000 // which also told the number of the copy that failed
+SIMULATED_CUDA_EXPORT(cudaMemcpyBatchAsync, _ptsz,
+                      (void** to, void** from, std::size_t* counts, std::size_t count, cudaMemcpyAttributes* attributes,
+                       std::size_t* first, std::size_t kinds, std::size_t*, cudaStream_t stream),
+                      to, from, counts, count, attributes, first, kinds, stream)
+#else
+SIMULATED_CUDA_EXPORT(cudaMemcpyBatchAsync, _ptsz,
+                      (void* const* to, void const* const* from, std::size_t const* counts, std::size_t count,
+                       cudaMemcpyAttributes* attributes, std::size_t* first, std::size_t kinds, cudaStream_t stream),
+                      to, from, counts, count, attributes, first, kinds, stream)
+#endif
 SIMULATED_CUDA_EXPORT(cudaMemcpy2D, _ptds,
                       (void* to, std::size_t to_pitch, void const* from, std::size_t from_pitch,
                        std::size_t width, std::size_t height, cudaMemcpyKind kind),

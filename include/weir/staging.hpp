@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// staging: how do data move between the host and a device?
+//
+// The umbrella of staging/, which <weir/weir.hpp> leaves out. It brings all that moves bytes through pinned memory: the ring,
+// its copying threads, and copies of one piece or many.
+//
+// not for:   code that moves nothing: pools and containers do without.
+
+#include <weir/fwd.hpp>
+
+#include <weir/staging/copy.hpp>
+#include <weir/staging/copy_batch.hpp>

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How does a row of pieces go through a ring, chunk by chunk?
+//
+// To the device: take a slot, let the host fill it, enqueue its copies, put the event behind them, take the next one. With
+// helping threads a few slots are filled at once, so that the threads always have work. To the host: enqueue copies into slots
+// until none is free, then copy out what has arrived, and go on; what is under way at the end is left to a pending_copy.
+//
+// A chunk whose pieces lie side by side on the device is one copy. Otherwise its copies are enqueued as a list. Host memory
+// that is page-locked already needs no ring: the pieces are copied directly.
+//
+// invariant: the event of a slot is recorded after all of its copies, also after those that were enqueued before one failed.
+// order:     on the caller's stream, in the order of the calls.
+// cost:      a chunk: see slot_table.hpp; a question about the kind of the host memory for each copy or batch.
+// not for:   users: see staging/copy.hpp and staging/copy_batch.hpp.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+#include <weir/runtime/batch_copy.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/staging/ring/copy_threads.hpp>
+#include <weir/staging/ring/pending_copy.hpp>
+#include <weir/staging/ring/piece.hpp>
+#include <weir/staging/ring/pinned_ring.hpp>
+#include <weir/staging/ring/ring_slot.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace staging {
+namespace detail {
+
+/// What one call of staging's knows: the stream and its id, and how the row is cut. While it lives, the ring's device is
+/// current and the thread breaks no capture.
+class ring_call {
+public:
+    /// Throws usage_error for the host, a captured stream and a stream of another device; cuda_error.
+    ring_call(pinned_ring& ring, stream_ref stream, std::size_t bytes)
+        : here_(of_stream(ring, stream)), ring_(ring), stream_(stream), id_(checked_id(ring, stream)) {
+        copy_threads* const threads = ring.options().threads();
+        threads_ = bytes >= ring.options().threads_from_bytes() ? threads : nullptr;
+        std::size_t const share = base::align_up(bytes / ring.slots().size(), 256);
+        std::size_t const least = ring.options().least_chunk_bytes();
+        chunk_bytes_ = share < least ? least : share;
+        chunk_bytes_ = chunk_bytes_ < ring.slot_bytes() && chunk_bytes_ != 0 ? chunk_bytes_ : ring.slot_bytes();
+    }
+
+    pinned_ring& ring() const noexcept { return ring_; }
+    stream_ref stream() const noexcept { return stream_; }
+    unsigned long long stream_id() const noexcept { return id_; }
+    /// Who helps with this copy; null: nobody.
+    copy_threads* threads() const noexcept { return threads_; }
+    std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
+
+    void close(ring_slot& slot) const { ring_.slots().close(slot, stream_, id_); }
+    /// The same where an error is to be told already: some of what was to be enqueued may be under way.
+    void close_after_failure(ring_slot& slot) const noexcept {
+        try {
+            close(slot);
+        } catch (...) { // the slot is stranded
+        }
+    }
+
+private:
+    // A default stream is that of the ring's device, so that is made current before any question about it.
+    static int of_stream(pinned_ring& ring, stream_ref stream) {
+        if (stream.is_host())
+            throw usage_error("weir: a copy through a ring is made by a stream, and 'on_host' is none; name the stream, or use "
+                              "'copy_threads' or memcpy between two pieces of host memory");
+        return ring.device();
+    }
+    static unsigned long long checked_id(pinned_ring& ring, stream_ref stream) {
+        if (runtime::is_capturing(stream))
+            throw usage_error(
+                "weir: a copy through a ring cannot be captured into a graph, which would copy whatever the ring's "
+                "memory holds at its launch; copy before the capture, or capture a copy of pinned memory");
+        if (!runtime::is_default_stream(stream) && runtime::device_of(stream) != ring.device())
+            throw usage_error("weir: the stream belongs to another device than the ring, which copies to and from device " +
+                              base::number_text(static_cast<std::size_t>(ring.device())) + "; make a ring for each device");
+        return runtime::id_of(stream);
+    }
+
+    runtime::device_scope here_;
+    runtime::capture_mode_scope relaxed_;
+    pinned_ring& ring_;
+    stream_ref stream_;
+    unsigned long long id_;
+    copy_threads* threads_ = nullptr;
+    std::size_t chunk_bytes_ = 0;
+};
+
+/// Whether copies from and to `p` need no staging: the memory is known to CUDA. Throws cuda_error.
+inline bool is_known_to_cuda(void const* p) {
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    return attributes.type != cudaMemoryTypeUnregistered;
+}
+
+/// Collects copies and enqueues them on a stream; those that lie side by side become one.
+class joined_copies {
+public:
+    explicit joined_copies(stream_ref stream) noexcept : stream_(stream) {}
+    /// Throws cuda_error.
+    void add(void* to, void const* from, std::size_t bytes) {
+        if (count_ != 0 && detail::moved(to_[count_ - 1], bytes_[count_ - 1]) == to &&
+            detail::moved(from_[count_ - 1], bytes_[count_ - 1]) == from) {
+            bytes_[count_ - 1] += bytes;
+            return;
+        }
+        if (count_ == most)
+            enqueue();
+        to_[count_] = to;
+        from_[count_] = const_cast<void*>(from); // the list's form before CUDA 13
+        bytes_[count_++] = bytes;
+    }
+    /// Throws cuda_error.
+    void enqueue() { runtime::copy_list(stream_, to_, from_, bytes_, std::exchange(count_, 0)); }
+
+private:
+    static constexpr std::size_t most = 256;
+
+    stream_ref stream_;
+    std::size_t count_ = 0;
+    void* to_[most];
+    void* from_[most];
+    std::size_t bytes_[most];
+};
+
+/// Enqueues the copies between a held slot, `at` bytes in, and the device's side of a chunk, and closes the slot. `out`: what
+/// the host is to copy out afterwards. Throws cuda_error.
+inline void enqueue_chunk(ring_call const& call, ring_slot& slot, std::size_t at, piece_span const& chunk, direction way) {
+    joined_copies list(call.stream());
+    slot.filled_bytes = base::align_up(at + chunk.bytes, 256);
+    try {
+        detail::visit_pieces(chunk, 0, chunk.bytes, [&](void* to, void const* from, std::size_t skip, std::size_t bytes) {
+            std::byte* const in_slot = slot.data + at + skip;
+            way == direction::to_device ? list.add(to, in_slot, bytes) : list.add(in_slot, from, bytes);
+        });
+        list.enqueue();
+    } catch (...) {
+        slot.out = {};
+        slot.copy = 0;
+        call.close_after_failure(slot);
+        throw;
+    }
+    call.close(slot);
+    call.ring().count_staged(chunk.bytes);
+}
+
+/// Enqueues the pieces as copies of their own, without the ring. Throws cuda_error.
+inline void copy_directly(ring_call const& call, piece const* pieces, std::size_t count) {
+    joined_copies list(call.stream());
+    for (std::size_t i = 0; i != count; ++i)
+        if (pieces[i].bytes != 0)
+            list.add(pieces[i].to, pieces[i].from, pieces[i].bytes);
+    list.enqueue();
+}
+
+/// The first piece that has bytes; there is one.
+inline piece const& first_of(piece const* pieces) noexcept {
+    while (pieces->bytes == 0)
+        ++pieces;
+    return *pieces;
+}
+
+/// See 'copy_to_device_async'.
+inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pieces, std::size_t count) {
+    std::size_t const bytes = detail::bytes_of(pieces, count);
+    if (bytes == 0)
+        return;
+    ring_call const call(ring, stream, bytes);
+    if (detail::is_known_to_cuda(detail::first_of(pieces).from)) {
+        detail::copy_directly(call, pieces, count);
+        ring.count_direct(bytes);
+        return;
+    }
+    constexpr std::size_t most = 4;
+    host_work filling[most];
+    std::size_t begun = 0;
+    std::size_t sent = 0;
+    auto const send = [&] {
+        host_work& oldest = filling[sent++ % most];
+        oldest.finish();
+        held_slot const slot = std::move(oldest.slot);
+        detail::enqueue_chunk(call, *slot, oldest.at, oldest.chunk, direction::to_device);
+    };
+    std::size_t const ahead = call.threads() && ring.slots().size() > 1 ? ring.slots().size() < 2 * most ? 2 : most : 1;
+    piece_cursor cursor(pieces, count);
+    for (piece_span chunk = cursor.next(call.chunk_bytes()); chunk.bytes != 0; chunk = cursor.next(call.chunk_bytes())) {
+        held_slot slot;
+        while (begun != sent && !(slot = ring.slots().try_take(call.stream_id(), chunk.bytes, direction::to_device)))
+            send(); // nobody waits for a slot while holding one
+        if (!slot)
+            slot = begun == 0 ? ring.begin(call.stream_id(), chunk.bytes, direction::to_device)
+                              : ring.take(call.stream_id(), chunk.bytes, direction::to_device);
+        if (!slot)
+            return detail::copy_directly(call, pieces, count);
+        std::size_t const at = slot->filled_bytes;
+        filling[begun++ % most].start(std::move(slot), at, chunk, direction::to_device, call.threads());
+        if (begun - sent == ahead)
+            send();
+    }
+    while (sent != begun)
+        send();
+}
+
+/// See 'copy_to_host_async'. `lasting`: the pieces stay until the copy has ended; otherwise there is one, and it may go.
+inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece const* pieces, std::size_t count, bool lasting) {
+    std::size_t const bytes = detail::bytes_of(pieces, count);
+    if (bytes == 0)
+        return {};
+    ring_call const call(ring, stream, bytes);
+    pending_copy pending(ring, call.threads());
+    if (detail::is_known_to_cuda(detail::first_of(pieces).to)) {
+        held_slot const slot = ring.take(call.stream_id(), 0, direction::to_host); // for its event
+        slot->copy = pending.number();
+        try {
+            detail::copy_directly(call, pieces, count);
+        } catch (...) {
+            call.close_after_failure(*slot);
+            throw;
+        }
+        call.close(*slot);
+        ring.count_direct(bytes);
+        return pending;
+    }
+    piece_cursor cursor(pieces, count);
+    bool begins = true;
+    for (piece_span chunk = cursor.next(call.chunk_bytes()); chunk.bytes != 0; chunk = cursor.next(call.chunk_bytes())) {
+        held_slot slot;
+        if (begins && !(slot = ring.begin(call.stream_id(), chunk.bytes, direction::to_host))) {
+            detail::copy_directly(call, pieces, count);
+            return {};
+        }
+        while (!slot && !(slot = ring.slots().try_take(call.stream_id(), chunk.bytes, direction::to_host)) &&
+               ring.slots().finish_some(pending.number(), call.threads())) {
+        }
+        if (!slot)
+            slot = ring.take(call.stream_id(), chunk.bytes, direction::to_host);
+        begins = false;
+        if (!lasting) {
+            piece const& whole = *chunk.first;
+            slot->own = {detail::moved(whole.to, chunk.skip_bytes), detail::moved(whole.from, chunk.skip_bytes), chunk.bytes};
+            chunk = {&slot->own, 0, chunk.bytes};
+        }
+        slot->copy = pending.number();
+        slot->out = chunk;
+        detail::enqueue_chunk(call, *slot, 0, chunk, direction::to_host);
+    }
+    return pending;
+}
+
+} // namespace detail
+} // namespace staging
+} // namespace v0
+} // namespace weir
