@@ -38,7 +38,8 @@ public:
                               "'release' or 'try_release' once that graph is gone");
     }
 
-    /// From now on CUDA tells when the graph of `now` is over. Call this before the graph gets any memory. Throws as graph_life.
+    /// From now on CUDA tells when the graph of `now` is over. Call this before the graph gets any memory. Throws as
+    /// graph_life.
     void watch(runtime::capture const& now) {
         if (watched_ == now.id)
             return;
