@@ -181,7 +181,8 @@ public:
     /// std::bad_alloc. Blocks are then as they were, but chunks that were wholly free have gone back.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend() {
-        return begin_suspension(nullptr, [](auto const&) {});
+        base::lock_guard<growth_lock> const lock(growth_lock_);
+        return suspension_.begin();
     }
 
     /// The same, but the contents of blocks are copied to blocks of `keep`. The host reaches `keep`, which outlives this pool
@@ -189,19 +190,16 @@ public:
     /// no pool that is being suspended, as a failure_handler around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {
-        return begin_suspension(&keep, [&](auto const& save) { supply_.visit_in_use(rule_, least_unsaved_bytes, save); });
+        base::lock_guard<growth_lock> const lock(growth_lock_);
+        return suspension_.begin(keep);
     }
 
     /// The same, but only of the blocks `wanted`, a list of 'live_block', or of parts of blocks; other contents are lost.
     /// Throws usage_error also if not all of `wanted` lies in the pool.
     template <class Blocks = std::initializer_list<live_block>, class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep, Blocks const& wanted) {
-        return begin_suspension(&keep, [&](auto const& save) {
-            for (live_block const& each : wanted)
-                suspension_.require_held(each, name());
-            for (live_block const& each : wanted)
-                save(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
-        });
+        base::lock_guard<growth_lock> const lock(growth_lock_);
+        return suspension_.begin(keep, wanted);
     }
 
     /// Ends 'suspend': every block has memory at its address again, with the contents that were saved. False if the device has
@@ -217,7 +215,7 @@ public:
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspended_bytes() const {
         base::lock_guard<growth_lock> const lock(growth_lock_);
-        return held().withdrawn_bytes();
+        return suspension_.withdrawn_bytes();
     }
 
     /// Whether the pool is suspended: 'suspend' was called, and 'resume' not since. Any thread.
@@ -291,33 +289,18 @@ public:
     }
 
 private:
-    static constexpr std::size_t least_unsaved_bytes = 64 * KiB; // smaller free ranges are saved as if in use
-
     auto const& held() const noexcept { return supply_.held(); }
 
     // Adds the bytes that go back to `given`. Returns the bytes still held, with those that 'resume' would get.
     std::size_t trim_at_rest(std::size_t keep_bytes, std::size_t& given) {
         base::lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = held().bytes();
-        give_back(keep_bytes, suspended());
+        if (suspended())
+            suspension_.trim(keep_bytes);
+        else
+            supply_.trim(rule_, keep_bytes);
         given += before - held().bytes();
-        return held().bytes() + held().withdrawn_bytes();
-    }
-
-    void give_back(std::size_t keep_bytes, [[maybe_unused]] bool cuts = false) {
-        if constexpr (contract::holds<contract::gathers, rule, stream_ref>)
-            rule_.gather(on_host, false);
-        if constexpr (supply_of::can_suspend)
-            if (cuts)
-                return supply_.cut_free_pages(rule_, keep_bytes);
-        supply_.start_anew();
-        supply_.give_back(rule_, keep_bytes);
-    }
-
-    template <class List>
-    std::size_t begin_suspension(pool_ref<memory_space::host> const* keep, List const& list) {
-        base::lock_guard<growth_lock> const lock(growth_lock_);
-        return suspension_.begin(name(), device(), [this] { give_back(0); }, keep, list);
+        return held().bytes() + suspension_.withdrawn_bytes();
     }
 
     [[gnu::noinline]] void* grow_for(std::size_t bytes, std::size_t alignment, stream_ref stream) {
@@ -342,7 +325,7 @@ private:
     supply_of supply_;
     mutable rule rule_;
     mutable growth_lock growth_lock_; // one thread grows, trims or suspends at a time
-    detail::suspension<supply_of, rule> suspension_{supply_, rule_};
+    detail::suspension<supply_of, rule> suspension_{options_.name(), supply_, rule_};
 };
 
 } // namespace v0
