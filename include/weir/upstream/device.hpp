@@ -20,6 +20,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
+#include <weir/runtime/give_back.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -38,21 +39,14 @@ public:
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        runtime::device_guard const guard(device_);
+        runtime::device_guard const current(device_);
         runtime::capture_mode_guard const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }
 
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
-    bool release(void* chunk, std::size_t) noexcept {
-        try {
-            runtime::capture_mode_guard const relaxed;
-            return runtime::succeeded(cudaFree(chunk));
-        } catch (...) {
-            return false;
-        }
-    }
+    bool release(void* chunk, std::size_t) noexcept { return runtime::gave_back(cudaFree, chunk); }
 
     /// All memory that the device has, in bytes; SIZE_MAX: CUDA does not say. Makes a CUDA call.
     std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_); }

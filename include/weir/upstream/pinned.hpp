@@ -21,6 +21,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
+#include <weir/runtime/give_back.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -50,14 +51,7 @@ public:
     }
 
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
-    bool release(void* chunk, std::size_t) noexcept {
-        try {
-            runtime::capture_mode_guard const relaxed;
-            return runtime::succeeded(cudaFreeHost(chunk));
-        } catch (...) {
-            return false;
-        }
-    }
+    bool release(void* chunk, std::size_t) noexcept { return runtime::gave_back(cudaFreeHost, chunk); }
 
     /// All memory that the host has, in bytes; SIZE_MAX: not known.
     std::size_t most_bytes() const noexcept { return runtime::host_total_bytes(); }
