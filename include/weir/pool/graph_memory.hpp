@@ -252,22 +252,23 @@ private:
     bool adopt(stream_ref stream, detail::held_block block) noexcept {
         if (runtime::is_legacy(stream))
             return false;
-        runtime::capture now;
         try {
-            now = runtime::capture_of(stream);
-            if (!owner_.may_be(now))
-                return false;
-            owner_.watch(now);
-        } catch (...) { // only 'release' gives it back, unless the graph is known and a later call watches it
-        }
-        try {
-            held_.adopt(block);
+            held_.reserve();
         } catch (...) { // the host has no memory
             return false;
         }
-        if (now.id != 0) {
+        bool known = false;
+        try {
+            runtime::capture const now = runtime::capture_of(stream);
+            if (!owner_.may_be(now))
+                return false;
             owner_.own(now);
-        } else {
+            known = true;
+            owner_.watch(now);
+        } catch (...) { // only 'release' gives it back, unless the graph is known and a later call watches it
+        }
+        held_.adopt(block);
+        if (!known) {
             owner_.note_another();
             outside_.note_unknown();
         }

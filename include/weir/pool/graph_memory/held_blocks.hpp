@@ -40,14 +40,13 @@ public:
         return needed > usual ? needed : usual;
     }
 
-    /// Makes room, so that the next 'add_chunk' does not throw. Throws std::bad_alloc.
+    /// Makes room for one more block. Call it before 'add_chunk' and 'adopt'. Throws std::bad_alloc.
     void reserve() { blocks_.reserve_more(1); }
-    void add_chunk(held_block chunk) {
+    void add_chunk(held_block chunk) noexcept {
         blocks_.push_back(chunk);
         chunk_bytes_ += chunk.bytes;
     }
-    /// Throws std::bad_alloc.
-    void adopt(held_block block) { blocks_.push_back(block); }
+    void adopt(held_block block) noexcept { blocks_.push_back(block); }
 
     std::size_t count() const noexcept { return blocks_.size(); }
     std::size_t bytes() const noexcept {
