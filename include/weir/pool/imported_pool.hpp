@@ -62,7 +62,7 @@ public:
             return true;
         void* const begin = static_cast<char*>(p) - block.offset_bytes;
         if (stream.is_host())
-            return runtime::gave_back(cudaFree, begin);
+            return runtime::gave_back([&] { return cudaFree(begin); });
         try {
             runtime::capture_mode_guard const relaxed;
             return !runtime::is_capturing(stream) && runtime::succeeded(cudaFreeAsync(begin, stream.get()));

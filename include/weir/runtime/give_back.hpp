@@ -19,11 +19,12 @@ namespace weir {
 inline namespace v0 {
 namespace runtime {
 
-/// Whether CUDA took `memory` back. `free`: cudaFree or cudaFreeHost.
-inline bool gave_back(cudaError_t (*free)(void*), void* memory) noexcept {
+/// Whether CUDA took memory back. `free()`: calls cudaFree or cudaFreeHost, and returns its answer.
+template <class Free>
+bool gave_back(Free const& free) noexcept {
     try {
         capture_mode_guard const relaxed;
-        return succeeded(free(memory));
+        return succeeded(free());
     } catch (...) { // the capture mode could not be set, and CUDA was not asked
         return false;
     }

@@ -46,7 +46,9 @@ public:
     }
 
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
-    bool release(void* chunk, std::size_t) noexcept { return runtime::gave_back(cudaFree, chunk); }
+    bool release(void* chunk, std::size_t) noexcept {
+        return runtime::gave_back([&] { return cudaFree(chunk); });
+    }
 
     /// All memory that the device has, in bytes; SIZE_MAX: CUDA does not say. Makes a CUDA call.
     std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_); }

@@ -62,7 +62,9 @@ public:
     }
 
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
-    bool release(void* chunk, std::size_t) noexcept { return runtime::gave_back(cudaFree, chunk); }
+    bool release(void* chunk, std::size_t) noexcept {
+        return runtime::gave_back([&] { return cudaFree(chunk); });
+    }
 
     /// All memory of the device and the host together, in bytes, since pages move between them. SIZE_MAX: not known. Makes a
     /// CUDA call.

@@ -51,7 +51,9 @@ public:
     }
 
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
-    bool release(void* chunk, std::size_t) noexcept { return runtime::gave_back(cudaFreeHost, chunk); }
+    bool release(void* chunk, std::size_t) noexcept {
+        return runtime::gave_back([&] { return cudaFreeHost(chunk); });
+    }
 
     /// All memory that the host has, in bytes; SIZE_MAX: not known.
     std::size_t most_bytes() const noexcept { return runtime::host_total_bytes(); }

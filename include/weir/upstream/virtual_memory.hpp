@@ -113,7 +113,7 @@ public:
     /// chunk is then still the caller's.
     bool release(void* chunk, std::size_t bytes) noexcept {
         if (!extends())
-            return runtime::gave_back(cudaFree, chunk);
+            return runtime::gave_back([&] { return cudaFree(chunk); });
         try {
             await_work();
             base::lock_guard<base::mutex> const lock(state_->lock);
