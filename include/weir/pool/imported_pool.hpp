@@ -49,7 +49,7 @@ public:
     void* acquire(runtime::exported_block const& block) {
         cudaMemPoolPtrExportData data = block.data; // CUDA does not promise to leave it as it is
         void* begin = nullptr;
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         check(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
         return static_cast<char*>(begin) + block.offset_bytes;
     }
@@ -64,7 +64,7 @@ public:
         if (stream.is_host())
             return runtime::gave_back([&] { return cudaFree(begin); });
         try {
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             return !runtime::is_capturing(stream) && runtime::succeeded(cudaFreeAsync(begin, stream.get()));
         } catch (...) {
             return false;
@@ -77,7 +77,7 @@ public:
 private:
     static cudaMemPool_t import(void* handle, cudaMemAllocationHandleType type) {
         cudaMemPool_t pool = nullptr;
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         char const* const call = "cudaMemPoolImportFromShareableHandle";
         cudaError_t const error = cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0);
         if (error == cudaErrorInvalidValue || error == cudaErrorUnknown) // the latter of a descriptor that is no pool's

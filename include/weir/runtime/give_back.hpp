@@ -23,7 +23,7 @@ namespace runtime {
 template <class Free>
 bool gave_back(Free const& free) noexcept {
     try {
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         return succeeded(free());
     } catch (...) { // the capture mode could not be set, and CUDA was not asked
         return false;

@@ -39,8 +39,8 @@ public:
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        runtime::device_guard const current(device_);
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const current(device_);
+        runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }

@@ -46,8 +46,8 @@ public:
     /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also if CUDA refuses the preferred
     /// location.
     void* acquire(std::size_t bytes) {
-        runtime::device_guard const current(device_);
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const current(device_);
+        runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         if (runtime::out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
             return nullptr;

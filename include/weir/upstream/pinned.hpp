@@ -45,7 +45,7 @@ public:
 
     /// A chunk of `bytes` bytes, or null when the host cannot lock that much. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaHostAlloc(&chunk, bytes, Flags), "cudaHostAlloc") ? nullptr : chunk;
     }

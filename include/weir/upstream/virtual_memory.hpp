@@ -293,8 +293,8 @@ private:
         if (HandleTypes != 0)
             throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
                               "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
-        runtime::device_guard const current(device_number());
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const current(device_number());
+        runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }

@@ -150,7 +150,7 @@ TEST_CASE("older_generation: what was set aside in the life of another device's 
     own.settled = &host;
     other.is_aside = true;
     CHECK(weir::reuse::detail::set_aside(own));
-    weir::runtime::device_guard const there(1);
+    weir::runtime::device_scope const there(1);
     support::scoped_stream const far;
     own.name(far, weir::runtime::key_of(far), weir::runtime::id_of(far), 1); // the set is used again
     weir::reuse::detail::recall(own);

@@ -64,7 +64,7 @@ public:
             bytes != 0 && alignment <= block_origins::unit_bytes && base::is_power_of_two(alignment) && is_usual(on);
         if (!usual || runtime::is_capturing(on))
             return allocate_with_care(stream, bytes, alignment);
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         void* block = nullptr;
         if (runtime::out_of_room(runtime::detail::allocate_async(&block, bytes, pool_, on), "cudaMallocFromPoolAsync"))
             return nullptr;
@@ -112,7 +112,7 @@ public:
             throw;
         }
         deallocate(on_host, block, bytes);
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         check(cudaStreamSynchronize(host_.get()), "cudaStreamSynchronize");
         return true;
     }
@@ -144,13 +144,13 @@ private:
         if (bytes == 0 || !block_origins::can_be(bytes, alignment))
             return nullptr;
         cudaStream_t const on = stream_of(stream);
-        runtime::device_guard const current(kept_.device_for(on)); // the one whose default stream is meant
+        runtime::device_scope const current(kept_.device_for(on)); // the one whose default stream is meant
         bool const in_graph = runtime::is_capturing(on);
         if (in_graph && runtime::is_legacy(stream))
             throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
                               "waits for it; use another stream");
         std::uint64_t const owner = in_graph ? runtime::capture_of(on).id : 0;
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         void* block = nullptr;
         cudaError_t answer{};
         auto const hand_out = [&] {
@@ -180,7 +180,7 @@ private:
     // Frees a block of which nothing is known, and returns CUDA's answer.
     static cudaError_t answer_to_free(void* block, cudaStream_t on) noexcept {
         try {
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             return free_or_unknown(block, on);
         } catch (...) { // the guard failed, and CUDA was not asked
             return cudaErrorUnknown;
@@ -218,13 +218,13 @@ private:
                 block.uses = uses_.take(at, on).events;
                 return forget_one(), kept_.keep_for_graph(std::move(block));
             }
-            runtime::device_guard const current(kept_.device_for(on));
+            runtime::device_scope const current(kept_.device_for(on));
             uses = uses_.take(at, on);
             asked = true;
             // In a capture, waiting for an event from outside would break it, and so would a free on the legacy stream.
             bool const may_break = !uses.empty() || runtime::is_legacy(on);
             if (uses.are_known() && !(may_break && runtime::is_capturing(on))) {
-                runtime::capture_mode_guard const relaxed;
+                runtime::capture_mode_scope const relaxed;
                 wait_for(uses, on);
                 answer = free_or_unknown(block.begin, on);
                 if (answer == cudaSuccess)
@@ -255,12 +255,12 @@ private:
             on = stream_of(stream);
             if (is_of_two_devices(on))
                 captured_elsewhere(at, stream, false);
-            runtime::device_guard const current(kept_.device_for(on));
+            runtime::device_scope const current(kept_.device_for(on));
             uses = uses_.take(at, on, true); // the free may be captured and then wait for no event
             asked = true;
             captured = runtime::is_capturing(on);
             std::uint64_t const capture = captured ? runtime::capture_of(on).id : 0;
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             if (captured && order::all_reached(uses.events))
                 uses.events.clear();
             if (uses.are_known() && !(captured && (!uses.empty() || runtime::is_legacy(on)))) {

@@ -35,7 +35,7 @@ public:
     cudaStream_t get() {
         base::lock_guard<base::mutex> const lock(mutex_);
         if (!stream_) {
-            runtime::device_guard const current(device_);
+            runtime::device_scope const current(device_);
             check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         }
         return stream_;

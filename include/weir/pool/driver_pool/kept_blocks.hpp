@@ -94,7 +94,7 @@ private:
     // way.
     bool graph_may_use(cudaStream_t on) const noexcept {
         try {
-            runtime::device_guard const current(device_for(on));
+            runtime::device_scope const current(device_for(on));
             return runtime::is_capturing(on) && !runtime::is_legacy(on);
         } catch (...) { // a captured stream would not fail so
             return false;

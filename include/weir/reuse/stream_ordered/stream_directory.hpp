@@ -147,7 +147,7 @@ public:
     /// until a call answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
     template <class Visit>
     void visit_unused(Visit const& visit, std::size_t least_bytes) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         for (Set* each = first(); each; each = following(*each)) {
             if (!each->hint.may_hold(least_bytes))
                 continue;
@@ -274,7 +274,7 @@ private:
         unsigned long long const id = Identity::id(stream);
         std::uint64_t const now = newcomers_.fetch_add(1, base::memory_order_relaxed) + 1;
         if (count_ >= look_for_spare_at_ && !robbed_.take_out(key)) {
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             Set* spare = find_spare(false);
             if (spare && !locked(*spare)->is_at_rest())
                 spare = find_spare(true);

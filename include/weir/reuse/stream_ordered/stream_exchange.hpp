@@ -62,7 +62,7 @@ public:
     /// head names, in that order. `needed`: the block's size, rounded. With `wait`, bytes that work still uses will do as
     /// well, and the stream is made to wait for their event. An empty range if nothing was found. Never blocks the host.
     base::range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
         ++searches_;
         for (Set* each = sets_.first(); each; each = directory::following(*each))
@@ -116,7 +116,7 @@ public:
     /// of `stream` itself comes back to join, but only if a quarter more bytes lie free in the pool than when it last came
     /// back: more often, others would wait for it in vain. Never blocks.
     void gather(stream_ref stream, bool grows) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
         ++searches_;
         Set* const mine = sets_.enter(stream, true, make_).get();
