@@ -61,6 +61,8 @@ class managed;
 class host;
 template <memory_space Space>
 class span;
+template <class Pool>
+class from_pool;
 } // namespace upstream
 
 namespace identity {

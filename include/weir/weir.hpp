@@ -42,6 +42,7 @@
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
 #include <weir/upstream/device.hpp>
+#include <weir/upstream/from_pool.hpp>
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>

@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "runtime": ["base"],
     "trace": ["base"],
     "order": ["base", "runtime", "trace"],
-    "upstream": ["base", "runtime", "trace"],
+    "upstream": ["base", "contract", "runtime", "trace"],
     "resource": ["base", "contract", "runtime"],
     "reuse": ["base", "contract", "runtime", "order", "trace"],
     "pool": ["base", "contract", "runtime", "order", "resource"],

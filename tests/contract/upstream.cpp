@@ -16,7 +16,12 @@
 #include <weir/base/threads/spin_lock.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/pool/pool/held_chunks.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/device.hpp>
+#include <weir/upstream/from_pool.hpp>
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>
@@ -53,6 +58,13 @@ struct subject<upstream::span<memory_space::host>> {
     upstream::span<memory_space::host> upstream{memory.data(), memory.size()};
 };
 
+using card = weir::pool<upstream::device, weir::placement::best_fit<>, weir::reuse::stream_ordered<>>;
+template <>
+struct subject<upstream::from_pool<card>> {
+    card pool;
+    upstream::from_pool<card> upstream{pool, cudaStreamLegacy}; // where 'fill' writes
+};
+
 // Bytes of a chunk that a pool may ask for.
 template <class Upstream>
 constexpr std::size_t page = weir::detail::held_chunks<Upstream, weir::base::no_lock>::granularity();
@@ -77,7 +89,7 @@ unsigned char byte_at(memory_space space, void* p, std::size_t at) {
 #define WEIR_TEST_UPSTREAMS                                                                                            \
     upstream::device, upstream::virtual_memory<>, upstream::managed, upstream::pinned<>, upstream::pinned<cudaHostAllocPortable>,                  \
         upstream::pinned<cudaHostAllocMapped>, upstream::host, upstream::span<memory_space::device>,                   \
-        upstream::span<memory_space::host>
+        upstream::span<memory_space::host>, upstream::from_pool<card>
 
 TEST_CASE_TEMPLATE("upstream contract: has what the slot needs", Upstream, WEIR_TEST_UPSTREAMS) {
     CHECK(weir::contract::require_upstream<Upstream>());

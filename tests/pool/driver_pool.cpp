@@ -25,7 +25,12 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
+#include <weir/growth/geometric.hpp>
+#include <weir/placement/best_fit.hpp>
 #include <weir/pool/driver_pool.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/stream_ordered.hpp>
+#include <weir/upstream/device.hpp>
 
 using support::sentence_of;
 using weir::check;
@@ -44,7 +49,16 @@ static_assert(!std::is_copy_constructible_v<driver_pool> && !std::is_move_constr
 static_assert(!std::is_convertible_v<driver_pool_options, driver_pool>);
 static_assert(noexcept(std::declval<driver_pool&>().deallocate(on_host, nullptr, 1)));
 
+#if CUDART_VERSION >= 13000
+#define WEIR_TEST_DRIVER_POOLS driver_pool, weir::pinned_driver_pool, weir::managed_driver_pool
+#else
+#define WEIR_TEST_DRIVER_POOLS driver_pool, weir::pinned_driver_pool
+#endif
+
 namespace {
+
+// One of weir's own, to compare.
+using card = weir::pool<weir::upstream::device, weir::placement::best_fit<>, weir::reuse::stream_ordered<>>;
 
 template <class Value, class Pool>
 Value attribute(Pool const& pool, cudaMemPoolAttr which) {
@@ -150,6 +164,72 @@ TEST_CASE("driver_pool: keeps memory over a synchronisation, and trim gives it b
         CHECK(pool.trim() == held);
         CHECK(pool.reserved_bytes() == 0);
         CHECK(pool.trim() == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of every pool that grows", Pool, WEIR_TEST_DRIVER_POOLS, card) {
+    using options = std::conditional_t<std::is_same_v<Pool, card>, weir::pool_options, driver_pool_options>;
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        Pool pool{options{}.reserve(8 * MiB)};
+        CHECK(pool.reserved_bytes() >= 8 * MiB);
+        CHECK(pool.state().live_blocks == 0);
+        pool.reserve(32 * MiB);
+        std::size_t const reserved = pool.reserved_bytes();
+        CHECK(reserved >= 32 * MiB);
+        pool.reserve(16 * MiB); // it is there
+        pool.reserve(0);
+        void* const p = pool.allocate(s, 24 * MiB);
+        CHECK(pool.reserved_bytes() == reserved);
+        check(cudaMemsetAsync(p, 1, 24 * MiB, s), "cudaMemsetAsync");
+        pool.reserve(64 * MiB);
+        CHECK(pool.reserved_bytes() >= 64 * MiB);
+        CHECK(pool.in_use_bytes() >= 24 * MiB);
+        CHECK(pool.in_use_bytes() < 25 * MiB);
+        CHECK_THROWS_AS(pool.reserve(SIZE_MAX), weir::out_of_memory);
+        CHECK_THROWS_AS(pool.reserve(std::size_t{1} << 50), weir::out_of_memory);
+        CHECK(pool.in_use_bytes() >= 24 * MiB);
+        pool.deallocate(s, p, 24 * MiB);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        pool.settle();
+        pool.trim();
+        CHECK(pool.reserved_bytes() == 0);
+    });
+    CHECK(sentence_of<weir::out_of_memory>([] { Pool pool{options{}.reserve(std::size_t{1} << 50)}; }) != "");
+}
+
+TEST_CASE("driver_pool: what was reserved stays over a synchronisation, whatever the release threshold was") {
+    for (std::size_t const threshold : {0 * MiB, 2 * MiB, 64 * MiB, 100 * MiB})
+        for (bool const held_before : {false, true}) {
+            CAPTURE(threshold);
+            CAPTURE(held_before);
+            support::every_schedule([&] {
+                support::scoped_stream const s;
+                driver_pool pool{driver_pool_options{}.release_threshold(threshold)};
+                if (held_before)
+                    pool.deallocate(s, pool.allocate(s, 128 * MiB), 128 * MiB);
+                for (std::size_t const bytes : {64 * MiB, 1 * MiB}) {
+                    pool.reserve(bytes);
+                    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                    CHECK(pool.reserved_bytes() >= 64 * MiB);
+                    CHECK(attribute<std::uint64_t>(pool, cudaMemPoolAttrReleaseThreshold) >= threshold);
+                }
+                pool.trim();
+                CHECK(pool.reserved_bytes() == 0);
+            });
+        }
+}
+
+TEST_CASE("driver_pool: within its limit all of it can be reserved, whatever lies free, and no capture breaks") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool{driver_pool_options{}.limit(32 * MiB)};
+        pool.deallocate(s, pool.allocate(s, 6 * MiB), 6 * MiB);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        support::capture captured(s);
+        pool.reserve(32 * MiB);
+        CHECK(pool.reserved_bytes() == 32 * MiB);
+        CHECK(captured.unbroken());
     });
 }
 

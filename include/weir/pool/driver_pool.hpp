@@ -33,6 +33,7 @@
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/threads/mutex.hpp>
 #include <weir/fwd.hpp>
 #include <weir/pool/driver_pool/block_origins.hpp>
 #include <weir/pool/driver_pool/driver_blocks.hpp>
@@ -66,8 +67,8 @@ public:
     static constexpr bool stream_ordered = true;
     static constexpr std::size_t default_alignment = detail::block_origins::unit_bytes;
 
-    /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have. Throws cuda_error, also
-    /// if the machine has no such pools.
+    /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have; out_of_memory if there
+    /// is no room for what is to be reserved; cuda_error, also if the machine has no such pools; std::bad_alloc.
     explicit driver_pool_of(driver_pool_options options)
         : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)),
           blocks_(pool_.get(), Space, options_.name(), options_.device()) {
@@ -77,6 +78,8 @@ public:
         pool_.template set<int>(cudaMemPoolReuseAllowInternalDependencies, options_.allow_internal_dependencies());
         if (Space == memory_space::pinned)
             pool_.allow_all(); // at first only the host reaches it
+        if (options_.reserve_bytes() != 0)
+            reserve(options_.reserve_bytes());
     }
     driver_pool_of() : driver_pool_of(driver_pool_options{}) {}
     driver_pool_of(driver_pool_of const&) = delete;
@@ -124,6 +127,25 @@ public:
     /// The same, but only for what is enqueued on `stream` so far: call it after the last launch there; then the stream may
     /// end.
     void last_used_on(void* p, stream_ref stream) { blocks_.last_used_on(p, stream); }
+
+    /// Gets memory ahead of need, until the pool holds at least `bytes` bytes; 'trim' gives it back like other memory. CUDA
+    /// gets memory only for a block, so one is allocated beside those in use, and freed. After that the release threshold keeps
+    /// the memory; where it is lower, it is raised to what the pool holds then. If there is no room, unused memory goes back
+    /// and it is tried once more. Blocks. Throws out_of_memory if there is no room then, and otherwise as 'allocate'; the
+    /// blocks that are handed out are as before.
+    void reserve(std::size_t bytes) {
+        base::lock_guard<base::mutex> const lock(reserve_mutex_); // otherwise one call could lower the threshold of another
+        std::size_t const in_use = in_use_bytes();
+        if (bytes > in_use && bytes > reserved_bytes()) {
+            if (!blocks_.hold_for_a_while(bytes - in_use, [&] { keep_at_least(bytes); })) {
+                trim();
+                if (!blocks_.hold_for_a_while(bytes - in_use, [&] { keep_at_least(bytes); }))
+                    throw out_of_memory(bytes, state(), refusal(bytes, 1));
+            }
+        } else {
+            keep_at_least(bytes);
+        }
+    }
 
     /// Gives unused memory back to the device until at most `keep_bytes` are held; returns the bytes given back.
     /// Throws cuda_error.
@@ -245,6 +267,17 @@ private:
         return options;
     }
 
+    // Synchronising a stream or device leaves the pool at least `bytes` bytes from now on, which it holds. CUDA gives memory
+    // back in large pieces, so a threshold below what is held keeps nothing for certain.
+    void keep_at_least(std::size_t bytes) {
+        std::size_t const threshold = pool_.bytes(cudaMemPoolAttrReleaseThreshold);
+        if (threshold >= reserved_bytes())
+            return;
+        pool_.trim(threshold > bytes ? threshold : bytes); // it would go at the next synchronisation
+        if (std::size_t const held = reserved_bytes(); held > threshold)
+            pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, held);
+    }
+
     void require_handle_type(cudaMemAllocationHandleType type, char const* name) const {
         if ((options_.handle_types() & static_cast<unsigned>(type)) == 0)
             throw usage_error(text("weir: this pool was not made for other processes; set driver_pool_options::handle_types "
@@ -252,6 +285,7 @@ private:
     }
 
     driver_pool_options options_;
+    base::mutex reserve_mutex_;
     runtime::cuda_pool pool_;
     detail::driver_blocks blocks_;
 };

@@ -22,20 +22,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cuda_runtime_api.h>
 #include <utility>
 #include <weir/base/error.hpp>
-#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
-#include <weir/base/size.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
-#include <weir/pool/graph_memory/graph_life.hpp>
+#include <weir/pool/graph_memory/captured_streams.hpp>
+#include <weir/pool/graph_memory/held_blocks.hpp>
 #include <weir/pool/graph_memory/last_uses.hpp>
+#include <weir/pool/graph_memory/owner_graph.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
@@ -50,7 +49,7 @@ inline namespace v0 {
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
-    static_assert(contract::returns<int, contract::has_device, Pool>,
+    static_assert(contract::holds<contract::says_device, Pool>,
                   "weir: the pool slot of graph_memory needs 'int device() const'");
     static_assert(contract::require_placement<Placement>());
 
@@ -84,19 +83,17 @@ public:
         if (stream.is_host())
             throw usage_error("weir: graph memory is for a graph's own work, and pinned containers allocate on the host; take "
                               "them from its pool");
-        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
-        chunk fresh;
+        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment); // 0: no chunk can be as large
+        std::size_t wanted = 0;
+        fresh_chunk fresh(*pool_);
         {
             base::lock_guard<base::mutex> const lock(mutex_);
             base::range const block = take(stream, bytes, alignment, fresh);
             if (block || needed == 0)
                 return reinterpret_cast<void*>(block.offset);
-            fresh.bytes = chunk_for(needed);
+            wanted = held_.next_chunk_bytes(needed);
         } // without the lock: a handler of the pool may ask for what graph memory holds
-        fresh.p = pool_->try_allocate(on_host, fresh.bytes, default_alignment);
-        if (!fresh.p && needed < fresh.bytes)
-            fresh.p = pool_->try_allocate(on_host, fresh.bytes = needed, default_alignment);
-        if (!fresh.p)
+        if (!fresh.get(wanted) && (wanted == needed || !fresh.get(needed)))
             return nullptr;
         base::lock_guard<base::mutex> const lock(mutex_);
         return reinterpret_cast<void*>(take(stream, bytes, alignment, fresh).offset);
@@ -111,25 +108,14 @@ public:
             return;
         base::lock_guard<base::mutex> const lock(mutex_);
         base::range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
-        if (!owned(block.offset)) {
-            if (!adopt(stream, p, bytes, alignment))
+        if (!held_.owns(block.offset)) {
+            if (!adopt(stream, detail::held_block{p, bytes, alignment}))
                 pool_->deallocate(stream, p, bytes, alignment);
             return;
         }
         used_.gave(block);
         used_.not_below_zero();
-        bool own = false;
-        try { // the per-thread streams of all threads have one name
-            if (!runtime::is_capturing(stream))
-                outside_.note(stream);
-            else if (own = runtime::capture_of(stream).id == capture_; !own)
-                elsewhere_ = true;
-            else if (!runtime::is_per_thread(stream))
-                of(stream).give(block);
-        } catch (...) { // the legacy stream is never captured itself; captures only make its calls fail
-            elsewhere_ = elsewhere_ || (!own && !runtime::is_legacy(stream));
-            outside_.note_unknown();
-        }
+        take_back(stream, block);
     }
 
     /// Gives everything back to the pool, behind what `stream` did so far (the last launch or, without one, earlier uses of the
@@ -150,17 +136,17 @@ public:
     bool try_release(stream_ref stream) {
         require_no_capture(stream);
         base::lock_guard<base::mutex> const lock(mutex_);
-        if (!chunks_.empty() && (elsewhere_ || watched_ != capture_ || !life_.is_over()))
+        if (held_.count() != 0 && !owner_.is_over())
             return false;
         require_no_block();
-        give_back(stream, held_bytes() != got_bytes_); // for earlier uses of the pool's blocks, which no launch had to wait for
+        give_back(stream, held_.has_adopted()); // for earlier uses of the pool's blocks, which no launch had to wait for
         return true;
     }
 
     /// Bytes held from the pool.
     std::size_t reserved_bytes() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        return held_bytes();
+        return held_.bytes();
     }
     /// Bytes handed out and not yet freed, rounding included.
     std::size_t in_use_bytes() const noexcept {
@@ -172,13 +158,13 @@ public:
     /// Whether `p` lies in memory that is held.
     bool owns(void const* p) const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        return owned(reinterpret_cast<std::uintptr_t>(p));
+        return held_.owns(reinterpret_cast<std::uintptr_t>(p));
     }
     /// What is known of it now, the same as a line, and whether it can hand out a block and why not. Any thread.
     memory_report state() const {
         base::lock_guard<base::mutex> const lock(mutex_);
-        return memory_report{"graph memory",  used_.bytes,  held_bytes(),   SIZE_MAX,
-                             largest_bytes(), used_.blocks, chunks_.size(), 0};
+        return memory_report{"graph memory",           used_.bytes,  held_.bytes(),  SIZE_MAX,
+                             streams_.largest_bytes(), used_.blocks, held_.count(), 0};
     }
     template <class P = Pool const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
@@ -186,7 +172,7 @@ public:
     }
     text report() const { return report_text(state(), base::name_of(space)); }
     bool can_hold(std::size_t bytes, std::size_t alignment) const {
-        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment); // 0: no chunk can be as large
+        std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
         return needed != 0 && weir::can_hold(*pool_, needed, default_alignment);
     }
     text refusal(std::size_t bytes, std::size_t alignment) const {
@@ -195,151 +181,116 @@ public:
     }
 
 private:
-    static constexpr std::size_t usual_chunk_bytes = 2 * MiB; // what small blocks share
-    struct chunk {
-        void* p = nullptr;
-        std::size_t bytes = 0;
-        std::size_t alignment = default_alignment;
-    };
-    struct stream_free {
-        cudaStream_t stream = nullptr;
-        Placement* free = nullptr;
+    // A chunk on its way from the pool. It goes back if it does not become one of those that are held.
+    struct fresh_chunk {
+        explicit fresh_chunk(Pool& from) noexcept : pool(from) {}
+        fresh_chunk(fresh_chunk const&) = delete;
+        fresh_chunk& operator=(fresh_chunk const&) = delete;
+        ~fresh_chunk() {
+            if (block.p)
+                pool.deallocate(on_host, block.p, block.bytes, block.alignment);
+        }
+        bool get(std::size_t bytes) {
+            block = {pool.try_allocate(on_host, bytes, default_alignment), bytes, default_alignment};
+            return block.p != nullptr;
+        }
+
+        Pool& pool;
+        detail::held_block block;
     };
 
-    void require(runtime::capture const& now) const {
-        if (now.id == 0)
-            throw usage_error("weir: graph memory is for streams that are being captured into a graph; allocate from its pool "
-                              "instead, or begin the capture first");
-        if (capture_ != 0 && now.id != capture_)
-            throw usage_error("weir: this graph memory belongs to another capture; make one for each graph, or call "
-                              "'release' or 'try_release' once that graph is gone");
-    }
     static void require_no_capture(stream_ref stream) {
         if (runtime::is_capturing(stream))
             throw usage_error(
                 "weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
     }
+
+    // The members below are called with the lock held.
     void require_no_block() const {
         if (used_.blocks != 0)
             throw usage_error("weir: graph memory cannot go back while a block is handed out; free it, or end its container");
     }
 
-    void watch(runtime::capture const& now) {
-        if (watched_ == now.id)
-            return;
-        life_ = detail::graph_life(now.graph);
-        watched_ = now.id;
+    // A block for the capture of `stream`, whose free bytes `fresh` joins if there is one.
+    base::range take(stream_ref stream, std::size_t bytes, std::size_t alignment, fresh_chunk& fresh) {
+        runtime::capture const now = runtime::capture_of(stream);
+        owner_.require(now);
+        owner_.watch(now); // before anything of the graph's is held
+        Placement& free = streams_.free_of(stream);
+        if (fresh.block.p) {
+            held_.reserve();
+            free.add(fresh.block.bytes_of());
+            held_.add_chunk(std::exchange(fresh.block, {}));
+        }
+        base::range const block = free.take(bytes, alignment);
+        if (block) {
+            owner_.own(now);
+            used_.took(block);
+        }
+        return block;
     }
 
-    // Keeps a block of the pool that a captured stream frees, since the graph may use it at each launch. False: it does not.
-    bool adopt(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    // Takes back a block of a chunk, and finds out who may use it until when.
+    void take_back(stream_ref stream, base::range block) noexcept {
+        bool own = false;
+        try {
+            if (!runtime::is_capturing(stream))
+                outside_.note(stream);
+            else if (own = owner_.is(runtime::capture_of(stream)); !own)
+                owner_.note_another();
+            else if (!runtime::is_per_thread(stream)) // which is the name of a stream of each thread
+                streams_.free_of(stream).give(block);
+        } catch (...) { // the legacy stream is never captured itself; captures only make its calls fail
+            if (!own && !runtime::is_legacy(stream))
+                owner_.note_another();
+            outside_.note_unknown();
+        }
+    }
+
+    // Keeps a block of the pool that a captured stream frees, since the graph may use it at each launch. False: the pool takes
+    // it back, and if another graph may use it, keeps it from others for ever.
+    bool adopt(stream_ref stream, detail::held_block block) noexcept {
         if (runtime::is_legacy(stream))
             return false;
-        unsigned long long known = 0;
         try {
-            runtime::capture const now = runtime::capture_of(stream);
-            if (now.id == 0 || (capture_ != 0 && now.id != capture_))
-                return false;
-            known = now.id;
-            watch(now);
-        } catch (...) { // only 'release' gives it back, unless the graph is known and a later call watches it
-        }
-        try {
-            chunks_.push_back(chunk{p, bytes, alignment});
-        } catch (...) { // the pool keeps it from others for ever
+            held_.reserve();
+        } catch (...) { // the host has no memory
             return false;
         }
-        elsewhere_ = elsewhere_ || known == 0;
-        known == 0 ? outside_.note_unknown() : void(capture_ = known);
-        return true;
-    }
-    std::size_t held_bytes() const noexcept {
-        std::size_t sum = 0;
-        for (chunk const& each : chunks_)
-            sum += each.bytes;
-        return sum;
-    }
-    std::size_t largest_bytes() const noexcept {
-        std::size_t most = contract::holds<contract::has_largest, Placement> ? 0 : SIZE_MAX; // not known
-        if constexpr (contract::holds<contract::has_largest, Placement>)
-            for (stream_free const& each : frees_)
-                most = each.free->largest() > most ? each.free->largest() : most;
-        return most;
-    }
-    bool owned(std::size_t address) const noexcept {
-        for (chunk const& each : chunks_)
-            if (base::range{reinterpret_cast<std::uintptr_t>(each.p), each.bytes}.contains(address))
-                return true;
-        return false;
-    }
-    // The free bytes of a stream. A capture has a handful of streams.
-    Placement& of(stream_ref stream) {
-        for (stream_free const& each : frees_)
-            if (each.stream == stream.get())
-                return *each.free;
-        frees_.reserve(frees_.size() + 1);
-        frees_.push_back(stream_free{stream.get(), new Placement()});
-        return *frees_.back().free;
-    }
-    // A block for the capture of `stream`. A chunk in `fresh` is held from then on, or goes back if this throws. With the lock.
-    base::range take(stream_ref stream, std::size_t bytes, std::size_t alignment, chunk& fresh) {
+        bool known = false;
         try {
-            runtime::capture const now = runtime::capture_of(stream); // under the lock: soon after, its graph is named
-            require(now);
-            watch(now); // before anything of the graph's is held
-            Placement& free = of(stream);
-            if (fresh.p) {
-                chunks_.reserve_more(1);
-                free.add(base::range{reinterpret_cast<std::uintptr_t>(fresh.p), fresh.bytes});
-                chunks_.push_back(fresh);
-                got_bytes_ += fresh.bytes;
-                fresh.p = nullptr;
-            }
-            base::range const block = free.take(bytes, alignment);
-            if (block) {
-                capture_ = now.id;
-                used_.took(block);
-            }
-            return block;
-        } catch (...) {
-            if (fresh.p)
-                pool_->deallocate(on_host, fresh.p, fresh.bytes, fresh.alignment);
-            throw;
+            runtime::capture const now = runtime::capture_of(stream);
+            if (!owner_.may_be(now))
+                return false;
+            owner_.own(now);
+            known = true;
+            owner_.watch(now);
+        } catch (...) { // only 'release' gives it back, unless the graph is known and a later call watches it
         }
-    }
-
-    // Chunks grow with what was got, so that sizes that rise from block to block do not each leave a chunk behind.
-    std::size_t chunk_for(std::size_t needed) const noexcept {
-        std::size_t const usual = got_bytes_ / 2 > usual_chunk_bytes ? got_bytes_ / 2 : usual_chunk_bytes;
-        return needed > usual ? needed : usual;
+        held_.adopt(block);
+        if (!known) {
+            owner_.note_another();
+            outside_.note_unknown();
+        }
+        return true;
     }
 
     void give_back(stream_ref stream, bool after_all_work) {
-        if (after_all_work && !chunks_.empty())
+        if (after_all_work && held_.count() != 0)
             outside_.note_unknown();
-        for (stream_free const& each : frees_)
-            delete each.free;
-        frees_.clear();
+        streams_.clear();
         outside_.make_wait(stream); // before anything goes back
-        for (chunk const& each : chunks_)
-            pool_->deallocate(stream, each.p, each.bytes, each.alignment);
-        chunks_.clear();
-        got_bytes_ = 0;
+        held_.give_back(*pool_, stream);
         used_ = base::usage{};
-        capture_ = 0;
-        elsewhere_ = false;
+        owner_.forget();
     }
 
     Pool* pool_;
     mutable base::mutex mutex_; // guards the rest
+    detail::owner_graph owner_;
+    detail::held_blocks held_;
+    detail::captured_streams<Placement> streams_;
     detail::last_uses outside_; // what streams did before frees outside the capture
-    unsigned long long capture_ = 0; // the capture that the memory belongs to; 0: none
-    unsigned long long watched_ = 0; // the capture whose graph life_ watches
-    detail::graph_life life_;
-    bool elsewhere_ = false; // another graph may use it
-    base::growing_array<chunk> chunks_;
-    std::size_t got_bytes_ = 0; // of chunks, but for blocks of the pool that were freed here
-    base::growing_array<stream_free> frees_;
     base::usage used_;
 };
 

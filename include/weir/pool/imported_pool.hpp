@@ -23,6 +23,7 @@
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/cuda_pool.hpp>
 #include <weir/runtime/devices.hpp>
+#include <weir/runtime/give_back.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -60,10 +61,10 @@ public:
         if (!p)
             return true;
         void* const begin = static_cast<char*>(p) - block.offset_bytes;
+        if (stream.is_host())
+            return runtime::gave_back([&] { return cudaFree(begin); });
         try {
             runtime::capture_mode_scope const relaxed;
-            if (stream.is_host())
-                return runtime::succeeded(cudaFree(begin));
             return !runtime::is_capturing(stream) && runtime::succeeded(cudaFreeAsync(begin, stream.get()));
         } catch (...) {
             return false;

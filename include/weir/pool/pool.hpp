@@ -56,7 +56,7 @@ class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
     static_assert(contract::require_growth<Growth>());
     using rule = typename Reuse::template over<Placement>;
     static_assert(contract::require_reuse<rule, stream_ref>());
-    static constexpr bool ends_many = contract::holds<contract::has_placement, rule>; // many blocks at once
+    static constexpr bool ends_many = contract::holds<contract::ends_many, rule>; // many blocks at once
     using list_lock = std::conditional_t<Reuse::thread_safe, base::spin_lock, base::no_lock>;
     using growth_lock = std::conditional_t<Reuse::thread_safe, base::mutex, base::no_lock>;
     using supply_of = detail::supply<Upstream, Placement, rule, Growth, list_lock, Reuse::orders_streams>;
@@ -141,13 +141,13 @@ public:
     /// The free waits for all that is enqueued on `stream` before the free, so once is enough, at any time (PyTorch's
     /// record_stream). The stream must live until the free, as the block's own must. For default and captured streams see
     /// order/stream_mark.hpp. Never blocks. Throws usage_error while the stream is captured, cuda_error, std::bad_alloc.
-    template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, base::range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
     /// The same, but only for what is enqueued there so far: call it after the last launch on `stream`, which may end then.
-    template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_last_used_on, R, base::range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, base::range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
@@ -181,7 +181,8 @@ public:
     /// std::bad_alloc. Blocks are then as they were, but chunks that were wholly free have gone back.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend() {
-        return begin_suspension(nullptr, [](auto const&) {});
+        base::lock_guard<growth_lock> const lock(growth_lock_);
+        return suspension_.begin();
     }
 
     /// The same, but the contents of blocks are copied to blocks of `keep`. The host reaches `keep`, which outlives this pool
@@ -189,19 +190,16 @@ public:
     /// no pool that is being suspended, as a failure_handler around it might. Throws also what `keep.allocate` throws.
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep) {
-        return begin_suspension(&keep, [&](auto const& save) { supply_.visit_in_use(rule_, least_unsaved_bytes, save); });
+        base::lock_guard<growth_lock> const lock(growth_lock_);
+        return suspension_.begin(keep);
     }
 
     /// The same, but only of the blocks `wanted`, a list of 'live_block', or of parts of blocks; other contents are lost.
     /// Throws usage_error also if not all of `wanted` lies in the pool.
     template <class Blocks = std::initializer_list<live_block>, class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspend(pool_ref<memory_space::host> keep, Blocks const& wanted) {
-        return begin_suspension(&keep, [&](auto const& save) {
-            for (live_block const& each : wanted)
-                suspension_.require_held(each, name());
-            for (live_block const& each : wanted)
-                save(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
-        });
+        base::lock_guard<growth_lock> const lock(growth_lock_);
+        return suspension_.begin(keep, wanted);
     }
 
     /// Ends 'suspend': every block has memory at its address again, with the contents that were saved. False if the device has
@@ -217,7 +215,7 @@ public:
     template <class S = supply_of, class = std::enable_if_t<S::can_suspend>>
     std::size_t suspended_bytes() const {
         base::lock_guard<growth_lock> const lock(growth_lock_);
-        return held().withdrawn_bytes();
+        return suspension_.withdrawn_bytes();
     }
 
     /// Whether the pool is suspended: 'suspend' was called, and 'resume' not since. Any thread.
@@ -229,17 +227,16 @@ public:
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds; nothing may use them any more. One thread.
-    template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_clear, P> && ends_many>>
+    template <class P = Placement, class = std::enable_if_t<contract::has_clear<P> && ends_many>>
     void clear() {
         rule_.placement().clear();
         rule_.counts() = base::usage{};
     }
 
     /// Blocks allocated after 'mark' end with 'rewind' (order: see weir::scope). One thread. 'mark' throws std::bad_alloc.
-    template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_mark, P, base::usage> && ends_many>>
+    template <class P = Placement, class = std::enable_if_t<contract::has_mark<P> && ends_many>>
     auto mark() { return rule_.placement().mark(rule_.counts()); }
-    template <class Mark, class P = Placement,
-              class = std::enable_if_t<contract::holds<contract::has_mark, P, base::usage> && ends_many>>
+    template <class Mark, class P = Placement, class = std::enable_if_t<contract::has_mark<P> && ends_many>>
     void rewind(Mark const& point) {
         rule_.counts() = rule_.placement().rewind(point, rule_.counts());
     }
@@ -263,7 +260,7 @@ public:
     /// What the pool knows of itself now. Any thread; takes a lock per stream, one after the other.
     memory_report state() const {
         base::usage const used = rule_.used();
-        std::size_t const free = contract::holds<contract::has_largest, Placement> ? used.largest_free_bytes : SIZE_MAX;
+        std::size_t const free = contract::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
         return memory_report{name(), used.bytes, held().bytes(), limit_bytes(), suspended() ? 0 : free, used.blocks,
                              held().count(), used.lost_bytes, used.unsettled_bytes};
     }
@@ -285,40 +282,25 @@ public:
             return "the pool is suspended; call 'resume' first";
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
         return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), base::name_of(space),
-                            ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
+                            ends_many && contract::has_mark<Placement>,
                             upstream_lack{held().most_bytes(), held().out_of_addresses()}) +
                (needed == 0 || alignment <= default_alignment ? ""
                                                               : " (a block aligned to " + base::number_text(alignment) + ")");
     }
 
 private:
-    static constexpr std::size_t least_unsaved_bytes = 64 * KiB; // smaller free ranges are saved as if in use
-
     auto const& held() const noexcept { return supply_.held(); }
 
     // Adds the bytes that go back to `given`. Returns the bytes still held, with those that 'resume' would get.
     std::size_t trim_at_rest(std::size_t keep_bytes, std::size_t& given) {
         base::lock_guard<growth_lock> const lock(growth_lock_);
         std::size_t const before = held().bytes();
-        give_back(keep_bytes, suspended());
+        if (suspended())
+            suspension_.trim(keep_bytes);
+        else
+            supply_.trim(rule_, keep_bytes);
         given += before - held().bytes();
-        return held().bytes() + held().withdrawn_bytes();
-    }
-
-    void give_back(std::size_t keep_bytes, [[maybe_unused]] bool cuts = false) {
-        if constexpr (contract::holds<contract::has_gather, rule, stream_ref>)
-            rule_.gather(on_host, false);
-        if constexpr (supply_of::can_suspend)
-            if (cuts)
-                return supply_.cut_free_pages(rule_, keep_bytes);
-        supply_.start_anew();
-        supply_.give_back(rule_, keep_bytes);
-    }
-
-    template <class List>
-    std::size_t begin_suspension(pool_ref<memory_space::host> const* keep, List const& list) {
-        base::lock_guard<growth_lock> const lock(growth_lock_);
-        return suspension_.begin(name(), device(), [this] { give_back(0); }, keep, list);
+        return held().bytes() + suspension_.withdrawn_bytes();
     }
 
     [[gnu::noinline]] void* grow_for(std::size_t bytes, std::size_t alignment, stream_ref stream) {
@@ -343,7 +325,7 @@ private:
     supply_of supply_;
     mutable rule rule_;
     mutable growth_lock growth_lock_; // one thread grows, trims or suspends at a time
-    detail::suspension<supply_of, rule> suspension_{supply_, rule_};
+    detail::suspension<supply_of, rule> suspension_{options_.name(), supply_, rule_};
 };
 
 } // namespace v0

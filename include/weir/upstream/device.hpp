@@ -20,6 +20,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
+#include <weir/runtime/give_back.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -38,7 +39,7 @@ public:
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        runtime::device_scope const there(device_);
+        runtime::device_scope const current(device_);
         runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
@@ -46,12 +47,7 @@ public:
 
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
-        try {
-            runtime::capture_mode_scope const relaxed;
-            return runtime::succeeded(cudaFree(chunk));
-        } catch (...) {
-            return false;
-        }
+        return runtime::gave_back([&] { return cudaFree(chunk); });
     }
 
     /// All memory that the device has, in bytes; SIZE_MAX: CUDA does not say. Makes a CUDA call.

@@ -22,6 +22,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
+#include <weir/runtime/give_back.hpp>
 #include <weir/runtime/managed_memory.hpp>
 #include <weir/runtime/memory_location.hpp>
 
@@ -45,7 +46,7 @@ public:
     /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also if CUDA refuses the preferred
     /// location.
     void* acquire(std::size_t bytes) {
-        runtime::device_scope const there(device_);
+        runtime::device_scope const current(device_);
         runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         if (runtime::out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
@@ -62,12 +63,7 @@ public:
 
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
-        try {
-            runtime::capture_mode_scope const relaxed;
-            return runtime::succeeded(cudaFree(chunk));
-        } catch (...) {
-            return false;
-        }
+        return runtime::gave_back([&] { return cudaFree(chunk); });
     }
 
     /// All memory of the device and the host together, in bytes, since pages move between them. SIZE_MAX: not known. Makes a

@@ -21,6 +21,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
+#include <weir/runtime/give_back.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -51,12 +52,7 @@ public:
 
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
-        try {
-            runtime::capture_mode_scope const relaxed;
-            return runtime::succeeded(cudaFreeHost(chunk));
-        } catch (...) {
-            return false;
-        }
+        return runtime::gave_back([&] { return cudaFreeHost(chunk); });
     }
 
     /// All memory that the host has, in bytes; SIZE_MAX: not known.

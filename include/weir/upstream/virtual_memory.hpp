@@ -35,6 +35,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
+#include <weir/runtime/give_back.hpp>
 #include <weir/runtime/wait.hpp>
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 #include <weir/upstream/virtual_memory/reservations.hpp>
@@ -111,11 +112,9 @@ public:
     /// Gives a chunk back. No work may use it any more, unless 'wait_before_unmapping' was called. False if CUDA refused; the
     /// chunk is then still the caller's.
     bool release(void* chunk, std::size_t bytes) noexcept {
+        if (!extends())
+            return runtime::gave_back([&] { return cudaFree(chunk); });
         try {
-            if (!extends()) {
-                runtime::capture_mode_scope const relaxed;
-                return runtime::succeeded(cudaFree(chunk));
-            }
             await_work();
             base::lock_guard<base::mutex> const lock(state_->lock);
             base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
@@ -294,7 +293,7 @@ private:
         if (HandleTypes != 0)
             throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
                               "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
-        runtime::device_scope const there(device_number());
+        runtime::device_scope const current(device_number());
         runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;

@@ -33,6 +33,8 @@ public:
     driver_pool_options& device(int number) noexcept { return device_ = number, *this; }
     /// The most bytes that the pool may hold, which CUDA rounds up; SIZE_MAX, the default: no limit. Not for managed memory.
     driver_pool_options& limit(std::size_t bytes) noexcept { return limit_bytes_ = bytes, *this; }
+    /// Bytes that the pool gets as it begins; see driver_pool_of::reserve. 0 by default.
+    driver_pool_options& reserve(std::size_t bytes) noexcept { return reserve_bytes_ = bytes, *this; }
     /// Bytes that the pool keeps when a stream or device is synchronised; SIZE_MAX, the default: all.
     driver_pool_options& release_threshold(std::size_t bytes) noexcept { return release_threshold_bytes_ = bytes, *this; }
     /// Whether another stream gets freed bytes if events order it behind the free already; true by default.
@@ -54,6 +56,7 @@ public:
     text const& name() const noexcept { return name_; }
     int device() const noexcept { return device_; }
     std::size_t limit_bytes() const noexcept { return limit_bytes_; }
+    std::size_t reserve_bytes() const noexcept { return reserve_bytes_; }
     std::size_t release_threshold_bytes() const noexcept { return release_threshold_bytes_; }
     bool follow_event_dependencies() const noexcept { return follow_event_dependencies_; }
     bool allow_opportunistic() const noexcept { return allow_opportunistic_; }
@@ -66,6 +69,7 @@ private:
     text name_ = "driver";
     int device_ = any_device;
     std::size_t limit_bytes_ = SIZE_MAX;
+    std::size_t reserve_bytes_ = 0;
     std::size_t release_threshold_bytes_ = SIZE_MAX;
     bool follow_event_dependencies_ = true;
     bool allow_opportunistic_ = true;

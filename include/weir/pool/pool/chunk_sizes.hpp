@@ -40,28 +40,22 @@ struct chunk_sizes {
 
     /// How many bytes to ask for when `bytes` are needed; 0 if that overflows.
     std::size_t next(std::size_t bytes) const noexcept {
-        if constexpr (cuts) {
-            if (!grows_in_place)
-                return base::align_up(Growth::apart::next(bytes, held_bytes), Page);
-            // At least one piece is got, even if less is needed. Once holes were seen, others may come, and a large piece that
-            // is only partly used cannot be moved. So the least is then the piece for pools with holes.
-            std::size_t const least = usual_piece(bytes, seen == base::holes::never ? base::holes::never : base::holes::now);
-            return base::align_up(bytes > least ? bytes : least, Page);
-        }
-        return base::align_up(Growth::next(bytes, held_bytes), Page);
+        if constexpr (cuts)
+            return grows_in_place ? at_least_a_piece(bytes) : base::align_up(Growth::apart::next(bytes, held_bytes), Page);
+        else
+            return base::align_up(Growth::next(bytes, held_bytes), Page);
     }
 
     /// How large each chunk is when `bytes` bytes are got.
-    std::size_t piece_of(std::size_t bytes) const noexcept {
-        if constexpr (cuts) {
-            if (!grows_in_place)
-                return bytes;
-            std::size_t const piece = usual_piece(bytes, seen);
-            std::size_t const least = base::align_up(bytes / most_pieces, Page);
-            std::size_t const larger = piece > least ? piece : least;
-            return larger < bytes ? larger : bytes;
-        }
-        return bytes;
+    std::size_t piece_of([[maybe_unused]] std::size_t bytes) const noexcept {
+        if constexpr (cuts)
+            if (grows_in_place) {
+                std::size_t const piece = usual_piece(bytes, seen);
+                std::size_t const least = base::align_up(bytes / most_pieces, Page);
+                std::size_t const larger = piece > least ? piece : least;
+                return larger < bytes ? larger : bytes;
+            }
+        return bytes; // all of it is one chunk
     }
 
 private:
@@ -69,10 +63,18 @@ private:
     static constexpr std::size_t most_pieces = 1024; // got at once: each costs tens of microseconds
     static constexpr std::size_t pieces_of_a_limit = 512; // a piece is no larger than the limit divided by this
 
+    // One piece is got even if less is needed. Once holes were seen, others may come, and a large piece that is only partly
+    // used cannot be moved: from then on the least is the piece for pools with holes.
+    std::size_t at_least_a_piece(std::size_t bytes) const noexcept {
+        std::size_t const piece = usual_piece(bytes, seen == base::holes::never ? base::holes::never : base::holes::now);
+        return base::align_up(bytes > piece ? bytes : piece, Page);
+    }
+
+    // What the policy says for a pool that holds `bytes` bytes more, within what the limit allows for a piece.
     std::size_t usual_piece(std::size_t bytes, base::holes now) const noexcept {
         std::size_t const held = base::add_overflows(held_bytes, bytes) ? SIZE_MAX : held_bytes + bytes;
         std::size_t const piece = base::align_up(Growth::piece(held, now), Page);
-        std::size_t const most = limit_bytes / pieces_of_a_limit / Page * Page;
+        std::size_t const most = base::align_down(limit_bytes / pieces_of_a_limit, Page);
         return piece <= most ? piece : most < Page ? Page : most;
     }
 };

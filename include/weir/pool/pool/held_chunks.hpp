@@ -5,8 +5,7 @@
 //
 // It holds chunks, which it acquires within a limit and gives back when nobody uses them. An upstream may refuse to take a
 // chunk back, since CUDA can fail there as anywhere. Such a chunk is set aside: nobody gets it, and it is offered to the
-// upstream again later, so that nothing leaks. The destructor offers every chunk, and those that are refused then once more. A
-// chunk can also be withdrawn (see weir::pool::suspend): it keeps its addresses, but has no memory until it is restored.
+// upstream again later, so that nothing leaks. The destructor offers every chunk, and those that are refused then once more.
 //
 // invariant: bytes() <= limit; every chunk is in one list or the other (held, or set aside) until the upstream has taken it.
 // order:     members that change something are for one thread at a time. Members that only ask are for any thread at any time,
@@ -47,7 +46,7 @@ public:
 
     /// Chunks are multiples of this many bytes.
     static constexpr std::size_t granularity() noexcept {
-        if constexpr (contract::holds<contract::has_granularity, Upstream>)
+        if constexpr (contract::holds<contract::says_granularity, Upstream>)
             return Upstream::granularity;
         else
             return Upstream::alignment;
@@ -65,13 +64,13 @@ public:
     }
 
     /// The same, but cut into chunks of `piece_bytes` bytes, side by side.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_extends, U>>>
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
     base::range acquire(std::size_t bytes, std::size_t piece_bytes) {
         return hold(bytes, piece_bytes, [&] { return upstream_.acquire(bytes, piece_bytes); });
     }
 
     /// The same, but right behind `end`, the end of a chunk. An empty range also if something else is at that address.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_extends, U>>>
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
     base::range extend(std::size_t end, std::size_t bytes, std::size_t piece_bytes) {
         void* const at = reinterpret_cast<void*>(end);
         return hold(bytes, piece_bytes, [&] { return upstream_.extend(at, bytes, piece_bytes) ? at : nullptr; });
@@ -79,7 +78,7 @@ public:
 
     /// Moves a chunk, of which nobody uses any byte, to the addresses right behind `end`, the end of another chunk. False: it
     /// stays where it was.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_extends, U>>>
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
     bool move(base::range chunk, std::size_t end) noexcept {
         if (!upstream_.move(reinterpret_cast<void*>(chunk.offset), chunk.bytes, reinterpret_cast<void*>(end)))
             return false;
@@ -121,48 +120,27 @@ public:
         return any;
     }
 
-    /// Withdraws every chunk: takes its memory away and keeps its addresses. 'cut' and 'restore' come next, or the destructor.
-    /// A chunk whose memory the upstream refuses to take away keeps it. Throws std::bad_alloc; then nothing has changed.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_withdraw, U>>>
-    void withdraw() {
-        withdrawn_.reserve(chunks_.size());
-        for (base::range const& each : chunks_)
-            if (try_withdraw(each))
-                withdrawn_.push_back(each);
-    }
-
-    /// Gives every withdrawn chunk memory again. False: the upstream has no room. Throws what the upstream throws. In both
-    /// cases the chunks are withdrawn as before, except those whose memory the upstream refuses to take away again.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_withdraw, U>>>
-    bool restore() {
-        std::size_t lacking = withdrawn_.size(); // the last ones first
-        try {
-            while (lacking != 0 && try_restore(withdrawn_[lacking - 1]))
-                --lacking;
-        } catch (...) {
-            withdraw_again(lacking);
-            throw;
-        }
-        if (lacking != 0) {
-            withdraw_again(lacking);
+    /// Takes a chunk's memory away and keeps its addresses; nobody uses any byte of it. False: the upstream refused, and the
+    /// chunk has memory as before. withdrawn_chunks.hpp knows which chunks are without.
+    bool withdraw(base::range chunk) noexcept {
+        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
-        }
-        withdrawn_.clear();
+        bytes_.fetch_sub(chunk.bytes, base::memory_order_relaxed);
         return true;
     }
-
-    /// Whether 'cut' may cut these whole pages out of a withdrawn chunk; if so, makes room in the lists for that. False: their
-    /// chunk has memory, since CUDA refused to take it away, or the host has no memory for the lists.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_withdraw, U>>>
-    bool prepare_cut(base::range pages) noexcept {
-        base::range const* const chunk = withdrawn_with(pages);
-        if (!chunk)
+    /// Gives it memory again. False: the upstream has no room. Throws what the upstream throws.
+    bool restore(base::range chunk) {
+        if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
+        bytes_.fetch_add(chunk.bytes, base::memory_order_relaxed);
+        return true;
+    }
+    /// Whether pages may be cut out of a chunk that is without memory; if so, makes room in the lists for that.
+    bool prepare_cut(base::range chunk) noexcept {
         // A 'restore' that failed may have left memory here. Mostly there is none, and then CUDA agrees to take nothing away.
-        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk->offset), chunk->bytes))
+        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
         try {
-            withdrawn_.reserve(withdrawn_.size() + 1);
             base::lock_guard<Lock> const lock(lock_);
             chunks_.reserve(1);
             refused_.reserve(refused_.size() + chunks_.size() + 1);
@@ -171,31 +149,20 @@ public:
             return false;
         }
     }
-
-    /// Cuts `pages`, which nobody uses, out of their chunk, so that 'restore' leaves them out. 'prepare_cut' was called before.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_withdraw, U>>>
-    void cut(base::range pages) noexcept {
-        base::range const* const place = withdrawn_with(pages);
-        base::range const chunk = *place;
-        base::range const before{chunk.offset, pages.offset - chunk.offset};
-        base::range const after{pages.end(), chunk.end() - pages.end()};
+    /// What is left of a chunk before and behind a cut.
+    struct rests {
+        base::range sides[2];
+    };
+    /// Gives up the addresses of `pages`. The rests of the chunk are chunks from then on. Call 'prepare_cut' first.
+    rests cut(base::range chunk, base::range pages) noexcept {
+        rests const left{{{chunk.offset, pages.offset - chunk.offset}, {pages.end(), chunk.end() - pages.end()}}};
         upstream_.abandon(reinterpret_cast<void*>(pages.offset), pages.bytes);
         base::lock_guard<Lock> const lock(lock_);
         chunks_.remove(chunk);
-        withdrawn_.erase(withdrawn_.begin() + (place - withdrawn_.begin()));
-        for (base::range const& rest : {before, after})
-            if (rest) {
+        for (base::range const& rest : left.sides)
+            if (rest)
                 chunks_.add(rest);
-                withdrawn_.push_back(rest);
-            }
-    }
-
-    /// Bytes of withdrawn chunks. For the thread that withdraws and restores.
-    std::size_t withdrawn_bytes() const noexcept {
-        std::size_t sum = 0;
-        for (base::range const& each : withdrawn_)
-            sum += each.bytes;
-        return sum;
+        return left;
     }
 
     /// Chunks in order of address. For the thread that acquires and releases.
@@ -228,26 +195,33 @@ public:
         return chunks_.owns(address);
     }
     Upstream const& upstream() const noexcept { return upstream_; }
+    /// Whether the upstream can grow in place on this device (it may be able to on others).
+    bool extends() const noexcept {
+        if constexpr (contract::holds<contract::extends, Upstream>)
+            return upstream_.extends();
+        else
+            return false;
+    }
 
     /// The most bytes that the upstream can ever hand out, as far as is known. The upstream is asked until it knows; that is
     /// mostly one call.
     std::size_t most_bytes() const noexcept {
         std::size_t most = most_bytes_.load(base::memory_order_relaxed);
-        if constexpr (contract::holds<contract::has_most_bytes, Upstream>)
+        if constexpr (contract::holds<contract::says_most_bytes, Upstream>)
             if (most == SIZE_MAX)
                 most_bytes_.store(most = upstream_.most_bytes(), base::memory_order_relaxed);
         return most < base::most_addresses ? most : base::most_addresses;
     }
     /// How many bytes of addresses behind `end`, the end of a chunk, can have memory.
     std::size_t addresses_behind(std::size_t end) const noexcept {
-        if constexpr (contract::holds<contract::has_addresses_behind, Upstream>)
+        if constexpr (contract::holds<contract::bounds_addresses, Upstream>)
             return upstream_.addresses_behind(reinterpret_cast<void const*>(end));
         else
             return SIZE_MAX - end;
     }
     /// Whether the upstream refused last time because addresses had run out, and not memory.
     bool out_of_addresses() const noexcept {
-        if constexpr (contract::holds<contract::has_out_of_addresses, Upstream>)
+        if constexpr (contract::holds<contract::bounds_addresses, Upstream>)
             return upstream_.out_of_addresses();
         else
             return false;
@@ -275,17 +249,9 @@ private:
         return all;
     }
 
-    // The withdrawn chunk that `pages` lie in; null: none.
-    base::range const* withdrawn_with(base::range pages) const noexcept {
-        for (base::range const* each = withdrawn_.end(); each != withdrawn_.begin();)
-            if ((--each)->contains(pages))
-                return each;
-        return nullptr;
-    }
-
     bool try_release(base::range chunk) noexcept {
         void* const memory = reinterpret_cast<void*>(chunk.offset);
-        if constexpr (contract::returns<bool, contract::has_release, Upstream>) {
+        if constexpr (contract::holds<contract::may_refuse, Upstream>) {
             if (!upstream_.release(memory, chunk.bytes))
                 return false;
         } else {
@@ -295,31 +261,11 @@ private:
         return true;
     }
 
-    bool try_withdraw(base::range chunk) noexcept {
-        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
-            return false;
-        bytes_.fetch_sub(chunk.bytes, base::memory_order_relaxed);
-        return true;
-    }
-    bool try_restore(base::range chunk) {
-        if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
-            return false;
-        bytes_.fetch_add(chunk.bytes, base::memory_order_relaxed);
-        return true;
-    }
-    // Those from `first` on have memory again, which this takes away. Where the upstream refuses, the chunk keeps it.
-    void withdraw_again(std::size_t first) noexcept {
-        for (std::size_t i = withdrawn_.size(); i-- > first;)
-            if (!try_withdraw(withdrawn_[i]))
-                withdrawn_.erase(withdrawn_.begin() + i);
-    }
-
     Upstream upstream_;
     std::size_t limit_bytes_;
     mutable Lock lock_; // guards the two lists
     chunk_list chunks_;
     base::growing_array<base::range> refused_;
-    base::growing_array<base::range> withdrawn_; // chunks without memory
     base::atomic<std::size_t> bytes_{0};
     mutable base::atomic<std::size_t> most_bytes_{SIZE_MAX}; // of the upstream; SIZE_MAX: not asked yet, or it does not know
 };

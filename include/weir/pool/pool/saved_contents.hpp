@@ -36,7 +36,7 @@ public:
     /// `keep`: the pool whose blocks keep the contents; it outlives them. `device`: the device of the memory. Throws
     /// cuda_error.
     saved_contents(pool_ref<memory_space::host> keep, int device) : keep_(keep), device_(device) {
-        runtime::device_scope const there(device_);
+        runtime::device_scope const current(device_);
         check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     saved_contents(saved_contents const&) = delete;
@@ -52,7 +52,7 @@ public:
 
     /// Starts to copy the contents of `memory`. Throws what the pool's 'allocate' throws, cuda_error and std::bad_alloc.
     void save(base::range memory) {
-        runtime::device_scope const there(device_);
+        runtime::device_scope const current(device_);
         runtime::capture_mode_scope const relaxed;
         for (std::size_t at = memory.offset; at < memory.end(); at += most_bytes) {
             std::size_t const bytes = memory.end() - at < most_bytes ? memory.end() - at : most_bytes;
@@ -75,7 +75,7 @@ public:
     /// Copies back what lies in chunks of `held`, and blocks until that is done. Throws cuda_error; ask 'idle' then.
     void restore(chunk_list const& held) {
         {
-            runtime::device_scope const there(device_);
+            runtime::device_scope const current(device_);
             runtime::capture_mode_scope const relaxed;
             for (piece const& each : pieces_)
                 restore(each, held);

@@ -29,36 +29,36 @@ public:
     /// Slack doubles each time that more than `percent` per cent (at least 1) of the bytes held were moved.
     explicit slack(unsigned percent) noexcept : percent_(percent) {}
 
-    /// How many bytes to move before `needed` more are got. `held`: the bytes that the pool holds. `in_use`: the bytes in use,
-    /// with the block that is about to be handed out.
-    std::size_t to_move(std::size_t held, std::size_t needed, std::size_t in_use) const noexcept {
+    /// How many of the `needed` bytes that a pool lacks should be moved there; the others are got. `held`: the bytes that the
+    /// pool holds. `in_use`: the bytes in use, with the block that is about to be handed out.
+    std::size_t bytes_to_move(std::size_t held, std::size_t needed, std::size_t in_use) const noexcept {
         std::size_t const most = most_used_ < in_use ? in_use : most_used_;
-        std::size_t const above = most / parts_;
-        std::size_t const allowed = base::add_overflows(most, above) ? SIZE_MAX : most + above;
-        std::size_t const room = allowed > held ? allowed - held : 0;
-        return needed > room ? needed - room : 0;
+        std::size_t const slack_bytes = most / slack_divisor_;
+        std::size_t const may_hold = base::add_overflows(most, slack_bytes) ? SIZE_MAX : most + slack_bytes;
+        std::size_t const may_get = may_hold > held ? may_hold - held : 0;
+        return needed > may_get ? needed - may_get : 0;
     }
 
     /// Notes how much is in use. It is called after growing: a block for which there was no memory was never in use.
-    void used(std::size_t in_use) noexcept {
+    void note_use(std::size_t in_use) noexcept {
         if (most_used_ < in_use)
             most_used_ = in_use;
     }
 
     /// Notes that `bytes` bytes were moved, by a pool that holds `held`.
-    void moved(std::size_t bytes, std::size_t held) noexcept {
+    void note_moved(std::size_t bytes, std::size_t held) noexcept {
         moved_ += bytes;
         if (moved_ / percent_ > held / 100) {
             moved_ = 0;
-            parts_ = parts_ > 1 ? parts_ / 2 : 1;
+            slack_divisor_ = slack_divisor_ > 1 ? slack_divisor_ / 2 : 1;
         }
     }
 
 private:
     unsigned percent_;
     std::size_t most_used_ = 0;
-    std::size_t moved_ = 0; // since slack doubled last
-    std::size_t parts_ = 64; // slack is the most in use divided by this
+    std::size_t moved_ = 0;          // since slack doubled last
+    std::size_t slack_divisor_ = 64; // slack is the most in use divided by this
 };
 
 } // namespace detail

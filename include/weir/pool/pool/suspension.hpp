@@ -15,12 +15,17 @@
 #include <cstdint>
 #include <utility>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/contract/upstream_slot.hpp>
+#include <weir/pool/pool/chunk_list.hpp>
 #include <weir/pool/pool/saved_contents.hpp>
+#include <weir/pool/pool/withdrawn_chunks.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/wait.hpp>
 
@@ -28,63 +33,63 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// One thread at a time. `Supply`: that of supply.hpp; one that can suspend, if any member is called.
+/// One thread at a time. `Supply`: that of supply.hpp. Members that begin or end a suspension need one that can suspend.
 template <class Supply, class Rule>
 class suspension {
 public:
-    /// `from` and `over` outlive it.
-    suspension(Supply& from, Rule& over) noexcept : supply_(from), rule_(over) {}
+    /// Of the pool `name`. What is named here outlives it.
+    suspension(text const& name, Supply& from, Rule& over) noexcept
+        : name_(name), supply_(from), rule_(over), withdrawn_(from.held()) {}
 
-    /// Begins the suspension of the pool `name` of device number `device`. Calls `trim()`, which gives wholly free chunks back.
-    /// If `keep` is given, it calls list(save), which calls save(range) for each range of memory whose contents are copied to
-    /// `keep`. Returns the bytes that went back. Throws usage_error if the device cannot map memory or the pool is suspended;
-    /// cuda_error; std::bad_alloc; what `list` and the allocations of `keep` throw.
-    template <class Trim, class List>
-    std::size_t begin(text const& name, int device, Trim const& trim, pool_ref<memory_space::host> const* keep,
-                      List const& list) {
-        if (!supply_.suspends())
-            throw usage_error("weir: this device cannot map memory, so pool '" + name +
-                              "' cannot be suspended: it would lose the addresses of its blocks");
-        if (supply_.suspended())
-            throw usage_error("weir: pool '" + name + "' is suspended already; call 'resume' first");
-        std::size_t const before = supply_.held().bytes();
-        supply_.suspended(true);
-        try {
-            runtime::wait_for_device(any_device); // a copy between devices may read this one on another's stream
-            rule_.settle(); // locks every set: who takes later sees that the pool is suspended
-            trim();
-            base::shared<saved_contents> fresh;
-            if (keep) {
-                fresh = base::shared<saved_contents>::make(*keep, device);
-                list([&](base::range each) { fresh->save(each); });
-                fresh->finish();
-            }
-            supply_.withdraw();
-            saved_ = std::move(fresh);
-        } catch (...) {
-            supply_.suspended(false);
-            throw;
-        }
-        return before - supply_.held().bytes();
+    /// Begins the suspension; no contents are kept. Returns the bytes that went back. Throws usage_error if the device cannot
+    /// map memory or the pool is suspended; cuda_error; std::bad_alloc.
+    std::size_t begin() {
+        return begin_saving([] { return base::shared<saved_contents>(); });
     }
 
-    /// Throws usage_error if not all of the block lies in memory of the pool `name`.
-    void require_held(live_block const& block, text const& name) const {
-        if (!supply_.held().chunks().covers(base::range{reinterpret_cast<std::uintptr_t>(block.address), block.bytes}))
-            throw usage_error("weir: " + base::count_text(block.bytes, " byte") + " at " + base::address_text(block.address) +
-                              " cannot be saved: they are not all in pool '" + name + "'; name blocks of this pool");
+    /// The same, but copies the contents of all blocks to `keep`. Throws also what the allocations of `keep` throw.
+    std::size_t begin(pool_ref<memory_space::host> keep) {
+        return begin_saving([&] {
+            return saved(keep, [this](auto const& save) {
+                base::growing_array<base::range> unused = supply_.free_in(rule_).ranges(least_unsaved_bytes);
+                sort_by_address(unused);
+                supply_.held().chunks().for_each_outside(unused, save);
+            });
+        });
+    }
+
+    /// The same, but only of the blocks `wanted`. Throws usage_error also if not all of `wanted` lies in the pool.
+    template <class Blocks>
+    std::size_t begin(pool_ref<memory_space::host> keep, Blocks const& wanted) {
+        return begin_saving([&] {
+            return saved(keep, [&](auto const& save) {
+                for (live_block const& each : wanted)
+                    require_held(each);
+                for (live_block const& each : wanted)
+                    save(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
+            });
+        });
+    }
+
+    /// While the pool is suspended: gives up wholly free pages while the end would get more than `keep_bytes` bytes for them.
+    /// Throws cuda_error, std::bad_alloc.
+    void trim(std::size_t keep_bytes) {
+        if constexpr (Supply::can_suspend) {
+            supply_.gather(rule_);
+            withdrawn_.cut_free_pages(supply_.free_in(rule_), keep_bytes);
+        }
     }
 
     /// Ends the suspension; false: the device has no room. Throws cuda_error.
     bool try_end() {
-        if (!supply_.restore())
+        if (!withdrawn_.restore())
             return false;
         if (saved_) {
             try {
                 saved_->restore(supply_.held().chunks());
             } catch (...) {
                 if (saved_->idle()) // else the memory stays for the next call
-                    supply_.withdraw();
+                    withdrawn_.withdraw();
                 throw;
             }
             saved_ = base::shared<saved_contents>();
@@ -93,9 +98,55 @@ public:
         return true;
     }
 
+    /// The bytes that the end will get from the device.
+    std::size_t withdrawn_bytes() const noexcept { return withdrawn_.bytes(); }
+
 private:
+    static constexpr std::size_t least_unsaved_bytes = 64 * KiB; // smaller free ranges are saved as if in use
+
+    // `save()`: saves what is to be kept.
+    template <class Save>
+    std::size_t begin_saving(Save const& save) {
+        if (!supply_.suspends())
+            throw usage_error("weir: this device cannot map memory, so pool '" + name_ +
+                              "' cannot be suspended: it would lose the addresses of its blocks");
+        if (supply_.suspended())
+            throw usage_error("weir: pool '" + name_ + "' is suspended already; call 'resume' first");
+        std::size_t const before = supply_.held().bytes();
+        supply_.suspended(true);
+        try {
+            runtime::wait_for_device(any_device); // a copy between devices may read this one on another's stream
+            rule_.settle(); // locks every set: who takes later sees that the pool is suspended
+            supply_.trim(rule_, 0);
+            base::shared<saved_contents> kept = save();
+            withdrawn_.withdraw();
+            saved_ = std::move(kept);
+        } catch (...) {
+            supply_.suspended(false);
+            throw;
+        }
+        return before - supply_.held().bytes();
+    }
+
+    // `list(save)` calls save(range) for each range of memory that is to be kept.
+    template <class List>
+    base::shared<saved_contents> saved(pool_ref<memory_space::host> keep, List const& list) const {
+        auto fresh = base::shared<saved_contents>::make(keep, contract::device_number_of(supply_.held().upstream()));
+        list([&](base::range each) { fresh->save(each); });
+        fresh->finish();
+        return fresh;
+    }
+
+    void require_held(live_block const& block) const {
+        if (!supply_.held().chunks().covers(base::range{reinterpret_cast<std::uintptr_t>(block.address), block.bytes}))
+            throw usage_error("weir: " + base::count_text(block.bytes, " byte") + " at " + base::address_text(block.address) +
+                              " cannot be saved: they are not all in pool '" + name_ + "'; name blocks of this pool");
+    }
+
+    text const& name_;
     Supply& supply_;
     Rule& rule_;
+    withdrawn_chunks<typename Supply::chunks_of> withdrawn_;
     base::shared<saved_contents> saved_;
 };
 
