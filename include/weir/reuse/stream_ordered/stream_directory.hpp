@@ -38,7 +38,7 @@
 #include <weir/reuse/stream_ordered/deferred_blocks.hpp>
 #include <weir/reuse/stream_ordered/last_numbers.hpp>
 #include <weir/reuse/stream_ordered/lookup_table.hpp>
-#include <weir/reuse/stream_ordered/set_list.hpp>
+#include <weir/reuse/stream_ordered/stream_directory/set_list.hpp>
 #include <weir/reuse/stream_ordered/set_waits.hpp>
 #include <weir/reuse/stream_ordered/stream_set.hpp>
 #include <weir/runtime/capture.hpp>

@@ -21,9 +21,9 @@
 #include <weir/base/range.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
-#include <weir/reuse/stream_ordered/block_batch.hpp>
+#include <weir/reuse/stream_ordered/stream_exchange/block_batch.hpp>
 #include <weir/reuse/stream_ordered/older_generation.hpp>
-#include <weir/reuse/stream_ordered/set_survey.hpp>
+#include <weir/reuse/stream_ordered/stream_exchange/set_survey.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>

@@ -40,7 +40,7 @@
 #include <weir/reuse/stream_ordered/older_generation.hpp>
 #include <weir/reuse/stream_ordered/open_blocks.hpp>
 #include <weir/reuse/stream_ordered/safe_event.hpp>
-#include <weir/reuse/stream_ordered/set_notes.hpp>
+#include <weir/reuse/stream_ordered/stream_set/set_notes.hpp>
 #include <weir/reuse/stream_ordered/stream_answers.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/event.hpp>

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/spin_lock.hpp>
-#include <weir/reuse/stream_ordered/free_hint.hpp>
+#include <weir/reuse/stream_ordered/stream_set/free_hint.hpp>
 
 namespace weir {
 inline namespace v0 {
