@@ -159,9 +159,9 @@ TEST_CASE("second_uses: streams of any device are marked on their own") {
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     second_uses uses;
     for (int i = 0; i < devices; ++i) {
-        weir::runtime::device_guard const there(i);
+        weir::runtime::device_scope const there(i);
         support::scoped_stream const s;
-        weir::runtime::device_guard const here(0);
+        weir::runtime::device_scope const here(0);
         uses.add(64, s);
         CHECK(weir::runtime::current_device() == 0);
     }

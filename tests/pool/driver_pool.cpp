@@ -393,7 +393,7 @@ TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
         p[0] = 1;
         CHECK_SAYS(pool.report(), "pool 'staging' (pinned, the driver's pool): 1 MiB in use in 1 block, ");
         for (int each = 0; each < devices; ++each) {
-            weir::runtime::device_guard const there(each);
+            weir::runtime::device_scope const there(each);
             support::scoped_stream const on;
 #ifdef WEIR_SIMULATED_CUDA // which reports a device that the pool has not let in
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
@@ -471,7 +471,7 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
         CHECK(attributes.type == cudaMemoryTypeManaged);
         p[0] = 1;
         for (int each = 0; each < devices; ++each) {
-            weir::runtime::device_guard const there(each);
+            weir::runtime::device_scope const there(each);
             support::scoped_stream const on;
 #ifdef WEIR_SIMULATED_CUDA
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);

@@ -923,7 +923,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
     if (devices < 2)
         return;
     Pool pool(upstream::device(0));
-    weir::runtime::device_guard const there(1);
+    weir::runtime::device_scope const there(1);
     support::scoped_stream const s;
     for (int i = 0; i < 2; ++i) {
         CHECK(misuse_of([&] { static_cast<void>(pool.allocate(s, 100)); }) ==
@@ -932,7 +932,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
         CHECK_THROWS_AS(static_cast<void>(pool.allocate(cudaStreamPerThread, 100)), weir::usage_error);
     }
     CHECK(pool.reserved_bytes() == 0);
-    weir::runtime::device_guard const here(0);
+    weir::runtime::device_scope const here(0);
     support::scoped_stream const own;
     void* const p = support::take(pool, own, 100);
     support::give(pool, s, p, 100); // cannot be ordered there: the bytes wait for 'settle', and nothing breaks

@@ -12,11 +12,11 @@
 #include <type_traits>
 #include <weir/runtime/capture.hpp>
 
-using weir::runtime::capture_mode_guard;
+using weir::runtime::capture_mode_scope;
 using weir::check;
 using weir::runtime::is_capturing;
 
-static_assert(!std::is_copy_constructible_v<capture_mode_guard> && !std::is_copy_assignable_v<capture_mode_guard>);
+static_assert(!std::is_copy_constructible_v<capture_mode_scope> && !std::is_copy_assignable_v<capture_mode_scope>);
 
 namespace {
 
@@ -103,7 +103,7 @@ TEST_CASE("capture: under the guard, housekeeping breaks no capture, whichever t
     support::every_schedule([] {
         support::scoped_stream const s;
         auto const housekeep = [] {
-            capture_mode_guard const relaxed;
+            capture_mode_scope const relaxed;
             void* p = nullptr;
             CHECK(cudaMalloc(&p, 1 << 20) == cudaSuccess);
             CHECK(cudaFree(p) == cudaSuccess);
@@ -133,10 +133,10 @@ TEST_CASE("capture: the guard leaves the thread's mode as it found it") {
     support::every_schedule([] {
         CHECK(mode_now() == cudaStreamCaptureModeGlobal);
         {
-            capture_mode_guard const outer;
+            capture_mode_scope const outer;
             CHECK(mode_now() == cudaStreamCaptureModeRelaxed);
             {
-                capture_mode_guard const inner;
+                capture_mode_scope const inner;
                 CHECK(mode_now() == cudaStreamCaptureModeRelaxed);
             }
             CHECK(mode_now() == cudaStreamCaptureModeRelaxed);
@@ -147,7 +147,7 @@ TEST_CASE("capture: the guard leaves the thread's mode as it found it") {
         CHECK(mode_now() == cudaStreamCaptureModeGlobal);
         cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
         check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
-        { capture_mode_guard const relaxed; }
+        { capture_mode_scope const relaxed; }
         CHECK(mode_now() == cudaStreamCaptureModeThreadLocal);
         check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
     });
@@ -160,7 +160,7 @@ TEST_CASE("capture: every call may fail, and names itself") {
     auto const prepare = [] { return std::make_unique<one>(); };
     auto runs = support::fault_sweep(prepare, [](one& state) { static_cast<void>(is_capturing(state.s)); },
                                      [](one&, support::struck const& fault) { CHECK(fault.threw == !fault.calls.empty()); });
-    runs += support::fault_sweep(prepare, [](one&) { capture_mode_guard const relaxed; },
+    runs += support::fault_sweep(prepare, [](one&) { capture_mode_scope const relaxed; },
                                  [](one&, support::struck const& fault) {
                                      // The second call, which goes back, has nobody to tell.
                                      CHECK((!fault.threw || mode_now() == cudaStreamCaptureModeGlobal));

@@ -22,10 +22,10 @@ using support::sentence_of;
 using weir::any_device;
 using weir::runtime::current_device;
 using weir::runtime::device_free_bytes;
-using weir::runtime::device_guard;
+using weir::runtime::device_scope;
 
-static_assert(!std::is_copy_constructible_v<device_guard> && !std::is_copy_assignable_v<device_guard>);
-static_assert(!std::is_convertible_v<int, device_guard>);
+static_assert(!std::is_copy_constructible_v<device_scope> && !std::is_copy_assignable_v<device_scope>);
+static_assert(!std::is_convertible_v<int, device_scope>);
 
 namespace {
 
@@ -61,7 +61,7 @@ TEST_CASE("devices: a guard makes a device current for its scope") {
         for (int wanted = 0; wanted < here.devices; ++wanted) {
             REQUIRE(cudaSetDevice(before) == cudaSuccess);
             {
-                device_guard const guard(wanted);
+                device_scope const there(wanted);
                 CHECK(current() == wanted);
             }
             CHECK(current() == before);
@@ -73,7 +73,7 @@ TEST_CASE("devices: any_device leaves things as they are") {
     int const last = here.devices - 1;
     REQUIRE(cudaSetDevice(last) == cudaSuccess);
     {
-        device_guard const guard(any_device);
+        device_scope const there(any_device);
         CHECK(current() == last);
     }
     CHECK(current() == last);
@@ -83,9 +83,9 @@ TEST_CASE("devices: guards nest, and go back also when an exception passes") {
     machine const here;
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     try {
-        device_guard const outer(here.devices - 1);
+        device_scope const outer(here.devices - 1);
         {
-            device_guard const inner(0);
+            device_scope const inner(0);
             CHECK(current() == 0);
         }
         CHECK(current() == here.devices - 1);
@@ -98,7 +98,7 @@ TEST_CASE("devices: guards nest, and go back also when an exception passes") {
 TEST_CASE("devices: a guard is of its own thread") {
     machine const here;
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
-    device_guard const guard(here.devices - 1);
+    device_scope const there(here.devices - 1);
     int seen = -1;
     std::thread([&] { seen = current_device(); }).join();
     CHECK(seen == 0);
@@ -108,7 +108,7 @@ TEST_CASE("devices: a guard is of its own thread") {
 TEST_CASE("devices: an device that there is not says what to do, and nothing changes") {
     machine const here;
     for (int wrong : {here.devices, here.devices + 100, -2}) {
-        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { device_guard const guard(wrong); }),
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { device_scope const there(wrong); }),
                    "weir: cudaSetDevice failed with cudaErrorInvalidDevice (101): there is no device of that number");
         CHECK(current() == 0);
     }
@@ -119,11 +119,11 @@ TEST_CASE("devices: makes no call that it does not need") {
 #ifdef WEIR_SIMULATED_CUDA
     machine const here;
     auto const before = simulated_cuda::calls();
-    { device_guard const guard(any_device); }
+    { device_scope const there(any_device); }
     CHECK(simulated_cuda::calls() == before);
-    { device_guard const guard(0); } // current already
+    { device_scope const there(0); } // current already
     CHECK(simulated_cuda::calls() == before + 1);
-    { device_guard const guard(1); }
+    { device_scope const there(1); }
     CHECK(simulated_cuda::calls() == before + 4);
 #endif
 }
@@ -134,17 +134,17 @@ TEST_CASE("devices: each call may fail, and the device is as it was") {
             static_cast<void>(cudaSetDevice(0));
             return std::make_unique<int>(0);
         },
-        [](int&) { device_guard const guard(0); }, [](int&, support::struck const&) { CHECK(current() == 0); });
+        [](int&) { device_scope const there(0); }, [](int&, support::struck const&) { CHECK(current() == 0); });
 #ifdef WEIR_SIMULATED_CUDA
     CHECK(runs == 2); // cudaGetDevice, once and for ever
     machine const here;
     for (std::uint64_t k = 1; k <= 2; ++k) { // the third call goes back, and there is nobody to tell
         simulated_cuda::fail_call(k, cudaErrorUnknown);
-        CHECK_THROWS_AS(device_guard(1), weir::cuda_error);
+        CHECK_THROWS_AS(device_scope(1), weir::cuda_error);
         CHECK(current() == 0);
     }
     simulated_cuda::fail_call(3, cudaErrorUnknown);
-    { device_guard const guard(1); }
+    { device_scope const there(1); }
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 #endif
     static_cast<void>(runs);

@@ -245,14 +245,14 @@ TEST_CASE("event: is made on the device that is named, and the current one stays
     for (int i = 0; i < devices; ++i) {
         event passed(i);
         CHECK(weir::runtime::current_device() == 0);
-        weir::runtime::device_guard const guard(i);
+        weir::runtime::device_scope const there(i);
         support::scoped_stream const s;
         passed.record(s); // an event of another device is refused
         passed.synchronize();
     }
     if (devices > 1) {
         event here(0);
-        weir::runtime::device_guard const guard(1);
+        weir::runtime::device_scope const there(1);
         support::scoped_stream const there;
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { here.record(there); }),
                    "weir: cudaEventRecord failed with cudaErrorInvalidResourceHandle (400): the stream or event was "

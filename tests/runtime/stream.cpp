@@ -136,13 +136,13 @@ TEST_CASE("stream: knows the device that a stream belongs to, whichever is curre
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     for (int i = 0; i < devices; ++i) {
-        weir::runtime::device_guard const guard(i);
+        weir::runtime::device_scope const there(i);
         support::scoped_stream const own;
         CHECK(weir::runtime::device_of(own) == i);
         CHECK(weir::runtime::device_of(cudaStream_t{}) == i);
         CHECK(weir::runtime::device_of(cudaStreamPerThread) == i);
         CHECK(weir::runtime::device_of(weir::on_host) == i); // the current one
-        weir::runtime::device_guard const another(0);
+        weir::runtime::device_scope const another(0);
         CHECK(weir::runtime::device_of(own) == i);
         CHECK(weir::runtime::device_of(weir::on_host) == 0);
     }
@@ -227,7 +227,7 @@ TEST_CASE("stream: a default stream is another one on another device") {
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     std::set<std::uint64_t> keys;
     for (int i = 0; i < devices; ++i) {
-        weir::runtime::device_guard const guard(i);
+        weir::runtime::device_scope const there(i);
         CHECK(keys.insert(key_of(cudaStreamLegacy)).second);
         CHECK(keys.insert(key_of(cudaStreamPerThread)).second);
     }

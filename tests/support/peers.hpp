@@ -26,7 +26,7 @@ inline bool two_peers() {
 
 /// Device `device` writes the bytes, and is done. No copy by peers, which would get by without access.
 inline void fill_from(int device, void* at, std::size_t bytes) {
-    weir::runtime::device_guard const guard(device);
+    weir::runtime::device_scope const there(device);
     scoped_stream const s;
     weir::check(cudaMemsetAsync(at, 1 + device, bytes, s), "cudaMemsetAsync");
     weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");

@@ -348,7 +348,7 @@ TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is b
     void* const chunk = upstream.acquire(page);
     REQUIRE(chunk != nullptr);
     {
-        weir::runtime::device_guard const there(1);
+        weir::runtime::device_scope const there(1);
         support::scoped_stream const s;
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t launchable = nullptr;
@@ -391,7 +391,7 @@ TEST_CASE("virtual_memory: where its device cannot map memory, chunks are of tha
     virtual_memory upstream(0);
     void* chunk = nullptr;
     {
-        weir::runtime::device_guard const there(1);
+        weir::runtime::device_scope const there(1);
         chunk = upstream.acquire(page);
     }
     REQUIRE(chunk != nullptr);

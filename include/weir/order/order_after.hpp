@@ -39,7 +39,7 @@ struct placed_stream {
 
     /// Whether the stream is being captured into a graph. Throws cuda_error.
     bool is_captured() const {
-        runtime::device_guard const there(device);
+        runtime::device_scope const there(device);
         return runtime::is_capturing(stream);
     }
     friend bool operator==(order::placed_stream const& a, order::placed_stream const& b) noexcept {
@@ -53,7 +53,7 @@ namespace detail {
 // Throws usage_error unless `later` may wait: captured work can be waited for only within its own graph. `graph`: the id of
 // the capture that `later` is to wait for; 0: what it waits for is not captured.
 inline void require_same_graph(order::placed_stream const& later, unsigned long long graph) {
-    runtime::device_guard const there(later.device);
+    runtime::device_scope const there(later.device);
     bool const captured = runtime::is_capturing(later.stream);
     if (captured && graph == 0)
         throw usage_error("weir: a stream that is being captured cannot wait for work outside its graph; bring the container "
@@ -80,7 +80,7 @@ inline void order_after(order::placed_stream const& later, order::placed_stream 
         return;
     runtime::event passed;
     {
-        runtime::device_guard const there(earlier.device);
+        runtime::device_scope const there(earlier.device);
         bool const in_graph = runtime::is_capturing(earlier.stream);
         if (in_graph && runtime::is_legacy(earlier.stream))
             throw usage_error(
@@ -92,7 +92,7 @@ inline void order_after(order::placed_stream const& later, order::placed_stream 
         passed = runtime::event(in_graph ? any_device : runtime::device_of(earlier.stream));
         passed.record(earlier.stream);
     }
-    runtime::device_guard const there(later.device);
+    runtime::device_scope const there(later.device);
     passed.make_wait(later.stream);
 }
 inline void order_after(stream_ref later, stream_ref earlier) {

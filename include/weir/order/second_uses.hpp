@@ -94,7 +94,7 @@ public:
         } catch (...) {
             for (runtime::event const& each : uses.events) {
                 try {
-                    runtime::capture_mode_guard const relaxed;
+                    runtime::capture_mode_scope const relaxed;
                     each.synchronize();
                 } catch (...) { // the device has failed: nothing runs any more
                 }
@@ -138,7 +138,7 @@ private:
     // Adds to `uses` an event at the present end of a marked stream. Throws cuda_error, std::bad_alloc.
     void end(block_uses& uses, stream_mark const& marked, stream_ref freed_on, bool asks_idle) {
         placed_stream const own = placed_stream::now(freed_on);
-        runtime::device_guard const there(marked.place());
+        runtime::device_scope const there(marked.place());
         stream_mark::view const found = marked.look();
         if (found.now == stream_mark::state::captured)
             uses.in_graph = true;
@@ -151,7 +151,7 @@ private:
     // Whether the marked stream has nothing to do. False if another stream was found in its place: that one's state says
     // nothing of it.
     static bool is_idle(stream_mark const& marked, stream_ref found) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         return found == marked.stream() && runtime::succeeded(cudaStreamQuery(found.get()));
     }
 
@@ -194,7 +194,7 @@ private:
 
     // Removes the events that were reached. Throws cuda_error.
     static void drop_reached(base::growing_array<runtime::event>& uses) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         for (std::size_t i = uses.size(); i-- > 0;)
             if (uses[i].reached()) {
                 base::swap_values(uses[i], uses.back());

@@ -48,7 +48,7 @@ public:
     void* acquire(runtime::exported_block const& block) {
         cudaMemPoolPtrExportData data = block.data; // CUDA does not promise to leave it as it is
         void* begin = nullptr;
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         check(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
         return static_cast<char*>(begin) + block.offset_bytes;
     }
@@ -61,7 +61,7 @@ public:
             return true;
         void* const begin = static_cast<char*>(p) - block.offset_bytes;
         try {
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             if (stream.is_host())
                 return runtime::succeeded(cudaFree(begin));
             return !runtime::is_capturing(stream) && runtime::succeeded(cudaFreeAsync(begin, stream.get()));
@@ -76,7 +76,7 @@ public:
 private:
     static cudaMemPool_t import(void* handle, cudaMemAllocationHandleType type) {
         cudaMemPool_t pool = nullptr;
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         char const* const call = "cudaMemPoolImportFromShareableHandle";
         cudaError_t const error = cudaMemPoolImportFromShareableHandle(&pool, handle, type, 0);
         if (error == cudaErrorInvalidValue || error == cudaErrorUnknown) // the latter of a descriptor that is no pool's

@@ -204,7 +204,7 @@ struct after_event {
         base::range poll(std::size_t bytes = 0, std::size_t alignment = 1) {
             base::range fitting;
             try {
-                runtime::capture_mode_guard const relaxed;
+                runtime::capture_mode_scope const relaxed;
                 pending_.poll([&](base::shared<reuse::detail::pending_free>& free) {
                     if (!fitting && free->block.bytes == bytes && base::is_aligned(free->block.offset, alignment))
                         fitting = free->block;
@@ -231,7 +231,7 @@ struct after_event {
                 ++waiters_;
             }
             try {
-                runtime::capture_mode_guard const relaxed;
+                runtime::capture_mode_scope const relaxed;
                 for (base::shared<reuse::detail::pending_free> const& each : now) {
                     if (each->passed)
                         each->passed.synchronize();

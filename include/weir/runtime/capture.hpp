@@ -63,15 +63,15 @@ inline void require_no_capture(stream_ref stream) {
 }
 
 /// While it lives, CUDA calls of this thread do not fail because another stream is captured, and do not break that capture.
-class capture_mode_guard {
+class capture_mode_scope {
 public:
     /// Never blocks. Throws cuda_error.
-    capture_mode_guard() {
+    capture_mode_scope() {
         check(detail::exchange_capture_mode(&mode_), "cudaThreadExchangeStreamCaptureMode");
     }
-    capture_mode_guard(capture_mode_guard const&) = delete;
-    capture_mode_guard& operator=(capture_mode_guard const&) = delete;
-    ~capture_mode_guard() {
+    capture_mode_scope(capture_mode_scope const&) = delete;
+    capture_mode_scope& operator=(capture_mode_scope const&) = delete;
+    ~capture_mode_scope() {
         base::try_twice([&] { return succeeded(detail::exchange_capture_mode(&mode_)); }); // the mode outlives this call
     }
 

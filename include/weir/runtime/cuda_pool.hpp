@@ -47,7 +47,7 @@ namespace detail {
 template <class Call>
 void end_relaxed(Call&& call) noexcept {
     if (!base::try_twice([&] {
-            capture_mode_guard const relaxed;
+            capture_mode_scope const relaxed;
             call();
             return true;
         }))
@@ -61,7 +61,7 @@ class cuda_pool {
 public:
     /// Creates a pool. Throws cuda_error, also if CUDA has no pools of that kind.
     explicit cuda_pool(cudaMemPoolProps const& properties) {
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
               "look at 'limit', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools "
               "here");
@@ -81,12 +81,12 @@ public:
     /// Sets an attribute; `Value` is int or std::uint64_t, as CUDA says for each. Throws cuda_error.
     template <class Value>
     void set(cudaMemPoolAttr attribute, Value value) {
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         check(cudaMemPoolSetAttribute(pool_, attribute, &value), "cudaMemPoolSetAttribute");
     }
     /// The value of an attribute that counts bytes. Throws cuda_error.
     std::size_t bytes(cudaMemPoolAttr attribute) const {
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         std::uint64_t value = 0;
         check(cudaMemPoolGetAttribute(pool_, attribute, &value), "cudaMemPoolGetAttribute");
         return static_cast<std::size_t>(value);
@@ -110,7 +110,7 @@ public:
 
     /// Gives unused memory back to the system until at most `keep_bytes` are held. Throws cuda_error.
     void trim(std::size_t keep_bytes) {
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         check(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
     }
 
@@ -118,7 +118,7 @@ public:
     /// cuda_error, also if the device cannot reach the memory.
     void enable_access_from(int device) {
         cudaMemAccessDesc const access = access_of(device);
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         check(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
     }
     /// The same for every device of the machine. Throws cuda_error, std::bad_alloc.
@@ -126,7 +126,7 @@ public:
         base::growing_array<cudaMemAccessDesc> all;
         for (int each = 0, count = device_count(); each < count; ++each)
             all.push_back(access_of(each));
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         check(cudaMemPoolSetAccess(pool_, all.data(), all.size()), "cudaMemPoolSetAccess");
     }
 
@@ -148,7 +148,7 @@ public:
     /// block's pool cannot be exported.
     static exported_block export_block(void* begin, std::size_t offset_bytes) {
         exported_block block;
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         check(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer",
               "export the pool itself first, and pass a live block of it");
         block.offset_bytes = offset_bytes;
@@ -164,7 +164,7 @@ private:
         return access;
     }
     void export_to(void* handle, cudaMemAllocationHandleType type) const {
-        capture_mode_guard const relaxed;
+        capture_mode_scope const relaxed;
         check(cudaMemPoolExportToShareableHandle(handle, pool_, type, 0), "cudaMemPoolExportToShareableHandle");
     }
 

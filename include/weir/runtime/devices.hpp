@@ -78,10 +78,10 @@ inline int existing_peer(int device, int owner) {
 }
 
 /// Makes a device current for this thread until the end of the scope.
-class device_guard {
+class device_scope {
 public:
     /// `device`: the device; any_device: nothing is switched. Throws cuda_error.
-    explicit device_guard(int device) {
+    explicit device_scope(int device) {
         if (device == any_device)
             return;
         int const before = current_device();
@@ -90,9 +90,9 @@ public:
             before_ = before;
         }
     }
-    device_guard(device_guard const&) = delete;
-    device_guard& operator=(device_guard const&) = delete;
-    ~device_guard() {
+    device_scope(device_scope const&) = delete;
+    device_scope& operator=(device_scope const&) = delete;
+    ~device_scope() {
         if (before_ != any_device) // the caller's next launch goes there
             base::try_twice([&] { return succeeded(cudaSetDevice(before_)); });
     }
@@ -108,7 +108,7 @@ struct device_bytes {
 };
 inline detail::device_bytes bytes_of_device(int device) noexcept {
     try {
-        device_guard const guard(device);
+        device_scope const there(device);
         std::size_t free = 0;
         std::size_t all = 0;
         if (succeeded(cudaMemGetInfo(&free, &all)))

@@ -43,7 +43,7 @@ public:
 
     /// Creates the event on device number `device` (any_device: the current one). Throws cuda_error.
     explicit event(int device) {
-        device_guard const guard(device);
+        device_scope const there(device);
         check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
     event(event&& other) noexcept : event_(other.event_), place_(other.place_) { other.event_ = nullptr; }

@@ -79,7 +79,7 @@ inline void prefetch(stream_ref stream, void const* p, std::size_t bytes, memory
     if (bytes == 0)
         return;
     detail::require_migration(stream);
-    runtime::capture_mode_guard const relaxed;
+    runtime::capture_mode_scope const relaxed;
 #if CUDART_VERSION >= 13000
     check(cudaMemPrefetchAsync(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
 #else
@@ -92,7 +92,7 @@ inline void prefetch(stream_ref stream, void const* p, std::size_t bytes, memory
 inline void advise(void const* p, std::size_t bytes, memory_advice advice) {
     if (bytes == 0)
         return;
-    runtime::capture_mode_guard const relaxed;
+    runtime::capture_mode_scope const relaxed;
 #if CUDART_VERSION >= 13000
     check(cudaMemAdvise(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
 #else
@@ -121,7 +121,7 @@ inline void discard(stream_ref stream, void* p, std::size_t bytes) {
     if (bytes == 0)
         return;
     detail::require_discard(stream);
-    runtime::capture_mode_guard const relaxed;
+    runtime::capture_mode_scope const relaxed;
     check(cudaMemDiscardBatchAsync(&p, &bytes, 1, 0, stream.get()), "cudaMemDiscardBatchAsync", detail::if_invalid);
 }
 
@@ -132,7 +132,7 @@ inline void discard_and_prefetch(stream_ref stream, void* p, std::size_t bytes, 
     detail::require_discard(stream);
     cudaMemLocation place = to.get();
     std::size_t first = 0;
-    runtime::capture_mode_guard const relaxed;
+    runtime::capture_mode_scope const relaxed;
     check(cudaMemDiscardAndPrefetchBatchAsync(&p, &bytes, 1, &place, &first, 1, 0, stream.get()),
           "cudaMemDiscardAndPrefetchBatchAsync", detail::if_invalid);
 }

@@ -40,7 +40,7 @@ inline namespace v0 {
 inline void synchronize(stream_ref stream) {
     if (stream.is_host())
         return;
-    runtime::capture_mode_guard const relaxed;
+    runtime::capture_mode_scope const relaxed;
     check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
 }
 
@@ -53,7 +53,7 @@ void visit_ready(int first, int last, Visit const& visit) {
     for (int each = first; each < last; ++each)
         try {
             if (runtime::detail::is_ready(each)) {
-                runtime::device_guard const guard(each);
+                runtime::device_scope const there(each);
                 visit();
             }
         } catch (...) { // the remaining devices come first; their failures are not reported
@@ -73,7 +73,7 @@ template <class Visit>
 void visit_devices(int device, Visit const& visit) {
     if (device == any_device)
         return runtime::detail::visit_ready(0, runtime::device_count(), visit);
-    runtime::device_guard const guard(device);
+    runtime::device_scope const there(device);
     visit();
 }
 
@@ -81,7 +81,7 @@ void visit_devices(int device, Visit const& visit) {
 /// Any thread. Throws cuda_error.
 inline void wait_for_device(int device) {
     bool const alone = runtime::device_count() == 1;
-    runtime::capture_mode_guard const relaxed;
+    runtime::capture_mode_scope const relaxed;
     runtime::visit_devices(device, [&] {
         void* p = nullptr;
         bool const managed = alone && runtime::succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal));

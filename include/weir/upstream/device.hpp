@@ -38,8 +38,8 @@ public:
 
     /// A chunk of `bytes` bytes, or null when the device has no room. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        runtime::device_guard const guard(device_);
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const there(device_);
+        runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }
@@ -47,7 +47,7 @@ public:
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             return runtime::succeeded(cudaFree(chunk));
         } catch (...) {
             return false;

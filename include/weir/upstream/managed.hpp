@@ -45,8 +45,8 @@ public:
     /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also if CUDA refuses the preferred
     /// location.
     void* acquire(std::size_t bytes) {
-        runtime::device_guard const guard(device_);
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const there(device_);
+        runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         if (runtime::out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
             return nullptr;
@@ -63,7 +63,7 @@ public:
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             return runtime::succeeded(cudaFree(chunk));
         } catch (...) {
             return false;

@@ -44,7 +44,7 @@ public:
 
     /// A chunk of `bytes` bytes, or null when the host cannot lock that much. Blocks. Throws cuda_error.
     void* acquire(std::size_t bytes) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaHostAlloc(&chunk, bytes, Flags), "cudaHostAlloc") ? nullptr : chunk;
     }
@@ -52,7 +52,7 @@ public:
     /// Gives a chunk back. Waits for the device. Returns false if CUDA refused; the chunk is then still the caller's.
     bool release(void* chunk, std::size_t) noexcept {
         try {
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             return runtime::succeeded(cudaFreeHost(chunk));
         } catch (...) {
             return false;

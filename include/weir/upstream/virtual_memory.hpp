@@ -113,7 +113,7 @@ public:
     bool release(void* chunk, std::size_t bytes) noexcept {
         try {
             if (!extends()) {
-                runtime::capture_mode_guard const relaxed;
+                runtime::capture_mode_scope const relaxed;
                 return runtime::succeeded(cudaFree(chunk));
             }
             await_work();
@@ -294,8 +294,8 @@ private:
         if (HandleTypes != 0)
             throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
                               "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
-        runtime::device_guard const guard(device_number());
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const there(device_number());
+        runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
         return runtime::out_of_room(cudaMalloc(&chunk, bytes), "cudaMalloc") ? nullptr : chunk;
     }

@@ -21,7 +21,7 @@ struct block {
     int device;
 
     explicit block(int on = 0, bool managed = false) : device(managed ? any_device : on) {
-        weir::runtime::device_guard const there(on);
+        weir::runtime::device_scope const there(on);
         check(managed ? cudaMallocManaged(&p, bytes) : cudaMalloc(&p, bytes), "cudaMalloc");
     }
     block(block const&) = delete;
@@ -38,7 +38,7 @@ struct block {
 };
 
 void fill(block const& where, int value, placed_stream const& by) {
-    weir::runtime::device_guard const there(by.device);
+    weir::runtime::device_scope const there(by.device);
     check(cudaMemsetAsync(where.p, value, bytes, by.stream.get()), "cudaMemsetAsync");
 }
 void copy(block const& to, placed_stream const& target, block const& from, placed_stream const& source) {
@@ -72,15 +72,15 @@ TEST_CASE("ordered_copy: between two devices, on their default streams too, whic
                 CAPTURE(current);
                 simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
                 block const to(0, managed), from(1);
-                weir::runtime::device_guard const there(current);
+                weir::runtime::device_scope const there(current);
                 fill(to, 100, {each, 0});
                 fill(from, 7, {each, 1});
                 copy(to, {each, 0}, from, {each, 1});
                 fill(from, 200, {each, 1});
-                weir::runtime::device_guard const here(0);
+                weir::runtime::device_scope const here(0);
                 weir::synchronize(each);
                 CHECK(to.last() == 7);
-                weir::runtime::device_guard const back(1);
+                weir::runtime::device_scope const back(1);
                 weir::synchronize(each);
             }
 }

@@ -160,7 +160,7 @@ TEST_CASE("driver_blocks: a free that fails before it asks for the block's uses 
     support::scoped_stream const s;
     void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-    weir::runtime::device_guard const there(1);
+    weir::runtime::device_scope const there(1);
     support::scoped_stream const far;
     check(cudaMemsetAsync(p, 1, 1 * MiB, far), "cudaMemsetAsync");
     mine.blocks.used_on(p, far);

@@ -624,7 +624,7 @@ TEST_CASE("saved_contents: a pool is suspended and comes back, whichever device 
     mapped_pool pool;
     block const a = take(pool, s, 4 * MiB, 3);
     {
-        weir::runtime::device_guard const there(1);
+        weir::runtime::device_scope const there(1);
         pool.suspend(keep);
         pool.resume();
         CHECK(weir::runtime::current_device() == 1);

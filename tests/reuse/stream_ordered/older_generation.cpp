@@ -151,7 +151,7 @@ TEST_CASE("older_generation: what was set aside in the life of another device's 
     own.host = &host;
     other.is_older = true;
     CHECK(weir::reuse::detail::set_aside(own));
-    weir::runtime::device_guard const there(1);
+    weir::runtime::device_scope const there(1);
     support::scoped_stream const far;
     own.name(caller(far), 1); // the set is used again
     weir::reuse::detail::recall(own);

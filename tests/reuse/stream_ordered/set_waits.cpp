@@ -135,7 +135,7 @@ TEST_CASE("set_waits: settling waits for the device of a stream that left bytes 
         own->update_hint();
         CHECK(own->put_recent(own->take(100 * KiB, 256, a))); // no event tells of it
     }
-    weir::runtime::device_guard const there(1);
+    weir::runtime::device_scope const there(1);
     support::scoped_stream const stranger;
     check(simulated_cuda::launch(stranger, {}, {}), "launch");
     here.sets.settle(nobody);

@@ -315,7 +315,7 @@ TEST_CASE("stream_directory: a stream of another device is refused with a senten
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     if (devices < 2)
         return;
-    weir::runtime::device_guard const there(1);
+    weir::runtime::device_scope const there(1);
     support::scoped_stream const s;
     checked here(0);
     CHECK(support::sentence_of<weir::usage_error>([&] { here.at(s); }) ==

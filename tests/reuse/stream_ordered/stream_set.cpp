@@ -507,7 +507,7 @@ TEST_CASE("stream_set: a set that is named anew covers nothing yet, whatever its
     CHECK(own.close(first));
     CHECK_FALSE(own.reached());
     for (int device : {0, 1}) { // where it keeps its event, and where it has none
-        weir::runtime::device_guard const guard(device);
+        weir::runtime::device_scope const there(device);
         support::scoped_stream const s;
         own.name(caller(s), device);
         CHECK(own.reached());
@@ -545,7 +545,7 @@ TEST_CASE("stream_set: an event of another device is made anew when the set chan
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
     set own{weir::placement::best_fit<512>()};
     for (int device : {0, 1, 1, 0}) {
-        weir::runtime::device_guard const guard(device);
+        weir::runtime::device_scope const there(device);
         support::scoped_stream const s;
         own.name(caller(s), device);
         CHECK(own.close(s));

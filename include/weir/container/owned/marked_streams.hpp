@@ -44,7 +44,7 @@ public:
         if (user == own && own.is_captured())
             return; // the block is freed in the same graph
         bool const in_graph = !pool.has_used_on() && own.is_captured();
-        runtime::device_guard const there(user.device);
+        runtime::device_scope const there(user.device);
         if (in_graph)
             order::detail::require_same_graph(own, runtime::capture_of(user.stream).id);
         order::stream_mark const fresh =
@@ -66,7 +66,7 @@ public:
         if (!marks_ || !p || !pool.has_used_on())
             return;
         for (order::stream_mark const& each : *marks_) {
-            runtime::device_guard const there(each.place());
+            runtime::device_scope const there(each.place());
             order::stream_mark::view const found = each.look();
             if (found.now == order::stream_mark::state::captured)
                 order::require_end(each.stream());
@@ -90,7 +90,7 @@ public:
         for (order::stream_mark const& each : *marks_)
             try {
                 bool const in_graph = own.is_captured();
-                runtime::device_guard const there(each.place());
+                runtime::device_scope const there(each.place());
                 order::stream_mark::view const found =
                     in_graph ? order::stream_mark::view{order::stream_mark::state::open, each.stream(), 0} : each.look();
                 if (found.now == order::stream_mark::state::captured)

@@ -50,7 +50,7 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
     {
         // CUDA refuses the copy if the memory is not open to the current device. A default stream has to run on its own
         // device.
-        runtime::device_guard const its(runtime::is_default_stream(on.stream) ? on.device : by_source ? there : here);
+        runtime::device_scope const its(runtime::is_default_stream(on.stream) ? on.device : by_source ? there : here);
         if (by_peers && !in_graph) // inside a capture, a copy between devices needs memory that is open to both
             check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
                   if_no_such_memory);
@@ -62,8 +62,8 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
         order_after(other, on);
     } catch (...) {
         // The copy may be running, and the other stream does not wait for it. So the host waits instead.
-        runtime::device_guard const its(on.device);
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const its(on.device);
+        runtime::capture_mode_scope const relaxed;
         if (!runtime::succeeded(cudaStreamSynchronize(on.stream.get())))
             throw;
     }

@@ -182,7 +182,7 @@ public:
     /// As 'read', then blocks until the stream is done. Throws cuda_error, and usage_error while the stream is captured.
     void read_sync(std::size_t offset, void* target, std::size_t bytes) const {
         refuse_capture("cannot be waited for; read after the graph has run");
-        runtime::device_guard const here(home()); // the stream may be this device's default stream
+        runtime::device_scope const here(home()); // the stream may be this device's default stream
         read(offset, target, bytes);
         synchronize(stream_.stream);
     }
@@ -194,7 +194,7 @@ public:
         if constexpr (by_host) {
             std::memset(data_, 0, size_);
         } else {
-            runtime::device_guard const here(home());
+            runtime::device_scope const here(home());
             check(cudaMemsetAsync(data_, 0, size_, stream_.stream.get()), "cudaMemsetAsync");
         }
     }
@@ -208,7 +208,7 @@ private:
           alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()) {
         if (bytes == 0)
             return;
-        runtime::device_guard const here(stream_.device);
+        runtime::device_scope const here(stream_.device);
         data_ = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
         size_ = capacity_ = bytes;
     }
@@ -236,7 +236,7 @@ private:
             return true;
         };
         if (!base::try_twice([&] {
-                runtime::device_guard const here(device() == any_device ? stream_.device : any_device);
+                runtime::device_scope const here(device() == any_device ? stream_.device : any_device);
                 return free();
             }))
             free();
@@ -270,7 +270,7 @@ private:
         if constexpr (by_host) {
             std::memmove(to, from, bytes);
         } else {
-            runtime::device_guard const here(home());
+            runtime::device_scope const here(home());
             check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.stream.get()), "cudaMemcpyAsync",
                   if_no_such_memory);
         }

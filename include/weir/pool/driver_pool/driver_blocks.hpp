@@ -78,7 +78,7 @@ public:
             bytes != 0 && alignment <= block_origins::unit_bytes && base::is_power_of_two(alignment) && is_usual(on);
         if (!usual || runtime::is_capturing(on))
             return allocate_with_care(stream, bytes, alignment);
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         void* block = nullptr;
         if (runtime::out_of_room(runtime::detail::allocate_async(&block, bytes, pool_, on), "cudaMallocFromPoolAsync"))
             return nullptr;
@@ -140,13 +140,13 @@ private:
         if (bytes == 0 || !block_origins::can_be(bytes, alignment))
             return nullptr;
         cudaStream_t const on = stream.is_host() ? host_stream() : stream.get();
-        runtime::device_guard const device(device_for(on)); // the one whose default stream is meant
+        runtime::device_scope const device(device_for(on)); // the one whose default stream is meant
         bool const in_graph = runtime::is_capturing(on);
         if (in_graph && runtime::is_legacy(stream))
             throw usage_error("weir: nothing can be allocated on the legacy default stream while a stream is captured that "
                               "waits for it; use another stream");
         std::uint64_t const owner = in_graph ? runtime::capture_of(on).id : 0;
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         void* block = nullptr;
         cudaError_t answer{};
         auto const hand_out = [&] {
@@ -177,7 +177,7 @@ private:
     // Frees a block of which nothing is known, and returns CUDA's answer.
     static cudaError_t answer_to_free(void* block, cudaStream_t on) noexcept {
         try {
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             return free_or_unknown(block, on);
         } catch (...) { // the guard failed, and CUDA was not asked
             return cudaErrorUnknown;
@@ -207,14 +207,14 @@ private:
                 on = host_stream();
             if (device_for(on) != any_device && freed_elsewhere(at, block.of_graph, stream))
                 return forget_one(), lost_.keep(refused_block{block.begin, bytes, uses_.take(at, on).events});
-            runtime::device_guard const device(device_for(on));
+            runtime::device_scope const device(device_for(on));
             uses = uses_.take(at, on, block.of_graph); // the free of a graph's block may be captured and then wait for no event
             asked = true;
             // In a capture, waiting for an event from outside would break it, and so would a free on the legacy stream.
             bool const asks = !uses.empty() || runtime::is_legacy(on) || block.of_graph;
             captured = asks && runtime::is_capturing(on);
             std::uint64_t const in = captured && block.of_graph ? runtime::capture_of(on).id : 0;
-            runtime::capture_mode_guard const relaxed;
+            runtime::capture_mode_scope const relaxed;
             if (captured && block.of_graph && order::all_reached(uses.events))
                 uses.events.clear();
             bool const frees = uses.are_known() && (!captured || (uses.empty() && !runtime::is_legacy(on)));
@@ -269,7 +269,7 @@ private:
     cudaStream_t host_stream() {
         base::lock_guard<base::mutex> const lock(host_stream_mutex_);
         if (!host_stream_) {
-            runtime::device_guard const guard(made_on_);
+            runtime::device_scope const there(made_on_);
             check(cudaStreamCreateWithFlags(&host_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         }
         return host_stream_;
@@ -287,7 +287,7 @@ private:
     // way.
     bool graph_may_use(cudaStream_t on) const noexcept {
         try {
-            runtime::device_guard const device(device_for(on));
+            runtime::device_scope const device(device_for(on));
             return runtime::is_capturing(on) && !runtime::is_legacy(on);
         } catch (...) { // a captured stream would not fail so
             return false;

@@ -112,7 +112,7 @@ public:
     template <class Unknown>
     void offer(int device, cudaStream_t stream, Unknown&& unknown, bool last = false) {
         base::lock_guard<base::mutex> const alone(offers_);
-        runtime::capture_mode_guard const relaxed; // so that captures on other devices do not break
+        runtime::capture_mode_scope const relaxed; // so that captures on other devices do not break
         {
             base::lock_guard<base::mutex> const lock(mutex_);
             offered_.swap(blocks_);

@@ -46,7 +46,7 @@ public:
     void make_wait(stream_ref stream) {
         if (uses_.any())
             try {
-                runtime::capture_mode_guard const relaxed;
+                runtime::capture_mode_scope const relaxed;
                 for (runtime::event const& each : uses_.take(all, stream).events)
                     stream.is_host() ? each.synchronize() : each.make_wait(stream);
             } catch (...) {

@@ -32,7 +32,7 @@ template <class Rule>
         if constexpr (contract::holds<contract::notes_last_uses, Rule, base::range, stream_ref>)
             if (elsewhere)
                 rule.last_used_on(block, stream);
-        runtime::device_guard const guard(device);
+        runtime::device_scope const there(device);
         return rule.give(block, stream);
     } catch (...) { // CUDA failed
     }

@@ -36,7 +36,7 @@ public:
     /// `keep`: the pool whose blocks keep the contents; it outlives them. `device`: the device of the memory. Throws
     /// cuda_error.
     saved_contents(pool_ref<memory_space::host> keep, int device) : keep_(keep), device_(device) {
-        runtime::device_guard const guard(device_);
+        runtime::device_scope const there(device_);
         check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     saved_contents(saved_contents const&) = delete;
@@ -52,8 +52,8 @@ public:
 
     /// Starts to copy the contents of `memory`. Throws what the pool's 'allocate' throws, cuda_error and std::bad_alloc.
     void save(base::range memory) {
-        runtime::device_guard const guard(device_);
-        runtime::capture_mode_guard const relaxed;
+        runtime::device_scope const there(device_);
+        runtime::capture_mode_scope const relaxed;
         for (std::size_t at = memory.offset; at < memory.end(); at += most_bytes) {
             std::size_t const bytes = memory.end() - at < most_bytes ? memory.end() - at : most_bytes;
             pieces_.reserve_more(1);
@@ -67,7 +67,7 @@ public:
 
     /// Blocks until the copies are made. Throws cuda_error.
     void finish() {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
         under_way_ = false;
     }
@@ -75,8 +75,8 @@ public:
     /// Copies back what lies in chunks of `held`, and blocks until that is done. Throws cuda_error; ask 'idle' then.
     void restore(chunk_list const& held) {
         {
-            runtime::device_guard const guard(device_);
-            runtime::capture_mode_guard const relaxed;
+            runtime::device_scope const there(device_);
+            runtime::capture_mode_scope const relaxed;
             for (piece const& each : pieces_)
                 restore(each, held);
         }

@@ -35,7 +35,7 @@ namespace reuse::detail {
 template <class Sets, class Lock>
 bool wait_for_events(Sets& sets, Lock& moving) {
     using locked = typename Sets::locked;
-    runtime::capture_mode_guard const relaxed;
+    runtime::capture_mode_scope const relaxed;
     base::growing_array<base::shared<runtime::event>> events;
     base::growing_array<shared_uses> uses;
     {
@@ -64,7 +64,7 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
         std::uint64_t arrivals;
         base::shared<runtime::event> passed;
     };
-    runtime::capture_mode_guard const relaxed;
+    runtime::capture_mode_scope const relaxed;
     base::growing_array<moment> moments;
     base::growing_array<int> places; // devices on which work may run that no event tells of; any_device: any in use
     base::growing_array<shared_uses> uses;

@@ -138,7 +138,7 @@ public:
     /// until a call answers true. Never blocks. Throws cuda_error, std::bad_alloc, and what the visitor throws.
     template <class Visit>
     void visit_unused(Visit const& visit, std::size_t least_bytes) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         for (set& each : sets_) {
             if (!each.hint.may_hold(least_bytes))
                 continue;
@@ -262,7 +262,7 @@ private:
 
     // Gives the stream a set that another one does not need any more; null if there is none.
     set* take_over(caller who, int device, std::uint64_t now) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         set* const spare = sets_.find_spare();
         if (!spare)
             return nullptr;

@@ -60,7 +60,7 @@ public:
     /// Finds a block for the caller's stream, whose set is `mine`, in the other sets, and takes it in one of the three ways
     /// that the head names, in that order. An empty range if nothing was found. Never blocks the host.
     base::range take(set* mine, wanted_block const& want) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
         survey_.begin();
         survey_.set_aside_again(mine);
@@ -85,7 +85,7 @@ public:
     /// pool is about to grow. Then bytes that other streams still use are set aside, for the next time, and the stream's own
     /// older generation may come back to join. Never blocks.
     void gather(caller who, bool grows) {
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
         survey_.begin();
         set* const mine = sets_.enter(who).get(); // it is not locked any more

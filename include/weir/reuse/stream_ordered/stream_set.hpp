@@ -206,7 +206,7 @@ public:
     bool poll(stream_ref stream, bool wait = false) {
         if (deferred_.empty())
             return false;
-        runtime::capture_mode_guard const relaxed;
+        runtime::capture_mode_scope const relaxed;
         open_.reserve(deferred_.size());
         stream_answers answers = deferred_.ask();
         bool const any = deferred_.take_if([&](deferred_block const& each) {
