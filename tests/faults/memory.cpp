@@ -82,7 +82,7 @@ TEST_CASE("memory: where the store of recent blocks is full too, a block is lost
     stage::world const here;
     stage::stream const s;
     weir::reuse::detail::stream_set<fitted, checked, few> own{fitted()};
-    own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
+    own.name(weir::reuse::detail::caller<checked>(s), 0);
     CHECK(own.close(s)); // the event is made
     for (std::size_t i = 0; i < few::recent_blocks; ++i)
         CHECK(own.put_recent(weir::base::range{i * 4096 + 4096, 512}));

@@ -138,18 +138,15 @@ struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr std::size_t aside_bytes = 1 * MiB;
 };
 
-using set = weir::reuse::detail::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
-using directory = weir::reuse::detail::stream_directory<set, weir::identity::checked>;
-
-set* make() {
-    return new set(weir::placement::best_fit<512>());
-}
+using directory = weir::reuse::detail::stream_directory<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
+using set = directory::set;
+using caller = directory::caller;
 
 TEST_CASE("interleavings: stream_set: what is hint is what is there whenever the lock is free") {
     explore_on_device([] {
         stream const s;
         set of_s = set(weir::placement::best_fit<512>());
-        of_s.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
+        of_s.name(caller(s), 0);
         of_s.covered().add(range{1 * MiB, 1 * MiB});
         of_s.update_hint();
         auto const exact = [&] {
@@ -189,17 +186,17 @@ TEST_CASE("interleavings: stream_set: what is hint is what is there whenever the
 // ---- stream_directory ----------------------------------------------------------------------------------------------------
 
 /// Enters the set of `s` and looks whether it is that.
-set* enter(directory& sets, cudaStream_t s, bool verify = true) {
-    auto const own = sets.enter(s, verify, make);
+set* enter(directory& sets, cudaStream_t s, bool frees = false) {
+    auto const own = sets.enter(frees ? caller::that_frees(s) : caller(s));
     require(own->key.load(std::memory_order_relaxed) == weir::runtime::key_of(s), "the set of another key");
-    require(own->is_of(weir::runtime::id_of(s)), "the set of another stream");
+    require(own->id() == weir::runtime::id_of(s), "the set of another stream");
     return own.get();
 }
 
 /// Sets that cannot be used again, so that the next new stream looks for one that can.
 void fill(directory& sets, stream const* streams, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
-        auto const own = sets.enter(streams[i], true, make);
+        auto const own = sets.enter(caller(streams[i]));
         own->covered().add(range{(i + 1) * 16 * MiB, 1 * MiB});
         own->update_hint();
     }
@@ -207,15 +204,15 @@ void fill(directory& sets, stream const* streams, std::size_t count) {
 
 std::size_t free_bytes(directory& sets) {
     std::size_t sum = 0;
-    for (set* each = sets.first(); each; each = directory::following(*each))
-        sum += each->covered().free_bytes();
+    for (set& each : sets)
+        sum += each.covered().free_bytes();
     return sum;
 }
 
 TEST_CASE("interleavings: stream_directory: threads that see a stream first make it one set") {
     explore_on_device([] {
         stream const a, b;
-        directory sets(0, make);
+        directory sets(0);
         set* found[3] = {};
         std::size_t most = 0;
         threads([&] { found[0] = enter(sets, a); }, [&] { found[1] = enter(sets, a), found[2] = enter(sets, b); },
@@ -223,10 +220,10 @@ TEST_CASE("interleavings: stream_directory: threads that see a stream first make
                     for (int i = 0; i < 2; ++i) {
                         std::size_t count = 0;
                         set* last = nullptr;
-                        for (set* each = sets.first(); each; last = each, each = directory::following(*each))
-                            ++count;
+                        for (set& each : sets)
+                            ++count, last = &each;
                         require(count >= most && count <= 3, "a set that was listed is not");
-                        require(last == sets.settled().get(), "the host's set is not the last");
+                        require(last == sets.host().get(), "the host's set is not the last");
                         most = count;
                     }
                 });
@@ -237,9 +234,9 @@ TEST_CASE("interleavings: stream_directory: threads that see a stream first make
 TEST_CASE("interleavings: stream_directory: a handle comes back at once, in the same thread or another") {
     explore_on_device([] {
         stream a, b;
-        directory sets(0, make);
+        directory sets(0);
         {
-            auto const own = sets.enter(a, true, make);
+            auto const own = sets.enter(caller(a));
             own->covered().add(range{1 * MiB, 1 * MiB});
             own->update_hint();
         }
@@ -247,7 +244,7 @@ TEST_CASE("interleavings: stream_directory: a handle comes back at once, in the 
         auto const reborn = [&](stream& mine) {
             mine.again();
             set* const own = enter(sets, mine);
-            require(enter(sets, mine, false) == own, "a stream that was just seen has another set");
+            require(enter(sets, mine, true) == own, "a stream that was just seen has another set");
         };
         threads([&] { reborn(a); }, [&] { reborn(b); });
         require(enter(sets, a) != enter(sets, b), "two streams share a set");
@@ -260,7 +257,7 @@ TEST_CASE("interleavings: stream_directory: a handle comes back at once, in the 
 void old_set_is_wanted(bool by_two, bool by_other) {
     stream const full[14];
     stream a, b;
-    directory sets(0, make);
+    directory sets(0);
     fill(sets, full, 14);
     enter(sets, a); // the host's and this one make 16
     a.again();
@@ -275,7 +272,7 @@ void old_set_is_wanted(bool by_two, bool by_other) {
     else
         threads(first, other);
     require(!by_two || found[0] == found[1], "a stream has two sets");
-    require(enter(sets, a, false) == found[0] && enter(sets, b, false) != found[0], "two streams share a set");
+    require(enter(sets, a, true) == found[0] && enter(sets, b, true) != found[0], "two streams share a set");
     require(free_bytes(sets) == 14 * MiB, "bytes are lost");
 }
 
@@ -298,22 +295,22 @@ TEST_CASE("interleavings: stream_directory: the set of a default stream is taken
         [] {
             stream const full[14];
             stream b;
-            directory sets(0, make);
+            directory sets(0);
             fill(sets, full, 14);
             enter(sets, cudaStreamLegacy); // a new stream may have it
             std::uint64_t const key = weir::runtime::key_of(cudaStreamLegacy);
             threads(
                 [&] {
-                    for (bool const verify : {false, true}) {
-                        auto const own = sets.enter(cudaStreamLegacy, verify, make);
+                    for (bool const frees : {true, false}) {
+                        auto const own = sets.enter(frees ? caller::that_frees(cudaStreamLegacy) : caller(cudaStreamLegacy));
                         require(own->key.load(std::memory_order_relaxed) == key, "the set of another stream");
-                        own->covered().add(range{(verify ? 2048 : 1024) * MiB, 1 * MiB});
+                        own->covered().add(range{(frees ? 1024 : 2048) * MiB, 1 * MiB});
                         own->update_hint();
                         require(own->key.load(std::memory_order_relaxed) == key, "a set is taken while it is in use");
                     }
                 },
                 [&] { enter(sets, b); });
-            require(enter(sets, b, false) != enter(sets, cudaStreamLegacy, false), "two streams share a set");
+            require(enter(sets, b, true) != enter(sets, cudaStreamLegacy, true), "two streams share a set");
             require(free_bytes(sets) == 16 * MiB, "bytes are lost");
         },
         large);
@@ -323,7 +320,7 @@ TEST_CASE("interleavings: stream_directory: whoever looks at every set misses no
     for (bool const reached : {false, true})
         explore_on_device([reached] {
             stream const a, b;
-            directory sets(0, make);
+            directory sets(0);
             set* const own = enter(sets, a);
             own->covered().add(range{1 * MiB, 1 * MiB});
             own->update_hint();
@@ -331,7 +328,7 @@ TEST_CASE("interleavings: stream_directory: whoever looks at every set misses no
                 require(own->close(a), "cannot close"); // and nobody has asked since
             threads(
                 [&] {
-                    sets.add_aside(*own, make());
+                    sets.add_older(*own);
                     weir::base::locked<set> const mine(*own);
                     mine->wanted.store(true, std::memory_order_relaxed);
                     require(mine->close(a), "cannot close");
@@ -340,19 +337,19 @@ TEST_CASE("interleavings: stream_directory: whoever looks at every set misses no
                 [&] { enter(sets, b); },
                 [&] {
                     std::size_t seen = 0, all = 0;
-                    for (set* each = sets.first(); each; each = directory::following(*each), ++all)
-                        seen += weir::base::locked<set>(*each)->covered().free_bytes();
+                    for (set& each : sets)
+                        seen += weir::base::locked<set>(each)->covered().free_bytes(), ++all;
                     require(seen >= 1 * MiB, "bytes were missed");
                     require(all >= 2 && all <= 4, "a set is listed twice, or not");
                 });
-            require((reached ? *own->settled : *own->aside).covered().free_bytes() == 1 * MiB, "bytes are elsewhere");
+            require((reached ? *own->host : *own->older).covered().free_bytes() == 1 * MiB, "bytes are elsewhere");
             require(free_bytes(sets) == 1 * MiB, "bytes are lost");
         });
 }
 
 // ---- stream_exchange ------------------------------------------------------------------------------------------------
 
-using exchange_of_sets = weir::reuse::detail::stream_exchange<set, weir::identity::checked, tuning, set* (*)()>;
+using exchange_of_sets = weir::reuse::detail::stream_exchange<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
 
 /// Bytes of 'a' are aside, unless its work is over: 'b' wanted them before it grew.
 struct aside_of_a {
@@ -360,15 +357,15 @@ struct aside_of_a {
         own->covered().add(bytes);
         own->update_hint();
         require(own->close(a), "cannot close");
-        exchange.gather(b, true);
+        exchange.gather(caller(b), true);
     }
     void require_reached(char const* else_what) {
-        for (set* each = sets.first(); each; each = directory::following(*each))
-            require(weir::base::locked<set>(*each)->reached(), else_what);
+        for (set& each : sets)
+            require(weir::base::locked<set>(each)->reached(), else_what);
     }
     stream const a, b;
-    directory sets{0, make};
-    exchange_of_sets exchange{sets, make};
+    directory sets{0};
+    exchange_of_sets exchange{sets};
     set* const own = enter(sets, a);
     set* const other = enter(sets, b);
 };
@@ -376,16 +373,16 @@ struct aside_of_a {
 TEST_CASE("interleavings: stream_exchange: who searches finds what another thread gathers meanwhile") {
     explore_on_device([] {
         stream const a, b;
-        directory sets(0, make);
-        exchange_of_sets exchange(sets, make);
+        directory sets(0);
+        exchange_of_sets exchange(sets);
         enter(sets, a);
         set* const mine = enter(sets, b);
-        sets.settled()->covered().add(range{16 * MiB, 512 * KiB});
-        sets.settled()->update_hint();
+        sets.host()->covered().add(range{16 * MiB, 512 * KiB});
+        sets.host()->update_hint();
         bool const grows = interleavings::choose(2) == 0;
         range block;
-        threads([&] { exchange.gather(a, grows); },
-                [&] { block = exchange.take(mine, 512 * KiB, 256, 512 * KiB, b, false); });
+        threads([&] { exchange.gather(caller(a), grows); },
+                [&] { block = exchange.take(mine, {caller(b), 512 * KiB, 256, 512 * KiB, false}); });
         require(block.bytes == 512 * KiB, "bytes were there, and were missed");
         require(free_bytes(sets) == 0, "bytes are twice");
     });
@@ -394,7 +391,7 @@ TEST_CASE("interleavings: stream_exchange: who searches finds what another threa
 TEST_CASE("interleavings: stream_exchange: who waits misses no event of bytes that come back meanwhile") {
     explore_on_device([] {
         aside_of_a here(range{16 * MiB, 1 * MiB});
-        threads([&] { here.exchange.recall(here.a); },
+        threads([&] { here.exchange.recall(caller(here.a)); },
                 [&] {
                     here.exchange.wait();
                     here.require_reached("an event was missed");
@@ -405,7 +402,7 @@ TEST_CASE("interleavings: stream_exchange: who waits misses no event of bytes th
 TEST_CASE("interleavings: stream_exchange: a settle leaves nothing in use that comes back meanwhile") {
     explore_on_device([] {
         aside_of_a here(range{16 * MiB, 1 * MiB});
-        threads([&] { here.exchange.recall(here.a); },
+        threads([&] { here.exchange.recall(caller(here.a)); },
                 [&] {
                     here.exchange.settle();
                     here.require_reached("bytes are in use behind a settle");
@@ -423,7 +420,7 @@ TEST_CASE("interleavings: stream_exchange: what was lent comes back in use, wher
         own->update_hint();
         weir::runtime::event now(0);
         now.record(here.a);
-        if (now.reached() || !own->aside)
+        if (now.reached() || !own->older)
             return;
         simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
         threads(
@@ -436,7 +433,7 @@ TEST_CASE("interleavings: stream_exchange: what was lent comes back in use, wher
             },
             [&] {
                 try {
-                    static_cast<void>(here.exchange.take(here.other, 4 * KiB, 256, 1 * KiB, here.b, true));
+                    static_cast<void>(here.exchange.take(here.other, {caller(here.b), 4 * KiB, 256, 1 * KiB, true}));
                 } catch (weir::cuda_error const&) {
                 }
             });

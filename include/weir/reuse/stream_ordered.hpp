@@ -25,7 +25,7 @@
 // order:     whoever takes bytes from another stream's set comes after that set's event. Either it was reached, or the
 //            taker's stream was made to wait for it and then recorded its own event, so that the order travels on with the
 //            bytes. Locks are taken in this order: 'moving_' (stream_exchange.hpp); the directory's; a set's; that of its
-//            older generation ('aside', older_generation.hpp); that of the host's set; those of fences and second uses.
+//            older generation (older_generation.hpp); that of the host's set; those of fences and second uses.
 // cost:      rung 1: one table look-up, one spin lock, and what Identity asks of CUDA. From rung 2 on every set is visited.
 // not for:   memory that no stream uses: see 'immediate'.
 
@@ -40,10 +40,10 @@
 #include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/order/second_uses.hpp>
+#include <weir/reuse/stream_ordered/caller.hpp>
 #include <weir/reuse/stream_ordered/identity.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
 #include <weir/reuse/stream_ordered/stream_exchange.hpp>
-#include <weir/reuse/stream_ordered/stream_set.hpp>
 #include <weir/reuse/stream_ordered/tuning.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
@@ -63,32 +63,33 @@ struct stream_ordered {
 
     template <class Placement>
     class over {
-        static_assert(contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>,
+        static_assert(contract::migrates<Placement>,
                       "weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: "
                       "'void absorb(Placement&)' and 'range lend(std::size_t bytes, std::size_t alignment)'");
-        using set = reuse::detail::stream_set<Placement, Identity, Tuning>;
-        using directory = reuse::detail::stream_directory<set, Identity>;
+        using directory = reuse::detail::stream_directory<Placement, Identity, Tuning>;
+        using set = typename directory::set;
+        using caller = typename directory::caller;
 
     public:
         /// `device`: the device of all streams that allocate here; any_device: they may be of any.
         explicit over(int device)
-            : sets_(device, set_maker{root_}), several_devices_(runtime::may_have_several_devices()) {}
+            : sets_(device), several_devices_(runtime::may_have_several_devices()) {}
 
         /// Rungs 1 and 2: a block that `stream` may use at once, or an empty range if there is none. Never blocks, except in
         /// 'reclaim' where the stream has no such block at hand. Throws usage_error, cuda_error, std::bad_alloc.
         base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-            Identity::require_no_capture(stream);
+            caller const who(stream);
             {
-                auto const own = enter(stream);
+                auto const own = sets_.enter(who);
                 base::range block = own->take_recent(bytes, alignment);
-                if (!block && !exchange_.gathers_for(bytes, own.get()))
+                if (!block && !exchange_.gathers_for(bytes, *own.get()))
                     block = own->take_covered(bytes, alignment);
                 if (block) {
                     own->used().took(block);
                     return block;
                 }
             }
-            return take_slowly(bytes, alignment, stream);
+            return take_slowly(bytes, alignment, who, false);
         }
 
         /// Rung 4: as take, but `stream` may be made to wait for the last use of the bytes. For the host this call blocks
@@ -98,8 +99,9 @@ struct stream_ordered {
                 wait();
                 return take(bytes, alignment, stream);
             }
-            exchange_.recall(stream);
-            return take_slowly(bytes, alignment, stream, true);
+            caller const who(stream);
+            exchange_.recall(who);
+            return take_slowly(bytes, alignment, who, true);
         }
 
         /// Takes back a block whose last use comes before this call in the order of `stream`; a free on the host promises
@@ -107,9 +109,9 @@ struct stream_ordered {
         /// each launch. Never blocks on a device.
         void give(base::range block, stream_ref stream) noexcept {
             try {
-                Identity::require_no_capture(stream);
-                bool const asks = Identity::asks && several_devices_;
-                if (!uses_.any() && (asks ? give_asking(block, stream) : enter(stream, false)->give(block, stream)))
+                if (!uses_.any() && (Identity::asks && several_devices_
+                                         ? give_asking(block, stream)
+                                         : sets_.enter(caller::that_frees(stream))->give(block, stream)))
                     return;
             } catch (...) { // the stream has no set that can be used now
             }
@@ -125,8 +127,8 @@ struct stream_ordered {
         /// Rung 3: adds fresh bytes to the set of `stream`. They may join with free bytes that were there before only if
         /// `joins`. Throws as take; then the bytes are not kept.
         void add(base::range chunk, stream_ref stream, bool joins = false) {
-            auto const own = enter(stream);
-            if constexpr (contract::holds<contract::has_fence, Placement>)
+            auto const own = sets_.enter(caller(stream));
+            if constexpr (contract::fences<Placement>)
                 if (!joins)
                     own->covered().fence(chunk);
             own->covered().add(chunk);
@@ -136,7 +138,7 @@ struct stream_ordered {
         /// Calls visit(Placement&) for the bytes that `stream` may have at once. Throws as take, and what the visitor throws.
         template <class Visit>
         void visit_usable(stream_ref stream, Visit const& visit) {
-            visit(enter(stream)->covered());
+            visit(sets_.enter(caller(stream))->covered());
         }
         /// Calls visit(Placement&) for the bytes that no work uses, set by set, until a call answers true. Sets that hold
         /// fewer than `least_bytes` are skipped. Throws cuda_error.
@@ -148,7 +150,7 @@ struct stream_ordered {
         /// Brings all bytes that no work uses to the set of `stream`, where they join. With `grows` the pool will grow if
         /// that is not enough: then bytes that other streams still use are also prepared, so that they are free sooner the
         /// next time. Never blocks. Throws as take.
-        void gather(stream_ref stream, bool grows = false) { exchange_.gather(stream, grows); }
+        void gather(stream_ref stream, bool grows = false) { exchange_.gather(caller(stream), grows); }
 
         /// Rung 5: blocks until every event recorded so far has been reached. The answer is whether any of them had not been
         /// reached before. Throws cuda_error.
@@ -179,48 +181,43 @@ struct stream_ordered {
         base::usage used() { return sets_.used(); }
 
     private:
-        struct set_maker {
-            Placement const& root;
-            set* operator()() const {
-                if constexpr (contract::holds<contract::has_sibling, Placement>)
-                    return new set(root.sibling());
-                else
-                    return new set(Placement());
-            }
-        };
-        [[gnu::always_inline]] typename directory::locked enter(stream_ref stream, bool verify = true) {
-            return sets_.enter(stream, verify, set_maker{root_});
-        }
-
         // The part of 'take' for a stream that has no fitting block at hand. Not inlined, so that the usual path stays short.
-        [[gnu::noinline]] base::range take_slowly(std::size_t bytes, std::size_t alignment, stream_ref stream,
-                                                  bool wait = false) {
-            if (Placement::rounded(bytes, alignment) == 0)
+        [[gnu::noinline]] base::range take_slowly(std::size_t bytes, std::size_t alignment, caller who, bool may_wait) {
+            std::size_t const needed_bytes = Placement::rounded(bytes, alignment);
+            if (needed_bytes == 0)
                 return base::range{}; // no block can be that large
             if constexpr (!Identity::asks) { // what follows may make the stream wait, or call the driver
-                weir::runtime::require_no_capture(stream);
-                if (several_devices_ && !stream.is_host())
-                    sets_.require_device(stream);
+                who = who.in_full();
+                if (several_devices_ && !who.is_host())
+                    sets_.require_device(who.stream());
             }
             set* mine = nullptr;
-            bool const gathers = [&] {
-                auto const own = enter(stream);
-                return exchange_.gathers_for(bytes, mine = own.get());
-            }();
-            if (gathers)
-                gather(stream);
+            bool gathers = false;
             {
-                auto const own = enter(stream);
-                if (base::range const block = own->take(bytes, alignment, stream)) {
-                    own->used().took(block);
-                    return block;
-                }
+                auto const own = sets_.enter(who);
+                mine = own.get();
+                gathers = exchange_.gathers_for(bytes, *mine);
+                if (!gathers)
+                    if (base::range const block = take_of(*mine, bytes, alignment, who))
+                        return block;
             }
-            base::range const block =
-                exchange_.take(mine, bytes, alignment, Placement::rounded(bytes, alignment), stream, wait);
+            if (gathers) {
+                exchange_.gather(who, false);
+                auto const own = sets_.enter(who);
+                if (base::range const block = take_of(*own.get(), bytes, alignment, who))
+                    return block;
+            }
+            base::range const block = exchange_.take(mine, {who, bytes, alignment, needed_bytes, may_wait});
             if (block)
                 // If there is no block, the pool calls reclaim itself, once it knows that it can hold such a block.
                 reclaim_quietly();
+            return block;
+        }
+
+        static base::range take_of(set& own, std::size_t bytes, std::size_t alignment, caller who) {
+            base::range const block = own.take(bytes, alignment, who.stream());
+            if (block)
+                own.used().took(block);
             return block;
         }
 
@@ -232,13 +229,14 @@ struct stream_ordered {
             }
         }
 
-        [[gnu::noinline]] bool give_asking(base::range block, stream_ref stream) { return enter(stream)->give(block, stream); }
+        [[gnu::noinline]] bool give_asking(base::range block, stream_ref stream) {
+            return sets_.enter(caller(stream))->give(block, stream);
+        }
         // Takes back a block that other streams use too, or whose stream has a handle that named another stream before.
         [[gnu::noinline]] void give_slowly(base::range block, stream_ref stream) noexcept {
             order::block_uses uses = uses_.take(block.offset, stream);
             try {
-                Identity::require_no_capture(stream);
-                auto const own = enter(stream);
+                auto const own = sets_.enter(caller(stream));
                 if (uses.empty()) {
                     if (give_verified(*own.get(), block, stream))
                         return;
@@ -265,17 +263,17 @@ struct stream_ordered {
         }
 
         void lose(base::range block) noexcept {
-            auto const settled = sets_.settled();
-            settled->used().gave(block);
-            settled->lose(block);
+            auto const host = sets_.host();
+            host->used().gave(block);
+            host->lose(block);
         }
 
         void strand(base::range block, base::growing_array<runtime::event> uses) noexcept {
             if (uses.empty())
                 return sets_.strand(block);
-            auto const settled = sets_.settled();
-            settled->used().gave(block);
-            settled->strand(block, std::move(uses));
+            auto const host = sets_.host();
+            host->used().gave(block);
+            host->strand(block, std::move(uses));
         }
 
         // Takes back a block that no set of its stream can take. Either the stream is captured, of another device or unknown
@@ -300,14 +298,13 @@ struct stream_ordered {
                 return lose(block);
             if (!placed)
                 return strand(block, std::move(uses.events));
-            auto const settled = sets_.settled();
-            settled->used().gave(block);
-            settled->defer(block, std::move(uses.events), on_host);
+            auto const host = sets_.host();
+            host->used().gave(block);
+            host->defer(block, std::move(uses.events), on_host);
         }
 
-        Placement root_; // holds no bytes; each set's placement is made as its sibling
         directory sets_;
-        reuse::detail::stream_exchange<set, Identity, Tuning, set_maker> exchange_{sets_, set_maker{root_}};
+        reuse::detail::stream_exchange<Placement, Identity, Tuning> exchange_{sets_};
         bool several_devices_; // then CUDA gives one handle to streams of two devices (50 times of 50 on two H200)
         order::second_uses uses_;
     };

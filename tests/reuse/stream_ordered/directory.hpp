@@ -8,7 +8,6 @@
 #include <weir/base/threads/spin_lock.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
-#include <weir/reuse/stream_ordered/stream_set.hpp>
 #include <weir/reuse/stream_ordered/tuning.hpp>
 
 namespace directories {
@@ -24,22 +23,22 @@ struct tuning : weir::reuse::stream_ordered_tuning {
 };
 
 template <class Identity>
-using set_of = weir::reuse::detail::stream_set<weir::placement::best_fit<512>, Identity, tuning>;
-
-template <class Identity>
 struct directory {
-    using set = set_of<Identity>;
-    explicit directory(int device = 0) : sets(device, make) {}
-    static set* make() { return new set(weir::placement::best_fit<512>()); }
-    // The set of a stream, entered and left.
-    set* at(weir::stream_ref stream, bool verify = true) { return sets.enter(stream, verify, make).get(); }
+    using sets_type = weir::reuse::detail::stream_directory<weir::placement::best_fit<512>, Identity, tuning>;
+    using set = typename sets_type::set;
+    using caller = typename sets_type::caller;
+    explicit directory(int device = 0) : sets(device) {}
+    auto enter(weir::stream_ref stream) { return sets.enter(caller(stream)); }
+    // The set of a stream, entered and left: as a call that allocates finds it, and as a free does.
+    set* at(weir::stream_ref stream) { return enter(stream).get(); }
+    set* at_free(weir::stream_ref stream) { return sets.enter(caller::that_frees(stream)).get(); }
     std::size_t count() const {
         std::size_t sum = 0;
-        for (set* each = sets.first(); each; each = decltype(sets)::following(*each))
-            ++sum;
+        for (set& each : sets)
+            static_cast<void>(each), ++sum;
         return sum;
     }
-    weir::reuse::detail::stream_directory<set, Identity> sets;
+    sets_type sets;
 };
 inline weir::base::no_lock nobody; // moves bytes meanwhile
 

@@ -43,19 +43,20 @@ struct halting : weir::placement::best_fit<512> {
     }
     static inline bool halts = false;
 };
+using caller = weir::reuse::detail::caller<weir::identity::checked>;
 using set = weir::reuse::detail::stream_set<halting, weir::identity::checked, tuning>;
 
 // A set of many small ranges under an event that is not reached, and an empty one aside.
 struct stage {
     stage() {
         weir::check(gate.close(s), "gate");
-        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
+        own.name(caller(s), 0);
         for (std::size_t i = 0; i < 300; ++i)
             own.covered().add(range{i * 2 * KiB, 1 * KiB});
         CHECK(own.close(s));
-        own.aside = &other;
-        own.settled = &host;
-        other.is_aside = true;
+        own.older = &other;
+        own.host = &host;
+        other.is_older = true;
     }
     ~stage() { gate.open(); }
     std::size_t sum() { return own.covered().free_bytes() + other.covered().free_bytes() + host.covered().free_bytes(); }
@@ -121,7 +122,7 @@ TEST_CASE("older_generation: whatever host memory is left when bytes come back, 
 TEST_CASE("older_generation: where host memory runs out while bytes go to the host's set, what is there is seen there") {
     stage here;
     halting::halts = true;
-    CHECK_THROWS_AS(weir::reuse::detail::settle_into(here.host, here.own), std::bad_alloc);
+    CHECK_THROWS_AS(weir::reuse::detail::move_covered(here.own, here.host), std::bad_alloc);
     halting::halts = false;
     CHECK(here.host.hint.bytes() == 150 * KiB);
     CHECK(here.own.hint.bytes() == 150 * KiB);
@@ -143,16 +144,16 @@ TEST_CASE("older_generation: what was set aside in the life of another device's 
     simulated_cuda::world const world(simulated_cuda::config{}.eager().with_devices(2), support::report_all);
     support::scoped_stream const s;
     set own{halting()}, other{halting()}, host{halting()};
-    own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
+    own.name(caller(s), 0);
     own.covered().add(range{0, 300 * KiB});
     CHECK(own.close(s));
-    own.aside = &other;
-    own.settled = &host;
-    other.is_aside = true;
+    own.older = &other;
+    own.host = &host;
+    other.is_older = true;
     CHECK(weir::reuse::detail::set_aside(own));
     weir::runtime::device_scope const there(1);
     support::scoped_stream const far;
-    own.name(far, weir::runtime::key_of(far), weir::runtime::id_of(far), 1); // the set is used again
+    own.name(caller(far), 1); // the set is used again
     weir::reuse::detail::recall(own);
     CHECK(other.covered().free_bytes() == 300 * KiB);
     CHECK(own.device() == 1);
@@ -163,7 +164,7 @@ TEST_CASE("older_generation: nothing goes aside over a block there that waits fo
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s, user;
     set own{halting()}, other{halting()}, host{halting()};
-    own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
+    own.name(caller(s), 0);
     own.covered().add(range{0, 300 * KiB});
     CHECK(own.close(s));
     simulated_cuda::gate gate;
@@ -172,9 +173,9 @@ TEST_CASE("older_generation: nothing goes aside over a block there that waits fo
     uses.push_back(weir::runtime::event(0));
     uses.back().record(user);
     CHECK(own.defer(range{1 * MiB, 100 * KiB}, std::move(uses), s));
-    own.aside = &other;
-    own.settled = &host;
-    other.is_aside = true;
+    own.older = &other;
+    own.host = &host;
+    other.is_older = true;
     CHECK(weir::reuse::detail::set_aside(own));
     CHECK(other.covered().take(300 * KiB, 1)); // the stream itself took it
     CHECK(other.deferred().closed_bytes() == 100 * KiB);

@@ -28,8 +28,8 @@ std::vector<range> drained(store& blocks) {
 struct grown : store {
     grown() {
         start_anew(true);
-        grow_older();
-        grow_older();
+        count_free_elsewhere();
+        count_free_elsewhere();
     }
 };
 
@@ -40,14 +40,14 @@ TEST_CASE("open_blocks: a young stream keeps nothing, and one that may not keep 
     CHECK_FALSE(blocks.put(range{0x1000, 256}));
     blocks.start_anew(true);
     CHECK_FALSE(blocks.put(range{0x1000, 256}));
-    blocks.grow_older();
+    blocks.count_free_elsewhere();
     CHECK_FALSE(blocks.put(range{0x1000, 256}));
-    blocks.grow_older();
+    blocks.count_free_elsewhere();
     CHECK(blocks.put(range{0x1000, 256}));
     CHECK(blocks.take(256, 1) == range{0x1000, 256});
     blocks.start_anew(false);
     for (int frees = 0; frees < 10; ++frees)
-        blocks.grow_older();
+        blocks.count_free_elsewhere();
     CHECK_FALSE(blocks.put(range{0x1000, 256}));
     CHECK(blocks.empty());
 }

@@ -36,7 +36,7 @@ TEST_CASE("safe_event: nothing is covered at first, and then what its stream did
         auto const passed = safe.passed();
         safe.record(s); // the same event
         CHECK(safe.passed() == passed);
-        safe.settle();
+        safe.note_reached();
         CHECK(safe.was_reached());
     });
 }

@@ -25,7 +25,7 @@ TEST_CASE("set_waits: waiting waits for every event, settling for everything") {
         support::scoped_stream const a, b;
         checked here;
         {
-            auto const own = here.sets.enter(a, true, &checked::make);
+            auto const own = here.enter(a);
             own->covered().add(range{1 * MiB, 1 * MiB});
             own->update_hint();
             range const block = own->take(300 * KiB, 256, a);
@@ -35,7 +35,7 @@ TEST_CASE("set_waits: waiting waits for every event, settling for everything") {
         CHECK(!here.sets.wait(nobody)); // nothing is recorded: nothing becomes anyone's
         CHECK(here.sets.unsettled_bytes() == 300 * KiB);
         {
-            auto const own = here.sets.enter(a, true, &checked::make);
+            auto const own = here.enter(a);
             range const block = own->take(200 * KiB, 256, a);
             weir::base::growing_array<weir::runtime::event> uses;
             uses.push_back(weir::runtime::event(0));
@@ -45,7 +45,7 @@ TEST_CASE("set_waits: waiting waits for every event, settling for everything") {
         here.sets.wait(nobody);
         CHECK(!here.sets.wait(nobody)); // all is over by then
         {
-            auto const own = here.sets.enter(a, true, &checked::make);
+            auto const own = here.enter(a);
             CHECK(own->reached());
             own->poll(a);
         }
@@ -66,7 +66,7 @@ TEST_CASE("set_waits: settling waits for no more than it must") {
     here.sets.settle(nobody);                     // no stream is known
     range of_a, of_b;
     for (auto const& [s, block, begin] : {std::tuple(&a, &of_a, 1 * MiB), std::tuple(&b, &of_b, 4 * MiB)}) {
-        auto const own = here.sets.enter(*s, true, &checked::make);
+        auto const own = here.enter(*s);
         own->covered().add(range{begin, 2 * MiB});
         *block = own->take(2 * MiB, 256, *s);
         own->used().took(*block);
@@ -74,7 +74,7 @@ TEST_CASE("set_waits: settling waits for no more than it must") {
     here.sets.settle(nobody); // nothing was freed
     CHECK(calls("cudaEventSynchronize") == 0);
 
-    CHECK(here.sets.enter(a, true, &checked::make)->give(of_a, a)); // too large to stay open
+    CHECK(here.enter(a)->give(of_a, a)); // too large to stay open
     check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
     here.sets.settle(nobody); // it is over
     CHECK(calls("cudaEventSynchronize") == 0);
@@ -82,7 +82,7 @@ TEST_CASE("set_waits: settling waits for no more than it must") {
 
     simulated_cuda::gate gate;
     check(gate.close(b), "gate");
-    CHECK(here.sets.enter(b, true, &checked::make)->give(of_b, b));
+    CHECK(here.enter(b)->give(of_b, b));
     bool opened = false;
     simulated_cuda::run_threads({[&] {
                                      here.sets.settle(nobody);
@@ -98,7 +98,7 @@ TEST_CASE("set_waits: settling waits for no more than it must") {
     CHECK(calls("cudaFree") == 0);
 
     {
-        auto const own = here.sets.enter(a, true, &checked::make);
+        auto const own = here.enter(a);
         of_a = own->take(100 * KiB, 256, a);
         CHECK(own->put_recent(of_a)); // no event tells of it
     }
@@ -114,7 +114,7 @@ TEST_CASE("set_waits: settling waits for the events alone where they tell of all
     support::scoped_stream const a, stranger;
     checked here;
     {
-        auto const own = here.sets.enter(a, true, &checked::make);
+        auto const own = here.enter(a);
         own->covered().add(range{1 * MiB, 1 * MiB});
         check(simulated_cuda::launch(a, {}, {}), "launch");
         CHECK(own->put(own->take(1 * MiB, 256, a), a));
@@ -130,7 +130,7 @@ TEST_CASE("set_waits: settling waits for the device of a stream that left bytes 
     support::scoped_stream const a;
     checked here(0);
     {
-        auto const own = here.sets.enter(a, true, &checked::make);
+        auto const own = here.enter(a);
         own->covered().add(range{1 * MiB, 1 * MiB});
         own->update_hint();
         CHECK(own->put_recent(own->take(100 * KiB, 256, a))); // no event tells of it

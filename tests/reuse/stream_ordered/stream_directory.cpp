@@ -34,7 +34,7 @@ using weir::base::range;
 
 using namespace directories;
 
-static_assert(!std::is_copy_constructible_v<weir::reuse::detail::stream_directory<checked::set, weir::identity::checked>>);
+static_assert(!std::is_copy_constructible_v<checked::sets_type>);
 
 TEST_CASE_TEMPLATE("stream_directory: a stream has one set, the host has one", Directory, checked, promised) {
     support::every_schedule([] {
@@ -45,10 +45,10 @@ TEST_CASE_TEMPLATE("stream_directory: a stream has one set, the host has one", D
         auto* const of_b = here.at(b);
         CHECK(of_a != of_b);
         CHECK(here.at(a) == of_a);
-        CHECK(here.at(b, false) == of_b);
+        CHECK(here.at_free(b) == of_b);
         auto* const of_host = here.at(on_host);
         CHECK(of_host != of_a);
-        CHECK(here.sets.settled().get() == of_host);
+        CHECK(here.sets.host().get() == of_host);
         CHECK(here.count() == 3);
         CHECK(of_a->device() == 0);
     });
@@ -62,7 +62,7 @@ TEST_CASE_TEMPLATE("stream_directory: the default streams have sets of their own
         auto* const mine = here.at(cudaStreamPerThread);
         CHECK(legacy != mine);
         CHECK(here.at(cudaStream_t{}) == legacy);
-        CHECK(here.at(cudaStreamPerThread, false) == mine);
+        CHECK(here.at_free(cudaStreamPerThread) == mine);
         std::thread([&] {
             CHECK(here.at(cudaStreamPerThread) != mine);
             CHECK(here.at(cudaStreamLegacy) == legacy);
@@ -78,7 +78,7 @@ TEST_CASE("stream_directory: a handle that bears another stream gets another set
         cudaStream_t first = nullptr;
         check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         {
-            auto const own = here.sets.enter(first, true, &checked::make);
+            auto const own = here.enter(first);
             old = own.get();
             own->covered().add(range{1 * MiB, 1 * MiB});
             own->update_hint();
@@ -87,10 +87,10 @@ TEST_CASE("stream_directory: a handle that bears another stream gets another set
         cudaStream_t second = nullptr;
         check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         if (second == first) { // as CUDA does
-            CHECK(here.at(second, false) == old); // nobody asked
+            CHECK(here.at_free(second) == old); // nobody asked
             checked::set* const fresh = here.at(second);
             CHECK(fresh != old);
-            CHECK(here.at(second, false) == fresh);
+            CHECK(here.at_free(second) == fresh);
             CHECK(old->key.load(weir::base::memory_order_acquire) == 0); // retired
             CHECK(old->hint.bytes() == 1 * MiB);
         }
@@ -130,7 +130,7 @@ TEST_CASE("stream_directory: they end once other streams have passed their uses 
         weir::base::growing_array<weir::runtime::event> uses;
         uses.push_back(weir::runtime::event(weir::any_device));
         uses[0].record(other);
-        CHECK(here.sets.enter(s, true, &checked::make)->defer(range{1 * MiB, 4 * KiB}, std::move(uses), s));
+        CHECK(here.enter(s)->defer(range{1 * MiB, 4 * KiB}, std::move(uses), s));
         CHECK_FALSE(passed.reached());
     }
     CHECK(passed.reached());
@@ -167,7 +167,7 @@ TEST_CASE("stream_directory: where the default stream that came longest ago is n
         for (support::scoped_stream const& each : live)
             here.at(each);
         {
-            auto const legacy = here.sets.enter(cudaStreamLegacy, true, &checked::make);
+            auto const legacy = here.enter(cudaStreamLegacy);
             CHECK(legacy->put_recent(range{1 * MiB, 4 * KiB})); // no event tells of it
         }
         auto* const own = here.at(cudaStreamPerThread);
@@ -230,7 +230,7 @@ TEST_CASE("stream_directory: threads that come at once, wave after wave, make no
     support::every_schedule([] {
         constexpr int threads = 4;
         checked here;
-        std::size_t settled = 0;
+        std::size_t steady = 0;
         for (int wave = 0; wave < 300; ++wave) {
             std::atomic<int> ready{0};
             std::vector<std::thread> crew;
@@ -244,9 +244,9 @@ TEST_CASE("stream_directory: threads that come at once, wave after wave, make no
             for (std::thread& each : crew)
                 each.join();
             if (wave == 50)
-                settled = here.count();
+                steady = here.count();
         }
-        CHECK(here.count() <= settled + threads);
+        CHECK(here.count() <= steady + threads);
     });
 }
 
@@ -289,7 +289,7 @@ TEST_CASE("stream_directory: bytes that anyone may have go along with a set that
         std::size_t again = 0;
         for (std::size_t i = 0; i < 60; ++i) {
             support::scoped_stream const s;
-            auto own = here.sets.enter(s, true, &checked::make);
+            auto own = here.enter(s);
             again += met.count(own.get());
             own->covered().add(range{(i + 1) * MiB, 512 * KiB});
             range const block = own->take_covered(64 * KiB, 256);
@@ -334,18 +334,21 @@ TEST_CASE_TEMPLATE("stream_directory: a captured stream that is not known is ref
         Directory here;
         {
             support::capture graph(s);
-            CHECK_THROWS_AS(here.at(s, false), weir::usage_error);
+            CHECK_THROWS_AS(here.at_free(s), weir::usage_error);
             CHECK(here.count() == 1);
             CHECK(graph.unbroken());
         }
         {
             support::capture graph(cudaStreamPerThread);
-            CHECK_THROWS_AS(here.at(cudaStreamPerThread, false), weir::usage_error);
+            CHECK_THROWS_AS(here.at_free(cudaStreamPerThread), weir::usage_error);
             CHECK(graph.unbroken());
         }
         auto* const own = here.at(s);
         support::capture graph(s);
-        CHECK(here.at(s, false) == own); // known: a free finds it, and asks nothing
+        if (std::is_same_v<Directory, promised>)
+            CHECK(here.at_free(s) == own); // known: it finds it, and asks nothing
+        else
+            CHECK_THROWS_AS(here.at_free(s), weir::usage_error);
         CHECK(graph.unbroken());
     });
 }
@@ -356,7 +359,7 @@ TEST_CASE("stream_directory: a stream that is gone strands what it left open, an
         cudaStream_t first = nullptr;
         check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         checked::set* const gone = here.at(first);
-        CHECK(here.sets.enter(first, true, &checked::make)->put_recent(range{1 * MiB, 1 * KiB}));
+        CHECK(here.enter(first)->put_recent(range{1 * MiB, 1 * KiB}));
         CHECK(here.sets.stranded_bytes() == 0); // it lives, and may take them
         check(cudaStreamDestroy(first), "cudaStreamDestroy");
         cudaStream_t second = nullptr;
@@ -365,7 +368,7 @@ TEST_CASE("stream_directory: a stream that is gone strands what it left open, an
             here.at(second);
             CHECK(here.sets.stranded_bytes() == 16 * KiB); // a little counts for more
             CHECK(weir::base::locked<checked::set>(*gone)->is_at_rest());
-            here.sets.settled()->used().took(range{4 * MiB, 3 * MiB});
+            here.sets.host()->used().took(range{4 * MiB, 3 * MiB});
             here.sets.strand(range{4 * MiB, 3 * MiB});
             CHECK(here.sets.stranded_bytes() == 3 * MiB + 16 * KiB);
             CHECK(here.sets.unsettled_bytes() == 3 * MiB + 1 * KiB);
@@ -373,7 +376,7 @@ TEST_CASE("stream_directory: a stream that is gone strands what it left open, an
             here.sets.settle(nobody);
             CHECK(here.sets.stranded_bytes() == 0);
             CHECK(here.sets.unsettled_bytes() == 0);
-            CHECK(here.sets.settled()->covered().free_bytes() == 3 * MiB + 1 * KiB);
+            CHECK(here.sets.host()->covered().free_bytes() == 3 * MiB + 1 * KiB);
         }
         check(cudaStreamDestroy(second), "cudaStreamDestroy");
     });
@@ -387,7 +390,7 @@ TEST_CASE("stream_directory: what cannot be stranded for want of host memory sta
         cudaStream_t first = nullptr;
         check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         checked::set* const gone = here.at(first);
-        CHECK(here.sets.enter(first, true, &checked::make)->put_recent(range{1 * MiB, 1 * KiB}));
+        CHECK(here.enter(first)->put_recent(range{1 * MiB, 1 * KiB}));
         check(cudaStreamDestroy(first), "cudaStreamDestroy");
         cudaStream_t second = nullptr;
         check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -417,11 +420,11 @@ TEST_CASE("stream_directory: what is out and what is lost is summed over all str
         support::scoped_stream const a, b;
         checked here;
         for (auto const& [s, lost] : {std::pair(&a, 1 * KiB), std::pair(&b, 2 * KiB)}) {
-            auto const own = here.sets.enter(*s, true, &checked::make);
+            auto const own = here.enter(*s);
             own->used().took(range{1 * MiB, 512});
             own->lose(range{2 * MiB, lost});
         }
-        here.sets.settled()->lose(range{3 * MiB, 4 * KiB});
+        here.sets.host()->lose(range{3 * MiB, 4 * KiB});
         CHECK(here.sets.used().blocks == 2);
         CHECK(here.sets.used().bytes == 1024);
         CHECK(here.sets.used().lost_bytes == 7 * KiB);
@@ -434,13 +437,13 @@ TEST_CASE("stream_directory: a visit sees what other streams have done with, and
         checked here;
         range const block{1 * MiB, 4 * KiB};
         {
-            auto const settled = here.sets.settled();
-            settled->covered().add(block);
-            CHECK(settled->take(block.bytes, 256, on_host) == block);
+            auto const host = here.sets.host();
+            host->covered().add(block);
+            CHECK(host->take(block.bytes, 256, on_host) == block);
             weir::base::growing_array<weir::runtime::event> uses;
             uses.push_back(weir::runtime::event(0));
             uses.back().record(user);
-            CHECK(settled->defer(block, std::move(uses), on_host));
+            CHECK(host->defer(block, std::move(uses), on_host));
         }
         auto const take = [&] {
             range taken;
@@ -449,7 +452,7 @@ TEST_CASE("stream_directory: a visit sees what other streams have done with, and
         };
         check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
         CHECK(take() == block);
-        CHECK(here.sets.settled()->hint.bytes() == 0);
+        CHECK(here.sets.host()->hint.bytes() == 0);
         CHECK_FALSE(take());
     });
 }
@@ -460,19 +463,19 @@ TEST_CASE("stream_directory: what is set aside of a stream comes right behind it
         checked here;
         checked::set* const own = here.at(a);
         here.at(b);
-        checked::set* const aside = checked::make();
-        here.sets.add_aside(*own, aside);
+        here.sets.add_older(*own);
+        checked::set* const older = own->older;
+        REQUIRE(older != nullptr);
         CHECK(here.count() == 4);
-        CHECK(own->next.load(weir::base::memory_order_acquire) == aside);
-        CHECK(own->aside == aside);
-        CHECK(own->settled == here.sets.settled().get());
-        CHECK(aside->is_aside);
-        CHECK_FALSE(own->is_aside);
-        CHECK(here.sets.is_settled(*own->settled));
-        CHECK_FALSE(here.sets.is_settled(*aside));
+        CHECK(own->next.load(weir::base::memory_order_acquire) == older);
+        CHECK(own->host == here.sets.host().get());
+        CHECK(older->is_older);
+        CHECK_FALSE(own->is_older);
+        CHECK(here.sets.is_host(*own->host));
+        CHECK_FALSE(here.sets.is_host(*older));
         support::scoped_stream const more[40];
         for (auto const& each : more)
-            CHECK(here.at(each) != aside);
+            CHECK(here.at(each) != older);
     });
 }
 
@@ -492,7 +495,7 @@ TEST_CASE_TEMPLATE("stream_directory: threads find their sets while others make 
             for (int i = 0; i < 200; ++i) {
                 if (here.at(own) != mine || here.at(shared) != of_shared)
                     wrong.fetch_add(1);
-                auto const common = here.sets.enter(shared, false, &Directory::make);
+                auto const common = here.sets.enter(Directory::caller::that_frees(shared));
                 i % 2 == 0 ? common->used().took(range{0, 512}) : common->used().gave(range{0, 512});
             }
         });

@@ -57,14 +57,18 @@ struct large_recent : tuning {
 // Streams 'a' and 'b', both with work under way.
 template <class Placement, class Tuning = tuning>
 struct stage_of {
-    using set = weir::reuse::detail::stream_set<Placement, weir::identity::checked, Tuning>;
-    using directory = weir::reuse::detail::stream_directory<set, weir::identity::checked>;
-    static set* make() { return new set(Placement()); }
+    using exchange_type = weir::reuse::detail::stream_exchange<Placement, weir::identity::checked, Tuning>;
+    using directory = weir::reuse::detail::stream_directory<Placement, weir::identity::checked, Tuning>;
+    using set = typename directory::set;
+    using caller = typename directory::caller;
 
-    set* of(stream_ref stream) { return sets.enter(stream, true, make).get(); }
+    auto enter(stream_ref stream) { return sets.enter(caller(stream)); }
+    set* of(stream_ref stream) { return enter(stream).get(); }
+    void gather(stream_ref stream, bool grows) { exchange.gather(caller(stream), grows); }
+    void recall(stream_ref stream) { exchange.recall(caller(stream)); }
     // Bytes that were freed on the stream, up to an event.
     void freed(stream_ref stream, std::size_t at, std::size_t bytes) {
-        auto const own = sets.enter(stream, true, make);
+        auto const own = enter(stream);
         CHECK(own->put(range{at, bytes}, stream));
     }
     // The same of a block that `user` uses as well, and goes on with.
@@ -72,13 +76,13 @@ struct stage_of {
         weir::base::growing_array<event> uses;
         uses.push_back(event(0));
         uses.back().record(user);
-        CHECK(sets.enter(stream, true, make)->defer(range{at, bytes}, std::move(uses), stream));
+        CHECK(enter(stream)->defer(range{at, bytes}, std::move(uses), stream));
     }
     range take(stream_ref stream, std::size_t bytes, bool wait = false) {
-        return exchange.take(of(stream), bytes, 256, weir::base::align_up(bytes, 512), stream, wait);
+        return exchange.take(of(stream), {caller(stream), bytes, 256, weir::base::align_up(bytes, 512), wait});
     }
     // Rung 1, as the reuse rule climbs it.
-    range take_own(stream_ref stream, std::size_t bytes) { return sets.enter(stream, true, make)->take(bytes, 256, stream); }
+    range take_own(stream_ref stream, std::size_t bytes) { return enter(stream)->take(bytes, 256, stream); }
     // Whether the stream, told to go on, waits for another.
     static bool waits(busy_stream& stream) {
         stream.gate.open();
@@ -89,8 +93,8 @@ struct stage_of {
 
     simulated_cuda::world const world{simulated_cuda::config{}.eager(), support::report_all};
     busy_stream a, b;
-    directory sets{0, make};
-    weir::reuse::detail::stream_exchange<set, weir::identity::checked, Tuning, set* (*)()> exchange{sets, make};
+    directory sets{0};
+    exchange_type exchange{sets};
 };
 using stage = stage_of<weir::placement::best_fit<512>>;
 using set = stage::set;
@@ -114,14 +118,14 @@ TEST_CASE("stream_exchange: takes what another stream is done with, and waits fo
 TEST_CASE("stream_exchange: before a pool grows, what another stream uses is set aside with its event") {
     stage here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, false);
-    CHECK(here.of(here.a)->aside == nullptr); // nobody is short of memory
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, false);
+    CHECK(here.of(here.a)->older == nullptr); // nobody is short of memory
+    here.gather(here.b, true);
     set* const own = here.of(here.a);
-    REQUIRE(own->aside != nullptr);
+    REQUIRE(own->older != nullptr);
     CHECK(own->covered().free_bytes() == 0);
-    CHECK(own->aside->covered().free_bytes() == 2 * MiB);
-    CHECK_FALSE(own->aside->reached());
+    CHECK(own->older->covered().free_bytes() == 2 * MiB);
+    CHECK_FALSE(own->older->reached());
     CHECK_FALSE(own->is_at_rest());
     CHECK_FALSE(here.take(here.b, 1 * MiB));
     // What 'a' frees later puts nothing off.
@@ -136,7 +140,7 @@ TEST_CASE("stream_exchange: before a pool grows, what another stream uses is set
 TEST_CASE("stream_exchange: a stream has what is aside of it at once, and waits for nothing") {
     stage here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     CHECK(here.take_own(here.a, 1 * MiB) == range{at_a, 1 * MiB});
     CHECK_FALSE(stage::waits(here.a));
 }
@@ -146,10 +150,10 @@ TEST_CASE("stream_exchange: a block of a slab that is aside costs its stream no 
     stage_of<sized> here;
     here.freed(here.a, at_a, 2 * MiB);
     range const first = here.take_own(here.a, 1 * KiB); // of a slab
-    here.exchange.gather(here.b, true);
-    REQUIRE(here.of(here.a)->aside != nullptr);
-    CHECK(here.of(here.a)->aside->covered().splinter_bytes() != 0);
-    CHECK(here.sets.enter(here.a, true, here.make)->put_recent(range{at_b, 512}));
+    here.gather(here.b, true);
+    REQUIRE(here.of(here.a)->older != nullptr);
+    CHECK(here.of(here.a)->older->covered().splinter_bytes() != 0);
+    CHECK(here.enter(here.a)->put_recent(range{at_b, 512}));
     std::uint64_t const before = simulated_cuda::calls("cudaEventRecord");
     CHECK(here.take_own(here.a, 1 * KiB) == range{first.offset + 1 * KiB, 1 * KiB});
     CHECK(simulated_cuda::calls("cudaEventRecord") == before);
@@ -164,18 +168,18 @@ TEST_CASE("stream_exchange: a block that no work uses costs a stream no event, o
     using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<256>, weir::placement::best_fit<512>>;
     stage_of<sized> here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true);
-    CHECK(here.of(here.a)->aside->covered().take(2 * MiB, 512)); // no more
+    here.gather(here.b, true);
+    CHECK(here.of(here.a)->older->covered().take(2 * MiB, 512)); // no more
     here.freed(on_host, at_b, 2 * MiB);
     range const first = here.take_own(on_host, 1 * KiB); // of a slab
-    CHECK(here.sets.enter(here.a, true, here.make)->put_recent(range{at_a, 512}));
+    CHECK(here.enter(here.a)->put_recent(range{at_a, 512}));
     std::uint64_t const before = simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaEventQuery");
     CHECK(here.take_own(here.a, 1 * KiB) == range{first.offset + 1 * KiB, 1 * KiB});
     CHECK(here.take_own(here.a, 100 * KiB));
     CHECK(simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaEventQuery") == before);
     CHECK_FALSE(here.take_own(here.a, 2 * KiB)); // no slab is cut
     CHECK(simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaEventQuery") == before + 1);
-    auto const host = here.sets.settled();
+    auto const host = here.sets.host();
     CHECK(host->hint.bytes() == host->covered().free_bytes());
 }
 
@@ -183,23 +187,23 @@ TEST_CASE("stream_exchange: of what is at hand a stream takes its own first, and
     using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<256>, weir::placement::best_fit<512>>;
     stage_of<sized> here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     here.freed(on_host, at_b, 2 * MiB);
     range const block = here.take_own(here.a, 100 * KiB);
     CHECK(block.offset - at_a < 2 * MiB);
-    auto const own = here.sets.enter(here.a, true, here.make);
-    CHECK(own->aside->covered().free_bytes() == 2 * MiB - 100 * KiB);
-    CHECK(own->aside->hint.bytes() == 2 * MiB - 100 * KiB);
-    CHECK(own->settled->covered().free_bytes() == 2 * MiB);
+    auto const own = here.enter(here.a);
+    CHECK(own->older->covered().free_bytes() == 2 * MiB - 100 * KiB);
+    CHECK(own->older->hint.bytes() == 2 * MiB - 100 * KiB);
+    CHECK(own->host->covered().free_bytes() == 2 * MiB);
 }
 
 TEST_CASE("stream_exchange: a large range is not cut where what the stream freed last may do") {
     using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<256>, weir::placement::best_fit<512>>;
     stage_of<sized, large_recent> here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     {
-        auto const own = here.sets.enter(here.a, true, here.make);
+        auto const own = here.enter(here.a);
         CHECK(own->put_recent(range{at_b, 512 * KiB}));
         CHECK(own->put_recent(range{at_b + 512 * KiB, 512 * KiB}));
     }
@@ -210,59 +214,60 @@ TEST_CASE("stream_exchange: little is not set aside, nor is the host's, nor what
     stage here;
     here.freed(here.a, at_a, 512 * KiB);
     here.freed(on_host, at_b, 2 * MiB);
-    here.exchange.gather(here.b, true);
-    CHECK(here.of(here.a)->aside == nullptr);
-    CHECK(here.sets.settled()->aside == nullptr);
+    here.gather(here.b, true);
+    CHECK(here.of(here.a)->older == nullptr);
+    CHECK(here.sets.host()->older == nullptr);
     here.freed(here.a, at_a + 1 * MiB, 1 * MiB);
     for (int i = 0; i < 3; ++i)
-        here.exchange.gather(here.b, true);
-    std::size_t count = 0;
-    for (set* each = here.sets.first(); each; each = stage::directory::following(*each))
-        ++count;
+        here.gather(here.b, true);
+    std::size_t count = 0, older = 0;
+    for (set& each : here.sets)
+        ++count, older += each.is_older;
     CHECK(count == 4); // of the host, of 'a' and 'b', and one aside
+    CHECK(older == 1);
 }
 
 TEST_CASE("stream_exchange: wanted again, the next free sets aside before it puts off, if nothing is there") {
     stage here;
     here.freed(here.a, at_a, 1 * MiB);
-    here.exchange.gather(here.b, true); // the first is aside
+    here.gather(here.b, true); // the first is aside
     set* const own = here.of(here.a);
     here.freed(here.a, at_a + 8 * MiB, 768 * KiB);
     CHECK_FALSE(here.take(here.b, 512 * KiB)); // and the second wanted
     here.freed(here.a, at_a + 16 * MiB, 2 * MiB);
     here.freed(here.a, at_a + 24 * MiB, 1 * MiB);
-    CHECK(own->aside->covered().free_bytes() == 1 * MiB); // something is there
+    CHECK(own->older->covered().free_bytes() == 1 * MiB); // something is there
     CHECK(own->covered().free_bytes() == 3 * MiB + 768 * KiB);
-    CHECK(own->aside->covered().take(1 * MiB, 256)); // no more
+    CHECK(own->older->covered().take(1 * MiB, 256)); // no more
     here.freed(here.a, at_a + 32 * MiB, 2 * MiB);
-    CHECK(own->aside->covered().free_bytes() == 3 * MiB + 768 * KiB);
+    CHECK(own->older->covered().free_bytes() == 3 * MiB + 768 * KiB);
     CHECK(own->covered().free_bytes() == 2 * MiB);
-    CHECK(own->aside->covered().take(3 * MiB + 768 * KiB, 256) == range{}); // in three pieces
+    CHECK(own->older->covered().take(3 * MiB + 768 * KiB, 256) == range{}); // in three pieces
     here.a.go_on();
-    here.exchange.gather(here.b, false);
+    here.gather(here.b, false);
     here.a.hold();
     CHECK(here.of(here.b)->covered().free_bytes() == 5 * MiB + 768 * KiB);
     here.freed(here.a, at_a, 1 * MiB);
     here.freed(here.a, at_a + 1 * MiB, 1 * MiB);
-    CHECK(own->aside->covered().free_bytes() == 1 * MiB); // since 'b' took what 'a' had brought
+    CHECK(own->older->covered().free_bytes() == 1 * MiB); // since 'b' took what 'a' had brought
 }
 
 TEST_CASE("stream_exchange: what is aside comes back to join where its stream would grow, whenever more lies free") {
     stage here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true); // the first is aside
+    here.gather(here.b, true); // the first is aside
     here.freed(here.a, at_a + 2 * MiB, 1 * MiB); // and its neighbour
     CHECK_FALSE(here.take_own(here.a, 3 * MiB));
-    here.exchange.gather(here.a, true);
+    here.gather(here.a, true);
     set* const own = here.of(here.a);
     CHECK(own->covered().free_bytes() == 3 * MiB);
-    CHECK(own->aside->covered().free_bytes() == 0);
+    CHECK(own->older->covered().free_bytes() == 0);
     CHECK_FALSE(own->reached());
-    here.exchange.gather(here.b, true);
-    here.exchange.gather(here.a, true); // as much lies free as before: others would wait for it in vain
-    CHECK(own->aside->covered().free_bytes() == 3 * MiB);
+    here.gather(here.b, true);
+    here.gather(here.a, true); // as much lies free as before: others would wait for it in vain
+    CHECK(own->older->covered().free_bytes() == 3 * MiB);
     here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
-    here.exchange.gather(here.a, true);
+    here.gather(here.a, true);
     CHECK(own->covered().free_bytes() == 4 * MiB);
     here.a.go_on();
     CHECK(here.take(here.b, 3 * MiB));
@@ -273,10 +278,10 @@ TEST_CASE("stream_exchange: what came back is in use until the event that went w
         CAPTURE(freed_since);
         stage here;
         here.freed(here.a, at_a, 2 * MiB);
-        here.exchange.gather(here.b, true);
+        here.gather(here.b, true);
         if (freed_since)
             here.freed(here.a, at_a + 8 * MiB, 512 * KiB);
-        here.exchange.recall(here.a);
+        here.recall(here.a);
         set* const own = here.of(here.a);
         CHECK(own->covered().free_bytes() == (freed_since ? 2 * MiB + 512 * KiB : 2 * MiB));
         CHECK_FALSE(own->reached());
@@ -290,11 +295,11 @@ TEST_CASE("stream_exchange: what came back is in use until the event that went w
 TEST_CASE("stream_exchange: what comes back and what was freed since are in use until the later event is reached") {
     stage here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     here.a.go_on();
     here.a.hold();
     here.freed(here.a, at_a + 8 * MiB, 512 * KiB);
-    here.exchange.recall(here.a);
+    here.recall(here.a);
     CHECK(here.of(here.a)->covered().free_bytes() == 2 * MiB + 512 * KiB);
     CHECK_FALSE(here.take(here.b, 512 * KiB));
     here.a.go_on();
@@ -304,27 +309,27 @@ TEST_CASE("stream_exchange: what comes back and what was freed since are in use 
 TEST_CASE("stream_exchange: what lay free once and was given back keeps nothing from coming back") {
     stage here;
     here.freed(here.a, at_a, 64 * MiB);
-    here.exchange.gather(here.b, true);
-    here.exchange.gather(here.a, true); // comes back, of 64 MiB
+    here.gather(here.b, true);
+    here.gather(here.a, true); // comes back, of 64 MiB
     set* const own = here.of(here.a);
     CHECK(own->covered().take(64 * MiB, 256));
     own->update_hint();
     here.freed(here.a, at_a, 1 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     here.freed(here.a, at_a + 1 * MiB, 1 * MiB);
-    here.exchange.gather(here.a, true);
+    here.gather(here.a, true);
     CHECK(own->covered().take(2 * MiB, 256) == range{at_a, 2 * MiB});
 }
 
 TEST_CASE("stream_exchange: who finds bytes in use says so") {
     stage here;
     here.freed(here.a, at_a, 1 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     set* const own = here.of(here.a);
-    CHECK(own->aside->covered().take(1 * MiB, 256));
+    CHECK(own->older->covered().take(1 * MiB, 256));
     here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
     here.freed(here.a, at_a + 16 * MiB, 1 * MiB);
-    CHECK(own->aside->covered().free_bytes() == 1 * MiB);
+    CHECK(own->older->covered().free_bytes() == 1 * MiB);
     CHECK_FALSE(own->wanted.load(weir::base::memory_order_relaxed)); // it made way
     CHECK_FALSE(here.take(here.b, 1 * MiB));
     CHECK(own->wanted.load(weir::base::memory_order_relaxed));
@@ -335,9 +340,9 @@ TEST_CASE("stream_exchange: its own blocks that others use come back as well, wh
     busy_stream user;
     here.freed(here.a, at_a, 1 * MiB);
     here.freed_while_used(here.a, at_a + 1 * MiB, 1 * MiB, user);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     CHECK_FALSE(here.take_own(here.a, 2 * MiB));
-    here.exchange.recall(here.a);
+    here.recall(here.a);
     CHECK(here.take_own(here.a, 2 * MiB) == range{at_a, 2 * MiB});
     CHECK(stage::waits(here.a)); // for 'user'
 }
@@ -347,18 +352,18 @@ TEST_CASE("stream_exchange: a block that another stream uses for long is not in 
     busy_stream user;
     here.freed(here.a, at_a, 1 * MiB);
     here.freed_while_used(here.a, at_a + 8 * MiB, 1 * MiB, user);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     set* const own = here.of(here.a);
     here.a.go_on();
     here.a.hold();
     here.freed(here.a, at_a + 16 * MiB, 1 * MiB);
-    here.exchange.gather(here.b, true);
-    CHECK(own->aside->covered().free_bytes() == 1 * MiB);
-    CHECK(own->aside->deferred().empty());
-    CHECK_FALSE(own->aside->reached());
+    here.gather(here.b, true);
+    CHECK(own->older->covered().free_bytes() == 1 * MiB);
+    CHECK(own->older->deferred().empty());
+    CHECK_FALSE(own->older->reached());
     CHECK(here.take_own(here.b, 1 * MiB) == range{at_a, 1 * MiB}); // it was gathered
     CHECK_FALSE(here.take(here.b, 1 * MiB));
-    CHECK_FALSE(here.sets.settled()->is_at_rest());
+    CHECK_FALSE(here.sets.host()->is_at_rest());
     user.go_on();
     CHECK(here.take(here.b, 1 * MiB) == range{at_a + 8 * MiB, 1 * MiB});
 }
@@ -366,13 +371,13 @@ TEST_CASE("stream_exchange: a block that another stream uses for long is not in 
 TEST_CASE("stream_exchange: a stream that nobody wants bytes of any more keeps them, after a while") {
     stage here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true); // 'a' has a place to set aside
+    here.gather(here.b, true); // 'a' has a place to set aside
     here.a.go_on();
     here.b.go_on();
     auto const rounds_until_kept = [&] {
         int rounds = 0;
         do {
-            here.exchange.gather(here.a, false);
+            here.gather(here.a, false);
             range const block = here.take_own(here.a, 512 * KiB);
             CHECK(block);
             here.freed(here.a, block.offset, block.bytes);
@@ -392,15 +397,15 @@ TEST_CASE("stream_exchange: a stream that nobody wants bytes of any more keeps t
 TEST_CASE("stream_exchange: what is aside is anyone's before all of it is used up, and the next lies ready") {
     stage here;
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     here.a.go_on();
     here.a.hold();
     here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
     CHECK(here.take(here.b, 1 * MiB) == range{at_a, 1 * MiB});
     here.freed(here.a, at_a + 16 * MiB, 1 * MiB); // as much as is left aside, now
     CHECK(here.take(here.b, 512 * KiB) == range{at_a + 1 * MiB, 512 * KiB});
-    CHECK(here.sets.settled()->covered().free_bytes() == 512 * KiB);
-    CHECK(here.of(here.a)->aside->covered().free_bytes() == 2 * MiB);
+    CHECK(here.sets.host()->covered().free_bytes() == 512 * KiB);
+    CHECK(here.of(here.a)->older->covered().free_bytes() == 2 * MiB);
     CHECK(here.of(here.a)->covered().free_bytes() == 0);
 }
 
@@ -408,14 +413,14 @@ TEST_CASE("stream_exchange: what a stream gathered and no work uses is not put o
     stage here;
     here.freed(here.b, at_b, 2 * MiB);
     here.freed(here.a, at_a, 2 * MiB);
-    here.exchange.gather(here.b, true); // 'a' has a place to set aside
+    here.gather(here.b, true); // 'a' has a place to set aside
     here.a.go_on();
     here.b.go_on();
-    here.exchange.gather(here.a, true);
+    here.gather(here.a, true);
     CHECK(here.of(here.a)->covered().free_bytes() == 4 * MiB);
     here.a.hold();
     here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
-    CHECK(here.sets.settled()->covered().free_bytes() == 4 * MiB);
+    CHECK(here.sets.host()->covered().free_bytes() == 4 * MiB);
     CHECK(here.of(here.a)->covered().free_bytes() == 1 * MiB);
     CHECK(here.take(here.b, 2 * MiB));
     CHECK(here.take(here.b, 2 * MiB));
@@ -426,13 +431,13 @@ TEST_CASE("stream_exchange: what is gathered does not come to a stream whose own
     here.freed(here.a, at_a, 2 * MiB);
     here.freed(here.b, at_b, 512 * KiB);
     here.a.go_on();
-    here.exchange.gather(here.b, false);
+    here.gather(here.b, false);
     CHECK(here.of(here.b)->covered().free_bytes() == 512 * KiB);
-    CHECK(here.sets.settled()->covered().free_bytes() == 2 * MiB);
-    here.exchange.gather(here.b, true);
+    CHECK(here.sets.host()->covered().free_bytes() == 2 * MiB);
+    here.gather(here.b, true);
     CHECK(here.of(here.b)->covered().free_bytes() == 2 * MiB + 512 * KiB);
-    CHECK(here.sets.settled()->covered().free_bytes() == 0);
-    CHECK(here.sets.settled()->hint.bytes() == 0);
+    CHECK(here.sets.host()->covered().free_bytes() == 0);
+    CHECK(here.sets.host()->hint.bytes() == 0);
 }
 
 TEST_CASE("stream_exchange: a block with a use on another stream goes aside with its stream's event") {
@@ -440,13 +445,13 @@ TEST_CASE("stream_exchange: a block with a use on another stream goes aside with
     busy_stream user;
     here.freed(here.a, at_a, 1 * MiB);
     here.freed_while_used(here.a, at_a + 8 * MiB, 1 * MiB, user);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     set* const own = here.of(here.a);
-    REQUIRE(own->aside != nullptr);
+    REQUIRE(own->older != nullptr);
     user.go_on(); // but 'a' is not done
     CHECK_FALSE(here.take(here.b, 1 * MiB));
-    here.exchange.gather(here.b, false);
-    CHECK(here.sets.settled()->covered().free_bytes() == 0);
+    here.gather(here.b, false);
+    CHECK(here.sets.host()->covered().free_bytes() == 0);
     CHECK(here.of(here.b)->covered().free_bytes() == 0);
     here.a.go_on();
     CHECK(here.take(here.b, 1 * MiB));
@@ -456,22 +461,22 @@ TEST_CASE("stream_exchange: a block with a use on another stream goes aside with
 TEST_CASE("stream_exchange: 'settle' vouches for nothing that was set aside while it waited") {
     stage here;
     here.freed(here.a, at_a, 1 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     set* const own = here.of(here.a);
-    std::uint64_t const before = own->aside->arrivals();
+    std::uint64_t const before = own->older->arrivals();
     here.a.go_on();
     CHECK(here.take(here.b, 1 * MiB)); // empty
     here.a.hold();
     here.freed(here.a, at_a + 8 * MiB, 1 * MiB);
-    here.exchange.gather(here.b, true);
-    CHECK(own->aside->covered().free_bytes() == 1 * MiB);
-    CHECK(own->aside->arrivals() != before);
+    here.gather(here.b, true);
+    CHECK(own->older->covered().free_bytes() == 1 * MiB);
+    CHECK(own->older->arrivals() != before);
 }
 
 TEST_CASE("stream_exchange: a set is at rest, and another stream's to use again, when what is aside of it is") {
     stage here;
     here.freed(here.a, at_a, 1 * MiB);
-    here.exchange.gather(here.b, true);
+    here.gather(here.b, true);
     set* const own = here.of(here.a);
     CHECK(own->reached()); // it has none
     CHECK_FALSE(own->is_at_rest());
@@ -484,9 +489,9 @@ TEST_CASE("stream_exchange: an event that was reached aside stands for the next 
     for (int round = 0; round < 4; ++round) {
         CAPTURE(round);
         here.freed(here.a, at_a, 1 * MiB);
-        here.exchange.gather(here.b, true);
+        here.gather(here.b, true);
         set* const own = here.of(here.a);
-        CHECK(own->aside->safe().passed() != own->safe().passed());
+        CHECK(own->older->safe().passed() != own->safe().passed());
         CHECK_FALSE(here.take(here.b, 1 * MiB));
         here.a.go_on();
         CHECK(here.take(here.b, 1 * MiB) == range{at_a, 1 * MiB});

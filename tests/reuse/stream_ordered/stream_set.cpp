@@ -34,6 +34,7 @@ struct tuning : weir::reuse::stream_ordered_tuning {
     static constexpr std::size_t aside_bytes = 64 * KiB;
 };
 
+using caller = weir::reuse::detail::caller<weir::identity::checked>;
 using set = weir::reuse::detail::stream_set<weir::placement::best_fit<512>, weir::identity::checked, tuning>;
 
 constexpr std::size_t base = 1 * MiB; // where the first chunk lies: a number, no memory
@@ -41,7 +42,7 @@ constexpr std::size_t base = 1 * MiB; // where the first chunk lies: a number, n
 // The set of one stream with a fresh chunk of 1 MiB.
 struct stage {
     stage() {
-        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), 0);
+        own.name(caller(s), 0);
         own.covered().add(range{base, 1 * MiB});
         own.update_hint();
     }
@@ -92,8 +93,8 @@ TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
 TEST_CASE("stream_set: knows the stream that it was named for") {
     support::every_schedule([] {
         stage here;
-        CHECK(here.own.is_of(weir::runtime::id_of(here.s)));
-        CHECK_FALSE(here.own.is_of(weir::runtime::id_of(here.other)));
+        CHECK(here.own.id() == weir::runtime::id_of(here.s));
+        CHECK(here.own.id() != weir::runtime::id_of(here.other));
         CHECK(here.own.device() == 0);
         CHECK(here.own.key.load(weir::base::memory_order_acquire) == weir::runtime::key_of(here.s));
         CHECK(here.own.hint.bytes() == 1 * MiB);
@@ -201,7 +202,7 @@ TEST_CASE("stream_set: the next event tells of what was taken while it was open"
         here.give(again);
         CHECK(here.own.take_recent(1000, 256) == again);
         CHECK(here.own.is_untold());
-        here.own.settle(); // as if all work on the device were over
+        here.own.come_to_rest(); // as if all work on the device were over
         CHECK_FALSE(here.own.is_untold()); // or each settle from now on would wait for the device
         CHECK(here.own.is_at_rest());
     });
@@ -401,7 +402,7 @@ TEST_CASE("stream_set: settle turns every byte into anyone's, but for uses that 
 #ifdef WEIR_SIMULATED_CUDA
         busy held(here.other);
         here.own.defer(c, here.uses_on(here.other), here.s);
-        here.own.settle();
+        here.own.come_to_rest();
         CHECK(here.own.hint.bytes() >= 1 * MiB - 2048);
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{});
         held.gate.open();
@@ -409,7 +410,7 @@ TEST_CASE("stream_set: settle turns every byte into anyone's, but for uses that 
         here.own.defer(c, here.uses_on(here.other), here.s);
 #endif
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        here.own.settle();
+        here.own.come_to_rest();
         CHECK(here.own.reached());
         CHECK(here.own.open_bytes() == 0);
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB});
@@ -433,11 +434,11 @@ TEST_CASE("stream_set: the host's set has no stream: what comes is anyone's at o
         host.strand(unknown, {});
         CHECK(host.open_bytes() == 50 * KiB);
         CHECK(host.take(1 * MiB, 256, on_host) == range{});
-        host.settle();
+        host.come_to_rest();
         range const all = host.take(1 * MiB, 256, on_host);
         CHECK(all == range{base, 1 * MiB});
         host.strand(all, {}, true); // lent bytes, no block
-        host.settle();
+        host.come_to_rest();
         CHECK(host.hint.bytes() == 1 * MiB);
     });
 }
@@ -453,7 +454,7 @@ TEST_CASE("stream_set: receives bytes that another set lent, and what is lost st
         range const block = here.take(1000);
         here.own.lose(block);
         CHECK(here.own.used().lost_bytes == 1024);
-        here.own.settle();
+        here.own.come_to_rest();
         CHECK(here.own.hint.bytes() == 3 * MiB - 1024);
     });
 }
@@ -461,7 +462,7 @@ TEST_CASE("stream_set: receives bytes that another set lent, and what is lost st
 TEST_CASE("stream_set: a thread's own stream keeps nothing open, since a thread may end without a word") {
     support::every_schedule([] {
         set own{weir::placement::best_fit<512>()};
-        own.name(cudaStreamPerThread, weir::runtime::key_of(cudaStreamPerThread), weir::runtime::id_of(cudaStreamPerThread), 0);
+        own.name(caller(cudaStreamPerThread), 0);
         own.covered().add(range{base, 1 * MiB});
         own.update_hint();
         range const block = own.take(1000, 256, cudaStreamPerThread);
@@ -470,7 +471,7 @@ TEST_CASE("stream_set: a thread's own stream keeps nothing open, since a thread 
         CHECK_FALSE(own.is_open());
         CHECK(own.hint.bytes() == 1 * MiB);
         // The legacy stream does not end.
-        own.name(cudaStreamLegacy, weir::runtime::key_of(cudaStreamLegacy), weir::runtime::id_of(cudaStreamLegacy), 0);
+        own.name(caller(cudaStreamLegacy), 0);
         range const other = own.take(1000, 256, cudaStreamLegacy);
         CHECK(own.put_recent(other));
         CHECK(own.is_open());
@@ -501,14 +502,14 @@ TEST_CASE("stream_set: a set that is named anew covers nothing yet, whatever its
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
     set own{weir::placement::best_fit<512>()};
     support::scoped_stream const first;
-    own.name(first, weir::runtime::key_of(first), weir::runtime::id_of(first), 0);
+    own.name(caller(first), 0);
     busy held(first);
     CHECK(own.close(first));
     CHECK_FALSE(own.reached());
     for (int device : {0, 1}) { // where it keeps its event, and where it has none
         weir::runtime::device_scope const there(device);
         support::scoped_stream const s;
-        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), device);
+        own.name(caller(s), device);
         CHECK(own.reached());
     }
 }
@@ -518,12 +519,12 @@ TEST_CASE("stream_set: once it made way nobody wants it, until another one searc
         CAPTURE(in_use);
         simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
         stage here;
-        set aside{weir::placement::best_fit<512>()}, settled{weir::placement::best_fit<512>()};
+        set older{weir::placement::best_fit<512>()}, host{weir::placement::best_fit<512>()};
         busy held(here.s);
         CHECK(here.own.close(here.s));
-        here.own.aside = &aside;
-        here.own.settled = &settled;
-        aside.is_aside = true;
+        here.own.older = &older;
+        here.own.host = &host;
+        older.is_older = true;
         if (!in_use) {
             held.gate.open();
             here.own.safe().passed()->synchronize();
@@ -531,11 +532,11 @@ TEST_CASE("stream_set: once it made way nobody wants it, until another one searc
         }
         here.own.wanted.store(true, weir::base::memory_order_relaxed);
         CHECK(here.own.close(here.s));
-        CHECK((in_use ? aside : settled).covered().free_bytes() == 1 * MiB);
+        CHECK((in_use ? older : host).covered().free_bytes() == 1 * MiB);
         CHECK_FALSE(here.own.wanted.load(weir::base::memory_order_relaxed));
         // Nor is a set that becomes another stream's: nobody searched that one.
         here.own.wanted.store(true, weir::base::memory_order_relaxed);
-        here.own.name(here.other, weir::runtime::key_of(here.other), weir::runtime::id_of(here.other), 0);
+        here.own.name(caller(here.other), 0);
         CHECK_FALSE(here.own.wanted.load(weir::base::memory_order_relaxed));
     }
 }
@@ -546,7 +547,7 @@ TEST_CASE("stream_set: an event of another device is made anew when the set chan
     for (int device : {0, 1, 1, 0}) {
         weir::runtime::device_scope const there(device);
         support::scoped_stream const s;
-        own.name(s, weir::runtime::key_of(s), weir::runtime::id_of(s), device);
+        own.name(caller(s), device);
         CHECK(own.close(s));
         own.safe().passed()->synchronize();
     }

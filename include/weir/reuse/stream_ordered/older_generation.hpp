@@ -4,10 +4,10 @@
 // How can others get the older bytes of a stream that never rests?
 //
 // A stream's set has one event for all its covered bytes, the bytes that were freed before it (stream_set.hpp). Each new
-// record of that event delays all of them. So a set may have an older generation: a second set, in its member 'aside', with
+// record of that event delays all of them. So a set may have an older generation: a second set, in its member 'older', with
 // an event of its own. To set bytes aside is to move them there together with the event as it is. Nobody records that event
 // again, so it is reached while the stream goes on, and then anyone may take the bytes. This header moves bytes between three
-// sets: a stream's set, its older generation, and the host's set ('settled'), which holds bytes that no work uses.
+// sets: a stream's set, its older generation, and the host's set, which holds bytes that no work uses.
 //
 // `Set`: a stream_set. The caller holds the lock of each set that it passes.
 //
@@ -20,6 +20,7 @@
 #include <type_traits>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/reuse/stream_ordered/safe_event.hpp>
@@ -45,13 +46,27 @@ private:
     std::uint64_t most_closes_ = 64;
 };
 
+/// Moves the covered bytes of `donor`, which no work uses, to `taker`. Throws std::bad_alloc; some bytes may have moved then.
+template <class Set>
+void move_covered(Set& donor, Set& taker) {
+    try {
+        taker.covered().absorb(donor.covered());
+    } catch (...) {
+        taker.update_hint();
+        donor.update_hint();
+        throw;
+    }
+    taker.update_hint();
+    donor.update_hint();
+}
+
 /// Moves the covered bytes and the deferred blocks (which wait for other streams) to the older generation. It does so only if
 /// they are many bytes and the older generation is empty; false: it did not.
 template <class Set>
 bool set_aside(Set& owner) noexcept {
-    if (!owner.aside || !owner.is_much())
+    if (!owner.older || !owner.is_much())
         return false;
-    base::locked<Set> const there(*owner.aside);
+    base::locked<Set> const there(*owner.older);
     if (there->covered().free_bytes() != 0 || !there->deferred().empty())
         return false;
     safe_event const spare = there->safe();
@@ -71,9 +86,9 @@ bool set_aside(Set& owner) noexcept {
 /// Brings the older generation back into the stream's set, under the later of the two events. Throws std::bad_alloc.
 template <class Set>
 void recall(Set& owner) {
-    if (!owner.aside)
+    if (!owner.older)
         return;
-    base::locked<Set> const there(*owner.aside);
+    base::locked<Set> const there(*owner.older);
     bool const is_empty = there->covered().free_bytes() == 0 && there->deferred().empty();
     if (is_empty || there->safe().device() != owner.safe().device()) // another device: left by an earlier stream of this set
         return;
@@ -85,7 +100,7 @@ void recall(Set& owner) {
     try {
         owner.covered().absorb(there->covered());
         owner.deferred().absorb(there->deferred());
-        is_later ? there->safe().settle() : there->safe().release(spare);
+        is_later ? there->safe().note_reached() : there->safe().release(spare);
     } catch (...) {
         there->update_hint();
         owner.update_hint();
@@ -107,7 +122,7 @@ base::range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, s
     if constexpr (contract::holds<contract::has_is_small, std::decay_t<decltype(owner.covered())>>) {
         if (bytes >= worth_an_event_bytes && open_bytes >= bytes)
             return block;
-        Set* const places[] = {owner.aside, owner.settled}; // nvcc 13.0 takes no braces in a 'for' here
+        Set* const places[] = {owner.older, owner.host}; // nvcc 13.0 takes no braces in a 'for' here
         for (Set* const each : places)
             if (!block && each && each->hint.may_hold(bytes)) {
                 base::locked<Set> const there(*each);
@@ -118,18 +133,21 @@ base::range take_at_hand(Set& owner, std::size_t bytes, std::size_t alignment, s
     return block;
 }
 
-/// Moves the covered bytes of `donor`, which no work uses, to `taker`. Throws std::bad_alloc; some bytes may have moved then.
+/// Call before the event of a set is recorded again, which delays all that it stands for. If others want its covered bytes,
+/// and they are many, they leave the set: for the host's set if no work uses them, else for the older generation.
 template <class Set>
-void settle_into(Set& taker, Set& donor) {
+void make_way(Set& owner, patience& closes) noexcept {
+    bool const is_wanted = owner.wanted.load(base::memory_order_relaxed);
+    if (!closes.lasts(is_wanted) || !owner.is_much())
+        return;
     try {
-        taker.covered().absorb(donor.covered());
-    } catch (...) {
-        taker.update_hint();
-        donor.update_hint();
-        throw;
+        if (owner.safe().was_reached())
+            detail::move_covered(owner, *base::locked<Set>(*owner.host).get());
+        else if (!is_wanted || !detail::set_aside(owner))
+            return;
+        owner.wanted.store(false, base::memory_order_relaxed);
+    } catch (...) { // no host memory: they stay
     }
-    taker.update_hint();
-    donor.update_hint();
 }
 
 } // namespace reuse::detail

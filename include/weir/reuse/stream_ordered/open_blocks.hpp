@@ -33,7 +33,7 @@ public:
         limit_bytes_ = may_keep && young_frees_ == 0 ? Tuning::recent_bytes : 0;
     }
     /// Say so when the stream frees a block that went elsewhere: after so many of those it is no longer young.
-    void grow_older() noexcept {
+    void count_free_elsewhere() noexcept {
         if (young_frees_ != 0 && --young_frees_ == 0)
             limit_bytes_ = Tuning::recent_bytes; // not young any more: see Tuning::young_frees
     }

@@ -59,7 +59,7 @@ public:
     bool reached() { return reached_ = reached_ || passed_->reached(); }
     /// Whether that is known already, without a question to CUDA.
     bool was_reached() const noexcept { return reached_; }
-    void settle() noexcept { reached_ = true; } ///< The caller knows that no work uses what is covered.
+    void note_reached() noexcept { reached_ = true; } ///< The caller knows that no work uses what is covered.
 
     /// The event; null until the first 'record'. It is shared, so that one can wait for it without holding a lock.
     base::shared<runtime::event> const& passed() const noexcept { return passed_; }

@@ -5,10 +5,10 @@
 //
 // First, under the locks, it notes what to wait for: the sets' events, the events of deferred blocks (which other streams
 // used), and the devices on which work may run that no event tells of. Then it waits without a lock, so that all other
-// threads go on. At the end it takes the locks again and settles each set that is as it was, that is, lets anyone have its
+// threads go on. At the end it takes the locks again, and each set that is as it was comes to rest: anyone may have its
 // bytes. A set to which bytes came meanwhile is left for the next time.
 //
-// invariant: what is settled was freed before the wait began.
+// invariant: what comes to rest was freed before the wait began.
 // order:     `moving` is the lock under which bytes go from one set to another. It is held while the sets are asked, so that
 //            no bytes are missed on their way. After it, each set's own lock is taken.
 // cost:      one event's wait for each set that is not at rest; and where no event tells of some bytes, a wait for the device
@@ -40,8 +40,8 @@ bool wait_for_events(Sets& sets, Lock& moving) {
     base::growing_array<shared_uses> uses;
     {
         base::lock_guard<Lock> const none(moving);
-        for (auto* each = sets.first(); each; each = Sets::following(*each)) {
-            locked const own(*each);
+        for (auto& each : sets) {
+            locked const own(each);
             own->deferred().list_uses(uses);
             if (base::shared<runtime::event> const& passed = own->safe().passed())
                 events.push_back(passed);
@@ -53,14 +53,14 @@ bool wait_for_events(Sets& sets, Lock& moving) {
     return wait_for(uses) || any;
 }
 
-/// Blocks until no work uses the bytes that are in the sets or stranded at the call. Then it settles the sets to which
-/// nothing came meanwhile, and frees what was stranded before. It waits for events; where none tells of some bytes, it waits
-/// for all work on the stream's device, or on all devices in use. Any thread. Throws cuda_error, std::bad_alloc.
+/// Blocks until no work uses the bytes that are in the sets or stranded at the call. Then the sets to which nothing came
+/// meanwhile come to rest, and what was stranded before is free. It waits for events; where none tells of some bytes, it
+/// waits for all work on the stream's device, or on all devices in use. Any thread. Throws cuda_error, std::bad_alloc.
 template <class Sets, class Lock>
 void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
     using locked = typename Sets::locked;
     struct moment {
-        decltype(sets.first()) which;
+        typename Sets::set& which;
         std::uint64_t arrivals;
         base::shared<runtime::event> passed;
     };
@@ -78,8 +78,8 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
     };
     {
         base::lock_guard<Lock> const none(moving);
-        for (auto* each = sets.first(); each; each = Sets::following(*each)) {
-            locked const own(*each);
+        for (auto& each : sets) {
+            locked const own(each);
             if (own->is_at_rest())
                 continue;
             moments.push_back(moment{each, own->arrivals(), own->safe().passed()});
@@ -88,7 +88,7 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
                 add_place(own->device());
         }
         // The list is asked after the sets, since bytes go from a set to the list: so none is missed on its way.
-        locked const host = sets.settled();
+        locked const host = sets.host();
         stranded_until = stranded.mark();
         stranded.visit_devices(add_place);
     }
@@ -99,11 +99,11 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
             then.passed->wait();
     wait_for(uses);
     for (moment const& then : moments) {
-        locked const own(*then.which);
+        locked const own(then.which);
         if (own->arrivals() == then.arrivals)
-            own->settle();
+            own->come_to_rest();
     }
-    locked const host = sets.settled();
+    locked const host = sets.host();
     stranded.take_until(stranded_until, [&](base::range block) {
         host->covered().give(block);
         host->update_hint();

@@ -3,20 +3,12 @@
 
 // How do bytes get from one stream's set to another's?
 //
-// A search visits every other stream's set in turn (stream_directory.hpp). If the set's event was reached, no work uses the
-// covered bytes there, and the search may take some of them, in one of three ways. Where many blocks lie free in slabs, it
-// takes one and a few more of the same size. (A slab serves blocks of one size; the free bytes in it are splinters.) Or it
-// takes a stock: a range that the taker adds to its own set, for this block and later ones. Or it takes just the block.
-// 'gather' takes all such bytes of all sets, so that neighbours join. If the event was not reached, the search makes the
-// stream wait for it, if the caller asked for that; else it marks the set as wanted.
-//
-// What becomes of a wanted set? One event stands for all that a stream freed, and each 'close' records it again, further on.
-// So a stream that never rests would keep for ever whatever it once got, and others would have to grow instead. Therefore
-// such a set gets an older generation, a second set in its member 'aside' (older_generation.hpp). Before the pool grows, the
-// covered bytes of a busy set move there together with the event as it is. Nobody records that event again, so the stream
-// reaches it as it goes on, and others can have the bytes. If the set is wanted after that, its next close moves bytes aside
-// again before it records; bytes that no work uses it moves to the host's set. All of this begins only after a search has
-// found nothing: streams that find enough pay nothing.
+// A search visits every other stream's set in turn (set_list.hpp). If the set's event was reached, no work uses the covered
+// bytes there, and the search may take some of them, in one of three ways. Where many blocks lie free in slabs, it takes one
+// and a few more of the same size (block_batch.hpp). Or it takes a stock: a range that the taker adds to its own set, for this
+// block and later ones. Or it takes just the block. 'gather' takes all such bytes of all sets, so that neighbours join. If the
+// event was not reached, the search makes the stream wait for it, if the caller asked for that. What is asked of the sets,
+// and what becomes of those that are busy, is in set_survey.hpp.
 //
 // invariant: whoever takes bytes from another stream's set is ordered after that set's event. Either it was reached, or the
 //            taker's stream was made to wait for it and then recorded its own, so that the order travels on with the bytes.
@@ -26,17 +18,13 @@
 // not for:   deciding when to wait or to grow: that is pool/pool/ladder.hpp.
 
 #include <cstddef>
-#include <cstdint>
-#include <type_traits>
-#include <utility>
 #include <weir/base/range.hpp>
-#include <weir/base/size.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
-#include <weir/contract/placement_slot.hpp>
+#include <weir/reuse/stream_ordered/stream_exchange/block_batch.hpp>
 #include <weir/reuse/stream_ordered/older_generation.hpp>
+#include <weir/reuse/stream_ordered/stream_exchange/set_survey.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
-#include <weir/reuse/stream_ordered/stream_set.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
@@ -45,113 +33,82 @@ namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
 
-/// `Make`: a function object that makes an empty set. All members throw cuda_error and std::bad_alloc; no bytes are lost
-/// then.
-template <class Set, class Identity, class Tuning, class Make>
+/// The block that a search is for.
+template <class Caller>
+struct wanted_block {
+    Caller who;
+    std::size_t bytes;
+    std::size_t alignment;
+    std::size_t needed_bytes; ///< the block's size: `bytes`, rounded by the placement
+    bool may_wait; ///< bytes that work still uses will do as well: then the stream is made to wait for their event
+};
+
+/// All members throw cuda_error and std::bad_alloc; no bytes are lost then.
+template <class Placement, class Identity, class Tuning>
 class stream_exchange {
-    using directory = stream_directory<Set, Identity>;
+    using directory = stream_directory<Placement, Identity, Tuning>;
+    using set = typename directory::set;
     using locked = typename directory::locked;
-    using placement = std::decay_t<decltype(std::declval<Set&>().covered())>;
+    using caller = typename directory::caller;
+    using wanted_block = detail::wanted_block<caller>;
 
 public:
-    stream_exchange(directory& sets, Make make) noexcept : sets_(sets), make_(make) {}
+    explicit stream_exchange(directory& sets) noexcept : sets_(sets) {}
     stream_exchange(stream_exchange const&) = delete;
     stream_exchange& operator=(stream_exchange const&) = delete;
 
-    /// Finds a block for `stream`, whose set is `mine`, in the other sets, and takes it in one of the three ways that the
-    /// head names, in that order. `needed`: the block's size, rounded. With `wait`, bytes that work still uses will do as
-    /// well, and the stream is made to wait for their event. An empty range if nothing was found. Never blocks the host.
-    base::range take(Set* mine, std::size_t bytes, std::size_t alignment, std::size_t needed, stream_ref stream, bool wait) {
+    /// Finds a block for the caller's stream, whose set is `mine`, in the other sets, and takes it in one of the three ways
+    /// that the head names, in that order. An empty range if nothing was found. Never blocks the host.
+    base::range take(set* mine, wanted_block const& want) {
         runtime::capture_mode_scope const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
-        ++searches_;
-        for (Set* each = sets_.first(); each; each = directory::following(*each))
-            if (each != mine && lies_ready(*each))
-                look_at(*locked(*each).get(), true);
-        for (int way = 0; way != 3; ++way) {
-            bool const stock = way == 1;
-            for (Set* each = sets_.first(); each; each = directory::following(*each)) {
-                if (each == mine || !each->hint.may_hold(needed) || (way == 0 && !each->hint.is_splintered()))
-                    continue;
-                base::range found;
-                batch more;
-                bool waited = false;
-                {
-                    locked const donor(*each);
-                    look_at(*donor.get(), false);
-                    waited = !donor->safe().was_reached();
-                    if (waited && (!wait || (stock && !Identity::asks)))
-                        continue;
-                    found = stock ? donor->covered().lend(bytes, alignment) : donor->covered().take(bytes, alignment);
-                    if (found && waited)
-                        wait_for(*each, found, stock, stream);
-                    if (found && !waited && way == 0)
-                        more.fill(donor->covered(), bytes, alignment, needed);
-                    donor->update_hint();
-                    if (found && found.bytes == needed)
-                        donor->used().took(found);
-                }
-                if (!found)
-                    continue;
-                if (more.count != 0)
-                    keep(more, stream, *each);
-                return found.bytes == needed ? found : keep(found, bytes, alignment, stream, waited, *each);
-            }
-        }
-        return base::range{};
+        survey_.begin();
+        survey_.set_aside_again(mine);
+        base::range block = take_of_others(mine, want, &stream_exchange::take_with_more);
+        if (!block)
+            block = take_of_others(mine, want, &stream_exchange::take_of_stock);
+        return block ? block : take_of_others(mine, want, &stream_exchange::take_alone);
     }
 
     /// Whether the caller should 'gather' before it takes a block of `bytes` bytes: the block is large, and another set
     /// offers enough that joining may help. `mine` is locked.
-    bool gathers_for(std::size_t bytes, Set const* mine) const noexcept {
-        for (Set const* each = bytes < Tuning::gather_bytes ? nullptr : sets_.first(); each; each = directory::following(*each))
-            if (each != mine && each != mine->aside && each->hint.bytes() >= Tuning::gather_bytes)
-                return true;
+    bool gathers_for(std::size_t bytes, set const& mine) const noexcept {
+        if (bytes >= Tuning::gather_bytes)
+            for (set const& each : sets_)
+                if (&each != &mine && &each != mine.older && each.hint.bytes() >= Tuning::gather_bytes)
+                    return true;
         return false;
     }
 
-    /// Brings all bytes that no work uses together in the host's set, where they join. From there they go to the set of
-    /// `stream`, unless work uses the bytes that this set covers; with `grows` they go there in any case. `grows`: the pool
-    /// is about to grow. Then bytes that other streams still use are set aside, for the next time. Also, the older generation
-    /// of `stream` itself comes back to join, but only if a quarter more bytes lie free in the pool than when it last came
-    /// back: more often, others would wait for it in vain. Never blocks.
-    void gather(stream_ref stream, bool grows) {
+    /// Brings all bytes that no work uses together in the host's set, where they join. From there they go to the set of the
+    /// caller's stream, unless work uses the bytes that this set covers; with `grows` they go there in any case. `grows`: the
+    /// pool is about to grow. Then bytes that other streams still use are set aside, for the next time, and the stream's own
+    /// older generation may come back to join. Never blocks.
+    void gather(caller who, bool grows) {
         runtime::capture_mode_scope const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
-        ++searches_;
-        Set* const mine = sets_.enter(stream, true, make_).get();
-        std::size_t offered_bytes = 0;
-        for (Set* each = sets_.first(); each; each = directory::following(*each)) {
-            if (grows && each != mine && needs_aside(*each))
-                sets_.add_aside(*each, make_());
-            if (each != mine)
-                look_at(*locked(*each).get(), grows, true);
-            offered_bytes += each->hint.bytes();
-        }
-        if (stream.is_host())
+        survey_.begin();
+        set* const mine = sets_.enter(who).get(); // it is not locked any more
+        std::size_t const free_bytes = survey_.collect(mine, grows);
+        if (who.is_host())
             return;
-        auto const own = sets_.enter(stream, true, make_);
+        auto const own = sets_.enter(who);
         own->poll(on_host);
-        if (offered_bytes < own->offered_at_recall / 2) // much was given back upstream, or is in use for long
-            own->offered_at_recall = 0;
-        if (grows && own->aside && offered_bytes >= own->offered_at_recall + own->offered_at_recall / 4) {
-            own->offered_at_recall = offered_bytes;
-            detail::recall(*own.get());
-        }
+        recall_for_growth(*own.get(), free_bytes, grows);
         if (grows || own->reached()) {
-            detail::settle_into(*own.get(), *sets_.settled().get());
-            want_of_others(own.get());
+            detail::move_covered(*sets_.host().get(), *own.get());
+            survey_.want_of_others(own.get());
         }
     }
 
-    /// Brings the older generation of `stream` back into its set, before the stream waits for others. Where other streams use
+    /// Brings the older generation of the stream back into its set, before the stream waits for others. Where other streams use
     /// blocks of its own, the stream is made to wait for these uses.
-    void recall(stream_ref stream) {
+    void recall(caller who) {
         base::lock_guard<base::mutex> const alone(moving_);
-        auto const own = sets_.enter(stream, true, make_);
+        auto const own = sets_.enter(who);
         detail::recall(*own.get());
         own->wanted.store(false, base::memory_order_relaxed); // else its next close would set the bytes aside again
-        own->poll(stream, true);
+        own->poll(who.stream(), true);
     }
 
     /// As the members of stream_directory of these names.
@@ -159,96 +116,85 @@ public:
     void settle() { sets_.settle(moving_); }
 
 private:
-    // Blocks of one size that no work uses, on their way from one set's slabs to another's. Several move at once because
-    // whoever wants one soon wants the next, and each search costs an event and a query.
-    struct batch {
-        static constexpr unsigned most_blocks = 8; // the wanted one included
-        static constexpr std::size_t most_bytes = 128 * KiB;
-
-        void fill(placement& from, std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
-            if constexpr (contract::holds<contract::has_is_small, placement>) {
-                if (!placement::is_small(bytes, alignment))
-                    return;
-                try {
-                    while (count + 1 < most_blocks && (count + 2) * needed <= most_bytes) {
-                        blocks[count] = from.take_at_hand(bytes, alignment);
-                        if (!blocks[count])
-                            return;
-                        ++count;
-                    }
-                } catch (...) { // no host memory: the blocks found so far are enough
-                }
-            }
-        }
-
-        void put_into(Set& to) const noexcept {
-            for (unsigned i = 0; i < count; ++i)
-                to.put_back(blocks[i], false);
-        }
-
-        base::range blocks[most_blocks - 1];
-        unsigned count = 0;
-    };
-
-    bool needs_aside(Set const& owner) const noexcept {
-        return owner.hint.bytes() >= Tuning::aside_bytes && !owner.aside && !owner.is_aside && !sets_.is_settled(owner);
-    }
-
-    // Whether a set covers so much, compared with its older generation, that it should set bytes aside again before that one
-    // is used up.
-    static bool lies_ready(Set const& owner) noexcept {
-        return owner.aside && owner.hint.bytes() >= Tuning::aside_bytes &&
-               owner.hint.bytes() >= owner.aside->hint.bytes();
-    }
-
-    // Asks whether work uses the covered bytes of another stream's set, which is locked; at most once in each search. If it
-    // does, the set is marked as wanted; with `sets_aside` its bytes are set aside as well, unless work still uses what was
-    // set aside before. If it does not, and with `settles`, the bytes move to the host's set, where they join.
-    void look_at(Set& donor, bool sets_aside, bool settles = false) {
-        if (std::exchange(donor.looked_at, searches_) == searches_)
+    // Where the pool grows, brings the older generation of a set back, but only if a quarter more bytes lie free in the pool
+    // than when it last came back: more often, others would wait for it in vain.
+    static void recall_for_growth(set& own, std::size_t free_bytes, bool grows) {
+        if (free_bytes < own.free_bytes_at_recall / 2) // much was given back upstream, or is in use for long
+            own.free_bytes_at_recall = 0;
+        if (!grows || !own.older || free_bytes < own.free_bytes_at_recall + own.free_bytes_at_recall / 4)
             return;
-        if (donor.reached()) {
-            donor.poll(on_host);
-            if (settles)
-                settle(donor);
-            return;
-        }
-        donor.wanted.store(true, base::memory_order_relaxed);
-        if (sets_aside && donor.aside) {
-            {
-                locked const before(*donor.aside);
-                if (before->reached()) {
-                    before->poll(on_host);
-                    settle(*before.get());
-                }
-            }
-            detail::set_aside(donor);
-        }
+        own.free_bytes_at_recall = free_bytes;
+        detail::recall(own);
     }
 
-    // Moves the covered bytes of a set, which no work uses, to the host's set. From an older generation the deferred blocks
-    // move too: they wait for uses on other streams only.
-    void settle(Set& donor) {
-        if (sets_.is_settled(donor))
-            return;
-        auto const host = sets_.settled();
-        detail::settle_into(*host.get(), donor);
-        if (donor.is_aside && !donor.deferred().empty()) {
-            host->deferred().absorb(donor.deferred());
-            host->update_hint();
-            donor.update_hint();
-        }
+    // Tries one of the three ways on each of the other sets that may hold the block.
+    template <class Way>
+    base::range take_of_others(set* mine, wanted_block const& want, Way const& way) {
+        for (set& each : sets_)
+            if (&each != mine && each.hint.may_hold(want.needed_bytes))
+                if (base::range const block = (this->*way)(each, want))
+                    return block;
+        return base::range{};
     }
 
-    // A stream took all that others had given up. This asks those for more: they make way at their next close.
-    void want_of_others(Set const* mine) noexcept {
-        for (Set* each = sets_.first(); each; each = directory::following(*each))
-            if (each != mine && each->aside)
-                each->wanted.store(true, base::memory_order_relaxed);
+    // Takes the block from another stream's slabs, and a few more of the same size for the stream's own set.
+    base::range take_with_more(set& donor, wanted_block const& want) {
+        if (!donor.hint.is_splintered())
+            return base::range{};
+        block_batch more;
+        base::range const block = take_one(donor, want, &more);
+        if (!more.empty())
+            keep(more, want.who, donor);
+        return block;
+    }
+
+    // Takes just the block.
+    base::range take_alone(set& donor, wanted_block const& want) { return take_one(donor, want, nullptr); }
+
+    base::range take_one(set& each, wanted_block const& want, block_batch* more) {
+        locked const donor(each);
+        if (!may_take(*donor.get(), want.may_wait))
+            return base::range{};
+        bool const waits = !donor->safe().was_reached();
+        base::range const block = donor->covered().take(want.bytes, want.alignment);
+        if (block && waits)
+            wait_for(*donor.get(), block, false, want.who.stream());
+        else if (block && more)
+            more->fill(donor->covered(), want.bytes, want.alignment, want.needed_bytes);
+        donor->update_hint();
+        if (block)
+            donor->used().took(block);
+        return block;
+    }
+
+    // Takes a stock, keeps it in the stream's own set, and takes the block from it. A stream that may end at any time gets no
+    // stock that is in use (identity.hpp).
+    base::range take_of_stock(set& each, wanted_block const& want) {
+        base::range stock;
+        bool waits = false;
+        {
+            locked const donor(each);
+            if (!may_take(*donor.get(), want.may_wait && Identity::asks))
+                return stock;
+            waits = !donor->safe().was_reached();
+            stock = donor->covered().lend(want.bytes, want.alignment);
+            if (stock && waits)
+                wait_for(*donor.get(), stock, true, want.who.stream());
+            donor->update_hint();
+            if (stock && stock.bytes == want.needed_bytes)
+                donor->used().took(stock);
+        }
+        return !stock || stock.bytes == want.needed_bytes ? stock : keep(stock, want, waits, each);
+    }
+
+    // Whether the search may take from a set, which is locked: no work uses its covered bytes, or the stream `may_wait`.
+    bool may_take(set& donor, bool may_wait) {
+        survey_.ask(donor);
+        return may_wait || donor.safe().was_reached();
     }
 
     // Makes the stream wait for the donor's event; where that fails, the donor gets its bytes back.
-    static void wait_for(Set& donor, base::range found, bool stock, stream_ref stream) {
+    static void wait_for(set& donor, base::range found, bool stock, stream_ref stream) {
         try {
             donor.safe().passed()->make_wait(stream);
         } catch (...) {
@@ -258,16 +204,16 @@ private:
         }
     }
 
-    // Adds a stock to the stream's own set and takes a block from it. If the stream had to wait for the stock, it records its
-    // own event after that wait, so the donor's event travels with the bytes. If that fails, the stock returns to the donor.
-    base::range keep(base::range stock, std::size_t bytes, std::size_t alignment, stream_ref stream, bool waited, Set& donor) {
+    // Adds a stock to the stream's own set and takes a block from it. If the stream `waits` for the stock, it records its own
+    // event after that wait, so the donor's event travels with the bytes. If that fails, the stock returns to the donor.
+    base::range keep(base::range stock, wanted_block const& want, bool waits, set& donor) {
         bool kept = false;
         try {
-            auto const own = sets_.enter(stream, true, make_);
-            if (!waited || own->close(stream)) {
-                own->receive(stock, waited);
+            auto const own = sets_.enter(want.who);
+            if (!waits || own->close(want.who.stream())) {
+                own->receive(stock, waits);
                 kept = true;
-                base::range const block = own->covered().take(bytes, alignment);
+                base::range const block = own->covered().take(want.bytes, want.alignment);
                 own->update_hint();
                 if (block)
                     own->used().took(block);
@@ -283,29 +229,28 @@ private:
     }
 
     // Adds blocks to the stream's own set.
-    void keep(batch const& more, stream_ref stream, Set& donor) noexcept {
+    void keep(block_batch const& more, caller who, set& donor) noexcept {
         try {
-            more.put_into(*sets_.enter(stream, true, make_).get());
-        } catch (...) { // the handle names another stream, or the like: the blocks return
+            more.put_into(*sets_.enter(who).get());
+        } catch (...) { // the stream has no set that can be used now: the blocks return
             more.put_into(*locked(donor).get());
         }
     }
 
     // The donor may have become another stream's set meanwhile; that happens only to a set at rest, so the last use of what
     // it lent is over then. If the host has no memory to keep the stock there, the stock is stranded: only 'settle' frees it.
-    void put_back(base::range stock, Set& donor) noexcept {
+    void put_back(base::range stock, set& donor) noexcept {
         bool const done = locked(donor)->put_back(stock, true);
         if (!done)
-            sets_.settled()->strand(stock, {}, true);
+            sets_.host()->strand(stock, {}, true);
     }
 
     directory& sets_;
-    Make make_;
     // Held while bytes go from one set to another. Only a close moves bytes without it, and only to sets further down the
     // list. So whoever looks at all sets in the order of the list and finds nothing has missed only what was handed out and
     // freed meanwhile.
     base::mutex moving_;
-    std::uint64_t searches_ = 0; // how many there were so far
+    set_survey<directory, Tuning> survey_{sets_}; // under 'moving_'
 };
 
 } // namespace reuse::detail

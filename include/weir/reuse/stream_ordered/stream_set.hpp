@@ -23,7 +23,8 @@
 //            before their event. If the stream's queue is full (1,021 launches on an H200), recording waits, as a launch
 //            would, until the device has taken up some of its work; who looks for bytes in this set waits too. Other streams'
 //            queues do not matter.
-// cost:      put and take of a size freed lately: a few instructions. About 20 KiB a stream, or twice that with 'aside'.
+// cost:      put and take of a size freed lately: a few instructions. About 20 KiB a stream, or twice that with an older
+//            generation.
 // not for:   deciding whose bytes to take: see the reuse rule's ladder.
 
 #include <cstddef>
@@ -31,17 +32,16 @@
 #include <utility>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
-#include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
-#include <weir/base/threads/spin_lock.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
+#include <weir/reuse/stream_ordered/caller.hpp>
 #include <weir/reuse/stream_ordered/deferred_blocks.hpp>
-#include <weir/reuse/stream_ordered/free_hint.hpp>
-#include <weir/reuse/stream_ordered/identity.hpp>
 #include <weir/reuse/stream_ordered/older_generation.hpp>
 #include <weir/reuse/stream_ordered/open_blocks.hpp>
 #include <weir/reuse/stream_ordered/safe_event.hpp>
+#include <weir/reuse/stream_ordered/stream_set/set_notes.hpp>
+#include <weir/reuse/stream_ordered/stream_answers.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/event.hpp>
 
@@ -50,34 +50,22 @@ inline namespace v0 {
 namespace reuse::detail {
 
 template <class Placement, class Identity, class Tuning>
-class stream_set {
+class stream_set : public set_notes<stream_set<Placement, Identity, Tuning>, Tuning> {
 public:
     explicit stream_set(Placement empty) : covered_(std::move(empty)) {}
 
-    base::spin_lock lock;
-    base::atomic<stream_set*> next{nullptr}; // the next set of the same pool
-    stream_set* aside = nullptr; // its older generation, right behind it in the list; null until the first time
-    stream_set* settled = nullptr; // the host's set, from then on
-    bool is_aside = false; // whether it is such an older generation; fixed once published
-    std::uint64_t looked_at = 0; // the number of the last search of the pool that came here
-    std::size_t offered_at_recall = 0; // bytes that were free in the pool when 'aside' last came back
-    base::atomic<bool> wanted{false}; // whether others wanted bytes since some were set aside or settled
-    base::atomic<std::uint64_t> key{0}; // by which it is looked up; 0: its stream is gone, or it is the host's
-    weir::reuse::detail::free_hint<Tuning> hint; // of the covered bytes and the closed deferred ones
-    base::atomic<std::uint64_t> came_at{0}; // streams seen by the directory until a default stream last came here
-
-    /// Makes this set, which is at rest, the set of `stream` with the key `as`, whose id is `id` and device number `device`.
-    void name(stream_ref stream, std::uint64_t as, unsigned long long id, int device) noexcept {
+    /// Makes this set, which is at rest, the set of the caller's stream, of which all is known. `device`: the stream's.
+    void name(caller<Identity> who, int device) noexcept {
         safe_.start_anew(device);
-        id_ = id;
-        wanted.store(false, base::memory_order_relaxed);
+        id_ = who.id();
+        this->wanted.store(false, base::memory_order_relaxed);
         // A thread may end without another call, so nothing of its default stream stays without an event.
-        open_.start_anew(!runtime::is_per_thread(stream));
-        key.store(as, base::memory_order_release);
+        open_.start_anew(!runtime::is_per_thread(who.stream()));
+        this->key.store(who.key(), base::memory_order_release);
     }
 
-    /// Whether this is still the set of `stream`, whose id the caller has just asked for.
-    bool is_of(unsigned long long id) const noexcept { return id_ == id; }
+    /// The id of the stream whose set this is; 0 where Identity asks nothing.
+    unsigned long long id() const noexcept { return id_; }
     int device() const noexcept { return safe_.device(); }
 
     /// Takes back a block whose last use is in this stream's order, and counts it. False: neither 'put_recent' nor 'put' can.
@@ -86,7 +74,7 @@ public:
         if (!recent && !put(block, stream))
             return false;
         used_.gave(block);
-        if (used_.blocks == 0 && std::exchange(overflowed_, false) && recent)
+        if (used_.blocks == 0 && std::exchange(recorded_since_idle_, false) && recent)
             static_cast<void>(close(stream));
         return true;
     }
@@ -103,8 +91,8 @@ public:
         if (!stream.is_host() && !close(stream))
             return false;
         ++arrivals_;
-        open_.grow_older();
-        overflowed_ = !stream.is_host();
+        open_.count_free_elsewhere();
+        recorded_since_idle_ = !stream.is_host();
         cover(block);
         return true;
     }
@@ -128,9 +116,9 @@ public:
     template <class Sink>
     void leave_open(Sink const& sink) {
         open_.drain(sink);
-        if (taken_open_)
+        if (reused_open_)
             sink(base::range{});
-        taken_open_ = false;
+        reused_open_ = false;
     }
 
     /// In the host's set: keeps a block, or a `stock` that was lent, for 'settle'. Of its last use only `uses` is known.
@@ -162,7 +150,7 @@ public:
     /// Rung 1 at its quickest: an open block of just that size, or an empty range.
     base::range take_recent(std::size_t bytes, std::size_t alignment) noexcept {
         base::range const block = open_.take(Placement::rounded(bytes, alignment), alignment);
-        taken_open_ |= block.bytes != 0;
+        reused_open_ |= block.bytes != 0;
         arrivals_ += block.bytes != 0; // so that a settle under way leaves this set alone
         return block;
     }
@@ -186,22 +174,25 @@ public:
             changed |= close(stream);
         if (base::range const block = changed ? take_covered(bytes, alignment) : base::range{})
             return block;
-        return aside ? base::locked<stream_set>(*aside)->take_covered(bytes, alignment) : base::range{};
+        return this->older ? base::locked<stream_set>(*this->older)->take_covered(bytes, alignment) : base::range{};
     }
 
     /// Records the event, which turns open bytes into covered ones. False, with nothing changed, if it cannot be recorded:
     /// the stream is captured, its handle names another stream by now, or CUDA failed.
     [[gnu::noinline]] bool close(stream_ref stream) noexcept {
         try {
-            // In this order: the id of a captured stream may not be asked for.
-            if (runtime::is_capturing(stream) || (!runtime::is_default_stream(stream) && Identity::id(stream) != id_))
+            // A thread's own default stream can be captured by that thread only, and the call that names it has asked.
+            if (!runtime::is_per_thread(stream) && runtime::is_capturing(stream))
+                return false;
+            // After that, since the id of a captured stream may not be asked for.
+            if (!runtime::is_default_stream(stream) && Identity::id(stream) != id_)
                 return false;
         } catch (...) {
             return false;
         }
-        if (!(aside ? make_way_and_record(stream) : safe_.try_record(stream)))
+        if (!(this->older ? make_way_and_record(stream) : safe_.try_record(stream)))
             return false;
-        taken_open_ = false;
+        reused_open_ = false;
         cover_open();
         return true;
     }
@@ -234,7 +225,7 @@ public:
 
     /// The caller knows that all work on the set's device, and all uses in 'list_uses', were over when 'arrivals' got its
     /// present value: anyone may have every byte. Throws cuda_error, std::bad_alloc.
-    void settle() {
+    void come_to_rest() {
         stream_answers answers = deferred_.ask();
         deferred_.take_if([&](deferred_block const& each) {
             bool const over = each.is_over(answers);
@@ -243,8 +234,8 @@ public:
             return over;
         });
         cover_open();
-        safe_.settle();
-        taken_open_ = false;
+        safe_.note_reached();
+        reused_open_ = false;
     }
 
     /// The covered bytes, the event up to which they may be in use, and the deferred blocks. After a change call
@@ -254,7 +245,7 @@ public:
     deferred_blocks& deferred() noexcept { return deferred_; }
     bool is_much() const noexcept { return covered_.free_bytes() >= Tuning::aside_bytes; }
     void arrived() noexcept { ++arrivals_; }
-    void update_hint() noexcept { hint.update(covered_, deferred_.closed_bytes()); }
+    void update_hint() noexcept { this->hint.update(covered_, deferred_.closed_bytes()); }
 
     /// The largest range of covered bytes; 0 if the placement does not tell.
     std::size_t largest_bytes() const noexcept {
@@ -266,10 +257,11 @@ public:
     /// Bytes that become available to others only by a call on the stream itself, or by 'settle'.
     std::size_t open_bytes() const noexcept { return open_.bytes() + deferred_.open_bytes(); }
     /// Whether work that no event tells of may use bytes that are open or were: who took those may have freed them elsewhere.
-    bool is_untold() const noexcept { return taken_open_ || open_bytes() != 0; }
+    bool is_untold() const noexcept { return reused_open_ || open_bytes() != 0; }
     /// Whether no work uses a byte of this set or of its older generation. Never blocks. Throws cuda_error.
     bool is_at_rest() {
-        return !is_untold() && deferred_.empty() && reached() && (!aside || base::locked<stream_set>(*aside)->is_at_rest());
+        return !is_untold() && deferred_.empty() && reached() &&
+               (!this->older || base::locked<stream_set>(*this->older)->is_at_rest());
     }
 
     /// Counts how often bytes came here that may be in use, or open bytes went out.
@@ -280,25 +272,11 @@ public:
 private:
     bool make_way_and_record(stream_ref stream) noexcept {
         safe_event const before = safe_;
-        make_way();
+        make_way(*this, patience_);
         if (safe_.try_record(stream))
             return true;
         safe_ = before; // what was lent may come back here, and be in use up to that event, which may have gone aside
         return false;
-    }
-    // Call before the event is recorded again.
-    void make_way() noexcept {
-        bool const is_wanted = wanted.load(base::memory_order_relaxed);
-        if (!patience_.lasts(is_wanted) || !is_much())
-            return;
-        try {
-            if (safe_.was_reached())
-                settle_into(*base::locked<stream_set>(*settled).get(), *this);
-            else if (!is_wanted || !set_aside(*this))
-                return;
-            wanted.store(false, base::memory_order_relaxed);
-        } catch (...) { // no host memory: they stay
-        }
     }
 
     void keep_back(base::range block, base::growing_array<runtime::event> uses, bool closed, bool stock) noexcept {
@@ -337,8 +315,8 @@ private:
     deferred_blocks deferred_;
     Placement covered_;
     safe_event safe_;
-    bool overflowed_ = false; // since all blocks were back: whether 'put' was called; if not, the last block costs no event
-    bool taken_open_ = false; // whether open blocks went out since the event was recorded
+    bool recorded_since_idle_ = false; // whether 'put' recorded an event since all blocks were back; else the last costs none
+    bool reused_open_ = false; // whether open blocks were handed out again since the event was recorded
     unsigned long long id_ = 0;
     patience patience_;
     alignas(16) base::usage used_; // bytes and blocks in one cache line

@@ -6,7 +6,7 @@
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
-#include <weir/reuse/stream_ordered/free_hint.hpp>
+#include <weir/reuse/stream_ordered/stream_set/free_hint.hpp>
 
 using weir::KiB;
 using weir::MiB;
