@@ -49,7 +49,7 @@ inline namespace v0 {
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
-    static_assert(contract::holds<contract::says_device, Pool>,
+    static_assert(contract::returns<int, contract::has_device, Pool>,
                   "weir: the pool slot of graph_memory needs 'int device() const'");
     static_assert(contract::require_placement<Placement>());
 

@@ -56,7 +56,7 @@ class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
     static_assert(contract::require_growth<Growth>());
     using rule = typename Reuse::template over<Placement>;
     static_assert(contract::require_reuse<rule, stream_ref>());
-    static constexpr bool ends_many = contract::holds<contract::ends_many, rule>; // many blocks at once
+    static constexpr bool ends_many = contract::holds<contract::has_placement, rule>; // many blocks at once
     using list_lock = std::conditional_t<Reuse::thread_safe, base::spin_lock, base::no_lock>;
     using growth_lock = std::conditional_t<Reuse::thread_safe, base::mutex, base::no_lock>;
     using supply_of = detail::supply<Upstream, Placement, rule, Growth, list_lock, Reuse::orders_streams>;
@@ -141,13 +141,13 @@ public:
     /// The free waits for all that is enqueued on `stream` before the free, so once is enough, at any time (PyTorch's
     /// record_stream). The stream must live until the free, as the block's own must. For default and captured streams see
     /// order/stream_mark.hpp. Never blocks. Throws usage_error while the stream is captured, cuda_error, std::bad_alloc.
-    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, base::range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
     }
     /// The same, but only for what is enqueued there so far: call it after the last launch on `stream`, which may end then.
-    template <class R = rule, class = std::enable_if_t<contract::holds<contract::notes_last_uses, R, base::range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_last_used_on, R, base::range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
@@ -227,16 +227,17 @@ public:
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds; nothing may use them any more. One thread.
-    template <class P = Placement, class = std::enable_if_t<contract::has_clear<P> && ends_many>>
+    template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_clear, P> && ends_many>>
     void clear() {
         rule_.placement().clear();
         rule_.counts() = base::usage{};
     }
 
     /// Blocks allocated after 'mark' end with 'rewind' (order: see weir::scope). One thread. 'mark' throws std::bad_alloc.
-    template <class P = Placement, class = std::enable_if_t<contract::has_mark<P> && ends_many>>
+    template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_mark, P, base::usage> && ends_many>>
     auto mark() { return rule_.placement().mark(rule_.counts()); }
-    template <class Mark, class P = Placement, class = std::enable_if_t<contract::has_mark<P> && ends_many>>
+    template <class Mark, class P = Placement,
+              class = std::enable_if_t<contract::holds<contract::has_mark, P, base::usage> && ends_many>>
     void rewind(Mark const& point) {
         rule_.counts() = rule_.placement().rewind(point, rule_.counts());
     }
@@ -260,7 +261,7 @@ public:
     /// What the pool knows of itself now. Any thread; takes a lock per stream, one after the other.
     memory_report state() const {
         base::usage const used = rule_.used();
-        std::size_t const free = contract::has_largest<Placement> ? used.largest_free_bytes : SIZE_MAX;
+        std::size_t const free = contract::holds<contract::has_largest, Placement> ? used.largest_free_bytes : SIZE_MAX;
         return memory_report{name(), used.bytes, held().bytes(), limit_bytes(), suspended() ? 0 : free, used.blocks,
                              held().count(), used.lost_bytes, used.unsettled_bytes};
     }
@@ -282,7 +283,7 @@ public:
             return "the pool is suspended; call 'resume' first";
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
         return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), base::name_of(space),
-                            ends_many && contract::has_mark<Placement>,
+                            ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
                             upstream_lack{held().most_bytes(), held().out_of_addresses()}) +
                (needed == 0 || alignment <= default_alignment ? ""
                                                               : " (a block aligned to " + base::number_text(alignment) + ")");

@@ -63,7 +63,7 @@ struct stream_ordered {
 
     template <class Placement>
     class over {
-        static_assert(contract::migrates<Placement>,
+        static_assert(contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>,
                       "weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: "
                       "'void absorb(Placement&)' and 'range lend(std::size_t bytes, std::size_t alignment)'");
         using directory = reuse::detail::stream_directory<Placement, Identity, Tuning>;
@@ -128,7 +128,7 @@ struct stream_ordered {
         /// `joins`. Throws as take; then the bytes are not kept.
         void add(base::range chunk, stream_ref stream, bool joins = false) {
             auto const own = sets_.enter(caller(stream));
-            if constexpr (contract::fences<Placement>)
+            if constexpr (contract::holds<contract::has_fence, Placement>)
                 if (!joins)
                     own->covered().fence(chunk);
             own->covered().add(chunk);

@@ -15,7 +15,6 @@
 //            a scope.
 
 #include <cuda_runtime_api.h>
-#include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
@@ -72,7 +71,8 @@ public:
     capture_mode_scope(capture_mode_scope const&) = delete;
     capture_mode_scope& operator=(capture_mode_scope const&) = delete;
     ~capture_mode_scope() {
-        base::try_twice([&] { return succeeded(detail::exchange_capture_mode(&mode_)); }); // the mode outlives this call
+        if (!succeeded(detail::exchange_capture_mode(&mode_))) // the mode outlives this call: once more, and not by try_twice,
+            static_cast<void>(succeeded(detail::exchange_capture_mode(&mode_))); // which takes more of a hot path
     }
 
 private:

@@ -40,7 +40,7 @@ namespace upstream {
 template <class Pool>
 class from_pool {
     static_assert(contract::require_pool<Pool, stream_ref>());
-    static_assert(contract::holds<contract::says_default_alignment, Pool>,
+    static_assert(contract::holds<contract::has_default_alignment, Pool>,
                   "weir: the pool slot of upstream::from_pool needs 'static constexpr std::size_t default_alignment', a power "
                   "of two");
 

@@ -42,8 +42,8 @@ public:
 
     /// The largest free range of any stream; SIZE_MAX: not known.
     std::size_t largest_bytes() const noexcept {
-        std::size_t most = contract::has_largest<Placement> ? 0 : SIZE_MAX;
-        if constexpr (contract::has_largest<Placement>)
+        std::size_t most = contract::holds<contract::has_largest, Placement> ? 0 : SIZE_MAX;
+        if constexpr (contract::holds<contract::has_largest, Placement>)
             for (entry const& each : streams_)
                 most = each.free->largest() > most ? each.free->largest() : most;
         return most;

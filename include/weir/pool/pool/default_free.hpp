@@ -29,14 +29,14 @@ template <class Rule>
         bool const elsewhere = runtime::current_device() != device;
         if (elsewhere && runtime::is_capturing(stream))
             return rule.give(block, stream); // a capture on the current device frees it
-        if constexpr (contract::holds<contract::notes_last_uses, Rule, base::range, stream_ref>)
+        if constexpr (contract::holds<contract::has_last_used_on, Rule, base::range, stream_ref>)
             if (elsewhere)
                 rule.last_used_on(block, stream);
         runtime::device_scope const current(device);
         return rule.give(block, stream);
     } catch (...) { // CUDA failed
     }
-    if constexpr (contract::holds<contract::strands, Rule>)
+    if constexpr (contract::holds<contract::has_strand, Rule>)
         rule.strand(block);
 }
 

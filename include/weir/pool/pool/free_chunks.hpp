@@ -30,7 +30,7 @@ template <class Placement, class Rule, class Chunks, bool GrowsInPlace>
 class free_chunks {
 public:
     static constexpr std::size_t page = Chunks::granularity();
-    static constexpr bool shows_free = contract::holds<contract::shows_free, Rule, stream_ref, Placement>;
+    static constexpr bool shows_free = contract::holds<contract::has_visit_usable, Rule, stream_ref, Placement>;
 
     free_chunks(Chunks& held, Rule& rule) noexcept : held_(held), rule_(rule) {}
 
@@ -94,7 +94,7 @@ public:
                 return false;
             for (base::range const& free : ranges())
                 any |= give_back_within(free, keep_bytes, spared);
-        } else if constexpr (contract::has_remove<Placement> && shows_free) {
+        } else if constexpr (contract::holds<contract::has_remove, Placement> && shows_free) {
             for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest chunk first
                 if (base::range const chunk = held_[i]; try_take(chunk))
                     any |= held_.release(chunk);

@@ -46,7 +46,7 @@ public:
 
     /// Chunks are multiples of this many bytes.
     static constexpr std::size_t granularity() noexcept {
-        if constexpr (contract::holds<contract::says_granularity, Upstream>)
+        if constexpr (contract::holds<contract::has_granularity, Upstream>)
             return Upstream::granularity;
         else
             return Upstream::alignment;
@@ -64,13 +64,13 @@ public:
     }
 
     /// The same, but cut into chunks of `piece_bytes` bytes, side by side.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_extends, U>>>
     base::range acquire(std::size_t bytes, std::size_t piece_bytes) {
         return hold(bytes, piece_bytes, [&] { return upstream_.acquire(bytes, piece_bytes); });
     }
 
     /// The same, but right behind `end`, the end of a chunk. An empty range also if something else is at that address.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_extends, U>>>
     base::range extend(std::size_t end, std::size_t bytes, std::size_t piece_bytes) {
         void* const at = reinterpret_cast<void*>(end);
         return hold(bytes, piece_bytes, [&] { return upstream_.extend(at, bytes, piece_bytes) ? at : nullptr; });
@@ -78,7 +78,7 @@ public:
 
     /// Moves a chunk, of which nobody uses any byte, to the addresses right behind `end`, the end of another chunk. False: it
     /// stays where it was.
-    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::extends, U>>>
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_extends, U>>>
     bool move(base::range chunk, std::size_t end) noexcept {
         if (!upstream_.move(reinterpret_cast<void*>(chunk.offset), chunk.bytes, reinterpret_cast<void*>(end)))
             return false;
@@ -197,7 +197,7 @@ public:
     Upstream const& upstream() const noexcept { return upstream_; }
     /// Whether the upstream can grow in place on this device (it may be able to on others).
     bool extends() const noexcept {
-        if constexpr (contract::holds<contract::extends, Upstream>)
+        if constexpr (contract::holds<contract::has_extends, Upstream>)
             return upstream_.extends();
         else
             return false;
@@ -207,21 +207,21 @@ public:
     /// mostly one call.
     std::size_t most_bytes() const noexcept {
         std::size_t most = most_bytes_.load(base::memory_order_relaxed);
-        if constexpr (contract::holds<contract::says_most_bytes, Upstream>)
+        if constexpr (contract::holds<contract::has_most_bytes, Upstream>)
             if (most == SIZE_MAX)
                 most_bytes_.store(most = upstream_.most_bytes(), base::memory_order_relaxed);
         return most < base::most_addresses ? most : base::most_addresses;
     }
     /// How many bytes of addresses behind `end`, the end of a chunk, can have memory.
     std::size_t addresses_behind(std::size_t end) const noexcept {
-        if constexpr (contract::holds<contract::bounds_addresses, Upstream>)
+        if constexpr (contract::holds<contract::has_addresses_behind, Upstream>)
             return upstream_.addresses_behind(reinterpret_cast<void const*>(end));
         else
             return SIZE_MAX - end;
     }
     /// Whether the upstream refused last time because addresses had run out, and not memory.
     bool out_of_addresses() const noexcept {
-        if constexpr (contract::holds<contract::bounds_addresses, Upstream>)
+        if constexpr (contract::holds<contract::has_out_of_addresses, Upstream>)
             return upstream_.out_of_addresses();
         else
             return false;
@@ -251,7 +251,7 @@ private:
 
     bool try_release(base::range chunk) noexcept {
         void* const memory = reinterpret_cast<void*>(chunk.offset);
-        if constexpr (contract::holds<contract::may_refuse, Upstream>) {
+        if constexpr (contract::returns<bool, contract::has_release, Upstream>) {
             if (!upstream_.release(memory, chunk.bytes))
                 return false;
         } else {

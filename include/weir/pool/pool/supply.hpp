@@ -42,14 +42,14 @@ private:
     static_assert(base::is_power_of_two(page) && base::is_power_of_two(Upstream::alignment),
                   "weir: an upstream's 'alignment' and 'granularity' are powers of two");
     using sizes_of = chunk_sizes<Growth, page>;
-    static constexpr bool grows_in_place = contract::holds<contract::extends, Upstream> &&
-                                           contract::has_free_ranges<Placement> &&
-                                           contract::holds<contract::shows_free, Rule, stream_ref, Placement>;
+    static constexpr bool grows_in_place = contract::holds<contract::has_extends, Upstream> &&
+                                           contract::holds<contract::has_for_each_free, Placement> &&
+                                           contract::holds<contract::has_visit_usable, Rule, stream_ref, Placement>;
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
 
 public:
     /// Whether memory can be taken away while its addresses stay, on devices that map memory.
-    static constexpr bool can_suspend = grows_in_place && contract::holds<contract::withdraws, Upstream>;
+    static constexpr bool can_suspend = grows_in_place && contract::holds<contract::has_withdraw, Upstream>;
 
     /// What is free in the pool.
     using free_of = free_chunks<Placement, Rule, chunks_of, grows_in_place>;
@@ -119,7 +119,7 @@ public:
     }
     /// Brings free bytes together, as far as no stream has to wait for it.
     static void gather([[maybe_unused]] Rule& rule) {
-        if constexpr (contract::holds<contract::gathers, Rule, stream_ref>)
+        if constexpr (contract::holds<contract::has_gather, Rule, stream_ref>)
             rule.gather(on_host, false);
     }
 
@@ -131,7 +131,7 @@ public:
 
 private:
     static Upstream prepared(Upstream upstream) {
-        if constexpr (!KnowsWork && contract::holds<contract::extends, Upstream>)
+        if constexpr (!KnowsWork && contract::holds<contract::has_extends, Upstream>)
             upstream.wait_before_unmapping();
         return upstream;
     }
@@ -139,7 +139,7 @@ private:
     static constexpr std::size_t usual_alignment() noexcept {
         std::size_t const least =
             base::natural_alignment(page) > Upstream::alignment ? base::natural_alignment(page) : Upstream::alignment;
-        if constexpr (contract::holds<contract::says_usual_alignment, Upstream>)
+        if constexpr (contract::holds<contract::has_usual_alignment, Upstream>)
             return Upstream::usual_alignment > least ? Upstream::usual_alignment : least;
         return least;
     }

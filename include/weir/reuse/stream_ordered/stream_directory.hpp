@@ -184,7 +184,7 @@ public:
 
 private:
     set* make() const {
-        if constexpr (contract::has_sibling<Placement>)
+        if constexpr (contract::holds<contract::has_sibling, Placement>)
             return new set(root_.sibling());
         else
             return new set(Placement());

@@ -26,7 +26,7 @@ public:
     /// where the block is too large for a slab.
     template <class Placement>
     void fill(Placement& from, std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
-        if constexpr (contract::holds<contract::splinters, Placement>) {
+        if constexpr (contract::holds<contract::has_is_small, Placement>) {
             if (!Placement::is_small(bytes, alignment))
                 return;
             try {
