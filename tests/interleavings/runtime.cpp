@@ -15,7 +15,7 @@
 #include <weir/placement/best_fit.hpp>
 #include <weir/reuse/after_event/pending_frees.hpp>
 #include <weir/reuse/stream_ordered/identity.hpp>
-#include <weir/reuse/stream_ordered/stream_answers.hpp>
+#include <weir/order/stream_answers.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
 #include <weir/reuse/stream_ordered/stream_exchange.hpp>
 #include <weir/reuse/stream_ordered/stream_set.hpp>
@@ -77,7 +77,7 @@ TEST_CASE("interleavings: second_uses: what is known to be recorded before anoth
             weir::base::growing_array<weir::runtime::event> const one = uses.take(1, weir::on_host).events, two = uses.take(2, weir::on_host).events;
             weir::runtime::event const& a = backwards ? two[0] : one[0];
             weir::runtime::event const& b = backwards ? one[0] : two[0];
-            weir::reuse::detail::stream_answers answers;
+            weir::order::stream_answers answers;
             require(answers.reached(a) == a.reached(), "an event is not what CUDA says");
             require(answers.reached(b) == b.reached(), "an answer tells of an event that it says nothing about");
             first.open();
@@ -99,9 +99,9 @@ TEST_CASE("interleavings: pending_frees: no free is over before its stream has p
             made->block = range{offset, 1};
             made->passed = weir::runtime::event(0);
             made->device = 0;
-            frees.record(*made, s);
+            frees.record(*made, s, id);
             weir::base::lock_guard<weir::base::mutex> const lock(guard);
-            frees.add(id, std::move(made));
+            frees.add(std::move(made));
         };
         std::size_t told = 0;
         auto const poll = [&] {

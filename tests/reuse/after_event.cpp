@@ -31,14 +31,6 @@ using in_slabs = watched<pool_of<rule, sized>>;
 
 static_assert(rule::thread_safe && rule::orders_streams && !rule::waits_before_growing);
 
-template <class Pool>
-void check_all_returns(Pool& pool) {
-    pool->settle();
-    pool->trim();
-    CHECK(pool->reserved_bytes() == 0);
-    CHECK(pool->state().live_blocks == 0);
-}
-
 // Where the pool's one chunk, of so many bytes and wholly free, begins.
 std::uintptr_t make_chunk(on_device& pool, stream& on, std::size_t bytes) {
     void* const all = pool.allocate(on, bytes);
@@ -637,30 +629,8 @@ TEST_CASE("after_event: what comes back without a stream while 'settle' waits is
 }
 
 TEST_CASE("after_event: a thread that waits at the limit stands in nobody's way") {
-    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
-        CAPTURE(seed);
-        world const here(device::config{}.random(seed));
-        stream a, b, c;
-        on_device pool(pool_options{}.limit(6 * MiB));
-        device::gate gate;
-        void* const p = pool.write(a, 4 * MiB);
-        CHECK(gate.close(a) == cudaSuccess);
-        pool.deallocate(a, p, 4 * MiB);
-        device::run_threads({[&] {
-                                 void* const q = pool.try_allocate(b, 6 * MiB);
-                                 if (q)
-                                     pool.deallocate(b, q, 6 * MiB);
-                             },
-                             [&] { pool->settle(); },
-                             [&] {
-                                 device::yield();
-                                 if (void* const q = pool.try_allocate(c, 2 * MiB))
-                                     pool.deallocate(c, q, 2 * MiB);
-                                 static_cast<void>(pool->state());
-                                 gate.open();
-                             }});
-        check_all_returns(pool);
-    }
+    for (std::uint64_t seed = 1; seed <= 150; ++seed)
+        stage::check_waits_in_nobodys_way<pool_of<weir::reuse::after_event>>(seed, [](auto& pool) { pool->settle(); });
 }
 
 TEST_CASE("after_event: threads in turn") {

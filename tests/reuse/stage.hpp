@@ -166,6 +166,42 @@ private:
     }();
 };
 
+/// All blocks of a watched pool are back: so are its chunks.
+template <class Pool>
+void check_all_returns(Pool& pool) {
+    pool->settle();
+    pool->trim();
+    CHECK(pool->reserved_bytes() == 0);
+    CHECK(pool->state().live_blocks == 0);
+}
+
+/// One thread waits at the limit for a stream that goes on when another thread, which wants memory too, opens its gate.
+/// 'also(pool)' runs in a third thread.
+template <class Pool, class Also>
+void check_waits_in_nobodys_way(std::uint64_t seed, Also const& also) {
+    CAPTURE(seed);
+    world const here(device::config{}.random(seed));
+    stream a, b, c;
+    auto pool = watched<Pool>::limited(6 * MiB);
+    device::gate gate;
+    void* const p = pool.write(a, 4 * MiB);
+    CHECK(gate.close(a) == cudaSuccess);
+    pool.deallocate(a, p, 4 * MiB);
+    device::run_threads({[&] {
+                             void* const q = pool.write(b, 6 * MiB);
+                             pool.deallocate(b, q, 6 * MiB);
+                         },
+                         [&] { also(pool); },
+                         [&] {
+                             device::yield();
+                             if (void* const q = pool.try_allocate(c, 2 * MiB))
+                                 pool.deallocate(c, q, 2 * MiB);
+                             static_cast<void>(pool->state());
+                             gate.open();
+                         }});
+    check_all_returns(pool);
+}
+
 } // namespace stage
 
 #endif

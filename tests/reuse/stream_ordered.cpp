@@ -43,15 +43,6 @@ using loose = watched<pool_of<usual<>>>;
 
 pool_options limit(std::size_t bytes) { return pool_options{}.limit(bytes); }
 
-/// Everything comes back when the streams are done.
-template <class Pool>
-void check_all_returns(Pool& pool) {
-    pool->settle();
-    pool->trim();
-    CHECK(pool->reserved_bytes() == 0);
-    CHECK(pool->state().live_blocks == 0);
-}
-
 } // namespace
 
 // ---- the ladder ---------------------------------------------------------------------------------------------
@@ -122,34 +113,25 @@ TEST_CASE("stream_ordered: rung 3 comes before 4 where streams shall stay indepe
     check_all_returns(pool);
 }
 
-TEST_CASE("stream_ordered: rung 4 comes before 3 where the footprint counts") {
+TEST_CASE("stream_ordered: rung 4 comes before 3 where the footprint counts, and is climbed at the limit") {
+    auto const check_rung = [](auto& pool) {
+        stream a, b;
+        void* const p = pool.write(a, 2 * MiB);
+        pool.deallocate(a, p, 2 * MiB);
+        tally const calls;
+        CHECK(pool.write(b, 2 * MiB) == p);
+        CHECK(calls.waits() == 1);
+        CHECK(calls.chunks() + calls.host_waits() == 0);
+        CHECK(device::pending() >= 2); // nothing was waited for on the host
+        pool.deallocate(b, p, 2 * MiB);
+        CHECK(pool->reserved_bytes() == 2 * MiB);
+        check_all_returns(pool);
+    };
     world const here;
-    stream a, b;
-    fits_compact pool;
-    void* const p = pool.write(a, 2 * MiB);
-    pool.deallocate(a, p, 2 * MiB);
-    tally const calls;
-    CHECK(pool.write(b, 2 * MiB) == p);
-    CHECK(calls.waits() == 1);
-    CHECK(calls.chunks() + calls.host_waits() == 0);
-    CHECK(device::pending() >= 2); // nothing was waited for on the host
-    pool.deallocate(b, p, 2 * MiB);
-    check_all_returns(pool);
-}
-
-TEST_CASE("stream_ordered: rung 4 is climbed at the limit") {
-    world const here;
-    stream a, b;
-    fits pool(limit(2 * MiB));
-    void* const p = pool.write(a, 2 * MiB);
-    pool.deallocate(a, p, 2 * MiB);
-    tally const calls;
-    CHECK(pool.write(b, 2 * MiB) == p);
-    CHECK(calls.waits() == 1);
-    CHECK(calls.chunks() + calls.host_waits() == 0);
-    pool.deallocate(b, p, 2 * MiB);
-    CHECK(pool->reserved_bytes() == 2 * MiB);
-    check_all_returns(pool);
+    fits_compact compact;
+    check_rung(compact);
+    fits limited(limit(2 * MiB));
+    check_rung(limited);
 }
 
 TEST_CASE("stream_ordered: what is left of a chunk needs no wait") {
@@ -1665,29 +1647,8 @@ TEST_CASE("stream_ordered: a free on a stream that is no more is kept until sett
 // ---- threads ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE("stream_ordered: a thread that waits at the limit stands in nobody's way", Handover, grow_first, wait_first) {
-    // The stream that one thread waits for goes on when the other, which wants memory too, opens its gate.
-    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-        CAPTURE(seed);
-        world const here(device::config{}.random(seed));
-        stream a, b, c;
-        watched<pool_of<rule<Handover>>> pool(limit(6 * MiB));
-        device::gate gate;
-        void* const p = pool.write(a, 4 * MiB);
-        CHECK(gate.close(a) == cudaSuccess);
-        pool.deallocate(a, p, 4 * MiB);
-        device::run_threads({[&] {
-                                 void* const q = pool.write(b, 6 * MiB);
-                                 pool.deallocate(b, q, 6 * MiB);
-                             },
-                             [&] {
-                                 device::yield();
-                                 if (void* const q = pool.try_allocate(c, 2 * MiB))
-                                     pool.deallocate(c, q, 2 * MiB);
-                                 static_cast<void>(pool->state());
-                                 gate.open();
-                             }});
-        check_all_returns(pool);
-    }
+    for (std::uint64_t seed = 1; seed <= 20; ++seed)
+        stage::check_waits_in_nobodys_way<pool_of<rule<Handover>>>(seed, [](auto&) {});
 }
 
 TEST_CASE("stream_ordered: 'settle' vouches for nothing that came while it waited") {

@@ -25,15 +25,6 @@ using rule = stream_ordered<Identity, Handover, closing>;
 
 pool_options limit(std::size_t bytes) { return pool_options{}.limit(bytes); }
 
-/// Everything comes back when the streams are done.
-template <class Pool>
-void check_all_returns(Pool& pool) {
-    pool->settle();
-    pool->trim();
-    CHECK(pool->reserved_bytes() == 0);
-    CHECK(pool->state().live_blocks == 0);
-}
-
 } // namespace
 
 TEST_CASE_TEMPLATE("stream_ordered: by promise a stream that only allocated may go, whatever it was made to wait for", Pool,

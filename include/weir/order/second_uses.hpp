@@ -29,6 +29,7 @@
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/order/order_after.hpp>
+#include <weir/order/stream_answers.hpp>
 #include <weir/order/stream_mark.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
@@ -157,13 +158,8 @@ private:
 
     // Records an event at the present end of the stream, whose id is `id`. Throws cuda_error.
     runtime::event recorded(stream_ref stream, int device, unsigned long long id) {
-        runtime::event_place place;
-        place.stream_id = id;
         runtime::event passed(device);
-        place.begin = marks_.fetch_add(1, base::memory_order_acq_rel) + 1;
-        passed.record(stream);
-        place.end = marks_.fetch_add(1, base::memory_order_acq_rel) + 1;
-        passed.note(place);
+        clock_.record(passed, stream, id);
         return passed;
     }
 
@@ -207,7 +203,7 @@ private:
     base::growing_array<block_uses> blocks_;
     base::growing_array<std::uint32_t> spare_; // indices into blocks_ that no block uses
     base::atomic<std::size_t> count_{0};
-    base::atomic<std::uint64_t> marks_{0}; // the counter that tells which event was recorded earlier
+    event_clock clock_;
 };
 
 /// Whether every event of `events` has been reached. Never blocks. Throws cuda_error.

@@ -97,7 +97,7 @@ struct after_event {
                     if (!captured) {
                         id = runtime::id_of(stream);
                         last = with_event(stream, id);
-                        pending_.record(*last, stream);
+                        pending_.record(*last, stream, id);
                         known = true;
                     }
                 } else if (!uses.events.empty()) {
@@ -121,7 +121,7 @@ struct after_event {
                 } else {
                     last->block = block;
                     last->uses = std::move(uses.events);
-                    pending_.add(id, std::move(last));
+                    pending_.add(std::move(last));
                 }
             } catch (...) {
                 used_.lost_bytes += block.bytes;

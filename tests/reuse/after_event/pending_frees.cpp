@@ -29,12 +29,12 @@ shared<pending_free> recorded(pending_frees& frees, cudaStream_t stream, std::si
     made->block = weir::base::range{offset, 1};
     made->passed = event(0);
     made->device = 0;
-    frees.record(*made, stream);
+    frees.record(*made, stream, weir::runtime::id_of(stream));
     return made;
 }
 
 void free_at(pending_frees& frees, cudaStream_t stream, std::size_t offset) {
-    frees.add(weir::runtime::id_of(stream), recorded(frees, stream, offset));
+    frees.add(recorded(frees, stream, offset));
 }
 
 blocks last_ones(pending_frees const& frees) {
@@ -83,7 +83,7 @@ TEST_CASE("pending_frees: a free of the host's waits for its other uses alone") 
         made->block = weir::base::range{7, 1};
         made->uses.push_back(event(0));
         made->uses.back().record(a);
-        frees.add(pending_frees::host, std::move(made));
+        frees.add(std::move(made));
         CHECK(last_ones(frees) == blocks{7});
         weir::synchronize(a);
         CHECK(over(frees) == blocks{7});
@@ -127,7 +127,7 @@ TEST_CASE("pending_frees: a use elsewhere keeps a free that its own stream has p
     shared<pending_free> made = recorded(frees, a, 1);
     made->uses.push_back(event(0));
     made->uses.back().record(b);
-    frees.add(weir::runtime::id_of(a), std::move(made));
+    frees.add(std::move(made));
     free_at(frees, a, 2);
     CHECK(last_ones(frees) == blocks{1, 2});
     weir::synchronize(a);
@@ -175,12 +175,14 @@ TEST_CASE("pending_frees: records that were made at once say nothing of each oth
         shared<pending_free> early = recorded(frees, a, 1);
         CHECK(held.close(a) == cudaSuccess);
         shared<pending_free> late = recorded(frees, a, 2);
+        early->passed.note({id, 101, 104});
+        late->passed.note({id, 102, 103});
         if (late_first) { // the thread of the first was slow to add it
-            frees.add(id, std::move(late));
-            frees.add(id, std::move(early));
+            frees.add(std::move(late));
+            frees.add(std::move(early));
         } else {
-            frees.add(id, std::move(early));
-            frees.add(id, std::move(late));
+            frees.add(std::move(early));
+            frees.add(std::move(late));
         }
         CHECK(last_ones(frees) == blocks{1, 2});
         device::drain();
@@ -194,19 +196,19 @@ TEST_CASE("pending_frees: records that were made at once say nothing of each oth
 TEST_CASE("pending_frees: one that was slow to be added does not hide that it was passed") {
     device::world const here;
     support::scoped_stream const a;
-    unsigned long long const id = weir::runtime::id_of(a);
     pending_frees frees;
     device::gate held;
     shared<pending_free> early = recorded(frees, a, 1);
     CHECK(held.close(a) == cudaSuccess);
     free_at(frees, a, 2);
-    frees.add(id, std::move(early));
     free_at(frees, a, 3);
+    frees.add(std::move(early));
+    free_at(frees, a, 4);
     device::drain();
     CHECK(over(frees) == blocks{1});
     held.open();
     weir::synchronize(a);
-    CHECK(over(frees) == blocks{2, 3});
+    CHECK(over(frees) == blocks{2, 3, 4});
 }
 
 TEST_CASE("pending_frees: another thread's record in the middle of one's own says nothing of it") {
@@ -233,7 +235,7 @@ TEST_CASE("pending_frees: another thread's record in the middle of one's own say
                 CHECK(held->close(*a) == cudaSuccess);
         });
         shared<pending_free> slow = recorded(both, stream, 1);
-        both.add(weir::runtime::id_of(stream), std::move(slow));
+        both.add(std::move(slow));
         device::drain();
         CHECK(over(both) == (closes ? blocks{2, 8, 9} : blocks{1, 2, 8, 9}));
         shut.open();

@@ -101,7 +101,7 @@ TEST_CASE("deferred_blocks: a block is over when the last of its uses is") {
         blocks.add(range{0x2000, 2}, std::move(both), true, false);
         auto const over = [&] {
             std::size_t sum = 0;
-            weir::reuse::detail::stream_answers answers = blocks.ask();
+            weir::order::stream_answers answers = blocks.ask();
             blocks.take_if([&](deferred_block const& each) {
                 sum += each.is_over(answers) ? each.block.bytes : 0;
                 return false;
@@ -166,7 +166,7 @@ TEST_CASE("deferred_blocks: of many uses that lie in their order, or against it,
                 blocks.add(range{at, 512}, uses.take(at, weir::on_host).events, true, false);
             }
             std::uint64_t const before = simulated_cuda::calls("cudaEventQuery");
-            weir::reuse::detail::stream_answers answers = blocks.ask();
+            weir::order::stream_answers answers = blocks.ask();
             std::size_t over = 0;
             blocks.take_if([&](deferred_block const& each) {
                 bool const is = each.is_over(answers);

@@ -4,9 +4,10 @@
 // Which frees has the device passed, and how is that found out with few questions?
 //
 // Each free recorded an event on its stream, and a stream runs in order. So if an event has been reached, those recorded
-// before it on that stream have been, too; if it has not, those recorded after it have not. If two threads record at the same
-// time, nobody knows which came first. Therefore 'record' takes a number from a counter before it records, and 'add' takes
-// another one afterwards: a free came before another for certain if its second number is less than the other's first.
+// before it on that stream have been, too; if it has not, those recorded after it have not (order/stream_answers.hpp). The
+// frees of a stream lie here in the order in which their records began. CUDA is asked about the first, the second, the fourth
+// and so on, until one is not over, and then about one half way between the last two, again and again. After that a walk over
+// the frees knows nearly every answer. It asks only about records that were made at the same time as one of those.
 //
 // invariant: a free that 'poll' tells of is over, and it tells of each free once.
 // order:     frees of different streams are not told of in the order of time.
@@ -22,8 +23,8 @@
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/swap.hpp>
-#include <weir/base/threads/atomic.hpp>
 #include <weir/order/second_uses.hpp>
+#include <weir/order/stream_answers.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/stream.hpp>
@@ -38,9 +39,9 @@ struct pending_free {
     runtime::event passed;              ///< recorded at the free; none where the host freed the block
     base::growing_array<runtime::event> uses; ///< events of the uses on other streams
     int device = any_device;  ///< the device of `passed`
-    std::uint64_t began = 0;   ///< a number taken before the event was recorded
-    std::uint64_t ended = 0;   ///< a number taken after it
-    bool over = false;         ///< `passed` is known to have been reached
+    bool over = false;         ///< `passed` is known to have been reached, or there is none
+
+    runtime::event_place const& place() const noexcept { return passed.place(); }
 };
 
 class pending_frees {
@@ -48,12 +49,9 @@ public:
     /// Stands in place of a stream's id if the host freed the block.
     static constexpr unsigned long long host = UINT64_MAX - 1;
 
-    /// Records the free's event at the present end of `stream`. Needs no lock, and must be done before the free is added.
-    /// Never blocks. Throws cuda_error.
-    void record(pending_free& free, stream_ref stream) {
-        free.began = clock_.fetch_add(1, base::memory_order_acq_rel) + 1;
-        free.passed.record(stream);
-    }
+    /// Records the free's event at the present end of `stream`, whose id is `id`. Needs no lock, and must be done before the
+    /// free is added. Never blocks. Throws cuda_error.
+    void record(pending_free& free, stream_ref stream, unsigned long long id) { clock_.record(free.passed, stream, id); }
 
     /// The device of the stream with this id, if it has frees here or had some at the last 'poll'; any_device if not.
     int device_of(unsigned long long stream) const noexcept {
@@ -61,21 +59,22 @@ public:
         return at == base::address_map::none ? any_device : lines_[at].device;
     }
 
-    /// Adds a free whose event has been recorded on the stream of this id. Throws std::bad_alloc, with nothing added.
-    void add(unsigned long long stream, base::shared<pending_free> free) {
-        free->ended = clock_.fetch_add(1, base::memory_order_acq_rel) + 1;
+    /// Adds a free whose event has been recorded, or one of the host's, which has none. Throws std::bad_alloc, with nothing
+    /// added.
+    void add(base::shared<pending_free> free) {
+        unsigned long long const stream = free->passed ? free->place().stream_id : host;
         free->over = !free->passed;
         std::uint32_t at = line_of_.find(stream + 1);
         if (at == base::address_map::none) {
             line_of_.reserve(lines_.size() + 1);
             at = static_cast<std::uint32_t>(lines_.size());
-            lines_.push_back(line{stream, free->device, 0, {}});
+            lines_.push_back(line{stream, free->device, {}});
             line_of_.insert(stream + 1, at);
         }
-        line& own = lines_[at]; // if there is no memory for its entry, an empty line stays until the next 'poll'
-        std::uint64_t const took = free->ended - free->began;
-        own.frees.push_back(std::move(free));
-        own.longest = took > own.longest ? took : own.longest;
+        free_list& frees = lines_[at].frees; // if there is no memory for its entry, an empty line stays until the next 'poll'
+        frees.push_back(std::move(free));
+        for (std::size_t i = frees.size() - 1; i != 0 && frees[i - 1]->place().begin > frees[i]->place().begin; --i)
+            base::swap_values(frees[i - 1], frees[i]); // another thread was quicker to add its free
         ++size_;
     }
 
@@ -86,7 +85,7 @@ public:
     void poll(Done const& done) {
         for (std::size_t i = lines_.size(); i-- > 0;) {
             if (!lines_[i].frees.empty()) {
-                tell(lines_[i].frees, ask(lines_[i]), done);
+                tell(lines_[i].frees, done);
                 continue; // what has become empty stays until the next time: its stream may go on
             }
             line_of_.erase(lines_[i].stream + 1); // streams come and go
@@ -101,66 +100,46 @@ public:
     /// Calls visit(shared<pending_free> const&) for so many frees that, once these are over, all are.
     template <class Visit>
     void for_each_last(Visit const& visit) const {
-        for (line const& each : lines_) {
-            std::uint64_t follows = 0; // a free that ended before this number comes before one that was visited
-            for (std::size_t i = each.frees.size(); i-- > 0;) {
-                pending_free const& free = *each.frees[i];
-                if (free.ended >= follows || !free.uses.empty())
-                    visit(each.frees[i]);
-                follows = free.began > follows ? free.began : follows;
-            }
-        }
+        for (line const& each : lines_)
+            for (base::shared<pending_free> const& free : each.frees) // one that ended before the last began is over before it
+                if (free->place().end >= each.frees.back()->place().begin || !free->uses.empty())
+                    visit(free);
     }
 
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
 
 private:
-    // The frees of one stream, in the order of 'ended'.
+    using free_list = base::growing_array<base::shared<pending_free>>;
     struct line {
         unsigned long long stream;
         int device;
-        std::uint64_t longest; // the largest difference of 'ended' and 'began' of any free
-        base::growing_array<base::shared<pending_free>> frees;
+        free_list frees; // in the order in which their records began
     };
 
-    // Finds out which of one stream's events have been reached, and marks those frees as over. From the index that it answers
-    // on, none is.
-    static std::size_t ask(line const& one) {
-        base::growing_array<base::shared<pending_free>> const& frees = one.frees;
-        std::uint64_t reached = 0;         // what ended before this number has been reached
-        std::uint64_t missed = UINT64_MAX; // what began after this number has not
-        auto const look = [&](pending_free& each) {
-            if (!each.over && each.began <= missed)
-                each.over = each.ended < reached || each.passed.reached();
-            if (each.over && each.began > reached)
-                reached = each.began;
-            else if (!each.over && each.ended < missed)
-                missed = each.ended;
-            return each.over;
-        };
-        std::size_t first = 0;           // what lies before this index is over
-        std::size_t last = frees.size(); // what lies at this index is not
-        for (std::size_t at = 0; first != last;) { // steps that double, then bisection
-            if (look(*frees[at]))
-                first = at + 1;
-            else
-                last = at;
-            at = last == frees.size() ? 2 * at + 1 : first + (last - first) / 2;
-            at = at < frees.size() ? at : frees.size() - 1;
-        }
-        std::size_t end = 0; // asks about frees recorded at the same time as those, and finds where the rest begins
-        for (; end < frees.size() && (missed == UINT64_MAX || frees[end]->ended <= missed + one.longest); ++end)
-            if (end != last)
-                look(*frees[end]);
-        return end;
+    static bool is_over(pending_free& free, order::stream_answer& known) {
+        return free.over = free.over || known.reached(free.passed);
     }
 
-    // Takes out the frees that are over among the first `end`. The others stay in their order, even if `done` throws.
+    // Asks about few of the frees, so that what is known tells of nearly all.
+    static void ask_few(free_list const& frees, order::stream_answer& known) {
+        std::size_t over = 0; // the free of this number is over, counted from 1
+        std::size_t at = 1;
+        while (at != over && is_over(*frees[at - 1], known)) {
+            over = at;
+            at = 2 * at < frees.size() ? 2 * at : frees.size();
+        }
+        while (at - over > 1) { // the one of number `at` is not over
+            std::size_t const middle = over + (at - over) / 2;
+            (is_over(*frees[middle - 1], known) ? over : at) = middle;
+        }
+    }
+
+    // Takes out the frees that are over. The others stay in their order, even if `done` throws.
     template <class Done>
-    void tell(base::growing_array<base::shared<pending_free>>& frees, std::size_t end, Done const& done) {
+    void tell(free_list& frees, Done const& done) {
         struct gap_closer {
-            base::growing_array<base::shared<pending_free>>& frees;
+            free_list& frees;
             std::size_t kept = 0;
             std::size_t next = 0;
             void keep() noexcept { frees[kept++] = std::move(frees[next++]); }
@@ -173,8 +152,13 @@ private:
                     frees.pop_back();
             }
         } gap{frees};
-        while (gap.next < end) {
-            if (!frees[gap.next]->over || !order::all_reached(frees[gap.next]->uses)) {
+        order::stream_answer known;
+        ask_few(frees, known);
+        while (gap.next < frees.size()) {
+            pending_free& each = *frees[gap.next];
+            if (!each.over && known.ends_before(each.passed))
+                return; // nor are those whose records began later
+            if (!is_over(each, known) || !order::all_reached(each.uses)) {
                 gap.keep();
                 continue;
             }
@@ -187,7 +171,7 @@ private:
     base::growing_array<line> lines_;
     base::address_map line_of_; // a stream's id plus one (as no key is 0) -> index into lines_
     std::size_t size_ = 0;
-    base::atomic<std::uint64_t> clock_{0};
+    order::event_clock clock_;
 };
 
 } // namespace reuse::detail

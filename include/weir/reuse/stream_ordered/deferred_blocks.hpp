@@ -20,7 +20,7 @@
 #include <weir/base/size.hpp>
 #include <weir/base/swap.hpp>
 #include <weir/order/second_uses.hpp>
-#include <weir/reuse/stream_ordered/stream_answers.hpp>
+#include <weir/order/stream_answers.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -38,7 +38,7 @@ struct deferred_block {
     bool stock; // these bytes were lent from set to set: the placement never handed them out as a block
 
     /// Whether every use is over. Never blocks. Throws cuda_error.
-    bool is_over(stream_answers& answers) const { return !uses || answers.all_reached(*uses); }
+    bool is_over(order::stream_answers& answers) const { return !uses || answers.all_reached(*uses); }
     /// Makes the stream wait for the uses, which are not over. Throws cuda_error.
     void make_wait(stream_ref stream) const {
         for (runtime::event const& use : *uses)
@@ -68,8 +68,8 @@ public:
 
     /// Asks CUDA about some of the blocks' uses, so that the answers tell of all. Few questions are enough if the blocks lie
     /// in the order of their uses, or in the opposite order. Never blocks. Throws cuda_error.
-    stream_answers ask() const {
-        stream_answers answers;
+    order::stream_answers ask() const {
+        order::stream_answers answers;
         std::size_t const places = empty() ? 0 : base::power_of_two_above(size());
         std::size_t at = 0;
         for (std::size_t i = 0; i != places; ++i) {

@@ -35,13 +35,13 @@
 #include <weir/base/threads/mutex.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
+#include <weir/order/stream_answers.hpp>
 #include <weir/reuse/stream_ordered/caller.hpp>
 #include <weir/reuse/stream_ordered/deferred_blocks.hpp>
 #include <weir/reuse/stream_ordered/older_generation.hpp>
 #include <weir/reuse/stream_ordered/open_blocks.hpp>
 #include <weir/reuse/stream_ordered/safe_event.hpp>
 #include <weir/reuse/stream_ordered/stream_set/set_notes.hpp>
-#include <weir/reuse/stream_ordered/stream_answers.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/event.hpp>
 
@@ -208,7 +208,7 @@ public:
             return false;
         runtime::capture_mode_scope const relaxed;
         open_.reserve(deferred_.size());
-        stream_answers answers = deferred_.ask();
+        order::stream_answers answers = deferred_.ask();
         bool const any = deferred_.take_if([&](deferred_block const& each) {
             bool const over = each.is_over(answers);
             bool const covers = over && each.closed;
@@ -226,7 +226,7 @@ public:
     /// The caller knows that all work on the set's device, and all uses in 'list_uses', were over when 'arrivals' got its
     /// present value: anyone may have every byte. Throws cuda_error, std::bad_alloc.
     void come_to_rest() {
-        stream_answers answers = deferred_.ask();
+        order::stream_answers answers = deferred_.ask();
         deferred_.take_if([&](deferred_block const& each) {
             bool const over = each.is_over(answers);
             if (over)

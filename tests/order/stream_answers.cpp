@@ -7,13 +7,13 @@
 #include <support/every_schedule.hpp>
 #include <utility>
 #include <vector>
-#include <weir/reuse/stream_ordered/stream_answers.hpp>
+#include <weir/order/stream_answers.hpp>
 #include <weir/runtime/wait.hpp>
 
 using weir::runtime::event;
 using weir::base::growing_array;
 using weir::runtime::event_place;
-using weir::reuse::detail::stream_answers;
+using weir::order::stream_answers;
 
 namespace {
 
