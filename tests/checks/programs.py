@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builds the test programs of one preset and runs them.
 
-usage: programs.py PRESET [--figures] [--without PROGRAM,...] [PROGRAM...]
+usage: programs.py PRESET [--figures] [--threads] [--quick] [--without PROGRAM,...] [PROGRAM...]
 
 All of them, or the named ones: a program has the name of its folder of tests/. Prints a line a program, adds up
-doctest's cases, and closes with 'N passed, N failed'. --figures: fails unless there are as many cases and assertions
-as the project promises.
+doctest's cases, and closes with 'N passed, N failed'.
+  --figures  fails unless there are as many cases and assertions as the project promises
+  --threads  only the files of tests in which threads are started
+  --quick    searches and campaigns in short, as the sanitizers have them
 """
 
 import argparse
@@ -112,18 +114,22 @@ def execute_all(preset, names, figures=False):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("preset")
-    parser.add_argument("--figures", action="store_true")
+    for flag in ("--figures", "--threads", "--quick"):
+        parser.add_argument(flag, action="store_true")
     parser.add_argument("--without", default="")
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
-    complaint = configure(options.preset)
+    if options.quick:
+        os.environ["WEIR_QUICK"] = "1"
+    extra = [f"-DWEIR_THREADS_ONLY={'ON' if options.threads else 'OFF'}"]
+    complaint = configure(options.preset, extra)
     names = [] if complaint else programs(options.preset)
     unknown = {*options.programs, *filter(None, options.without.split(","))} - {*names}
     if unknown and not complaint:
         complaint = f"{options.preset} has no program {', '.join(sorted(unknown))}; there are: {', '.join(names)}"
     some = [name for name in names if name not in options.without.split(",") and name in (options.programs or names)]
     if not complaint:
-        complaint = build(options.preset, targets=[f"test-{name}" for name in some] if some != names else ())
+        complaint = build(options.preset, extra, targets=[f"test-{name}" for name in some] if some != names else ())
     if complaint:
         print(f"FAILED {complaint}\n")
     passed, failed = execute_all(options.preset, some, options.figures)
