@@ -83,8 +83,18 @@ struct count_upstream<Layer<Pool>> {
     using type = Layer<typename count_upstream<Pool>::type>;
 };
 
+// What a recipe is made of; other pools are their own parts.
+template <class Pool, class = void>
+struct parts_of {
+    using type = Pool;
+};
+template <class Pool>
+struct parts_of<Pool, std::void_t<typename Pool::parts>> {
+    using type = typename Pool::parts;
+};
+
 /// `Pool` over a counted upstream; layers around it stay.
 template <class Pool>
-using counted_pool = typename count_upstream<Pool>::type;
+using counted_pool = typename count_upstream<typename parts_of<Pool>::type>::type;
 
 } // namespace replay
