@@ -93,6 +93,10 @@ struct count_upstream<Layer<Pool>> {
     using type = Layer<typename count_upstream<typename parts_of<Pool>::type>::type>;
 };
 
+template <class Recipe, bool Guarded>
+struct count_upstream<weir::recipe::pool_of<Recipe, Guarded>>
+    : count_upstream<typename weir::recipe::pool_of<Recipe, Guarded>::parts> {};
+
 /// `Pool` over a counted upstream; layers around it stay.
 template <class Pool>
 using counted_pool = typename count_upstream<typename parts_of<Pool>::type>::type;

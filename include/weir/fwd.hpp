@@ -113,7 +113,7 @@ class scope;
 
 // The recipes: see recipes.hpp. As instances of a template they are compiled only where one is used.
 namespace recipe {
-template <class Recipe, bool Guarded = WEIR_GUARD>
+template <class Recipe, bool Guarded>
 class pool_of;
 struct device;
 struct promised_device;
@@ -124,14 +124,14 @@ struct host;
 struct frames;
 struct nodes;
 } // namespace recipe
-using device_pool = recipe::pool_of<recipe::device>;
-using promised_device_pool = recipe::pool_of<recipe::promised_device>;
-using compact_device_pool = recipe::pool_of<recipe::compact_device>;
-using pinned_pool = recipe::pool_of<recipe::pinned>;
-using managed_pool = recipe::pool_of<recipe::managed>;
-using host_pool = recipe::pool_of<recipe::host>;
-using frame_pool = recipe::pool_of<recipe::frames>;
-using node_pool = recipe::pool_of<recipe::nodes>;
+using device_pool = recipe::pool_of<recipe::device, WEIR_GUARD>;
+using promised_device_pool = recipe::pool_of<recipe::promised_device, WEIR_GUARD>;
+using compact_device_pool = recipe::pool_of<recipe::compact_device, WEIR_GUARD>;
+using pinned_pool = recipe::pool_of<recipe::pinned, WEIR_GUARD>;
+using managed_pool = recipe::pool_of<recipe::managed, WEIR_GUARD>;
+using host_pool = recipe::pool_of<recipe::host, WEIR_GUARD>;
+using frame_pool = recipe::pool_of<recipe::frames, WEIR_GUARD>;
+using node_pool = recipe::pool_of<recipe::nodes, WEIR_GUARD>;
 
 namespace layer {
 template <class Pool>

@@ -71,6 +71,8 @@ struct arguments<weir::pool<Upstream, Placement, Reuse, Growth>> {
         return std::tuple(weir::pool_options{}.limit(limit).on_leak(weir::leak_action::ignore));
     }
 };
+template <class Recipe, bool Guarded>
+struct arguments<weir::recipe::pool_of<Recipe, Guarded>> : arguments<typename weir::recipe::pool_of<Recipe, Guarded>::parts> {};
 template <weir::memory_space Space>
 struct arguments<weir::driver_pool_of<Space>> {
     static auto of(std::size_t limit) {
