@@ -68,16 +68,6 @@ template <class Upstream>
 using counted_upstream = std::conditional_t<weir::contract::holds<weir::contract::has_extends, Upstream>,
                                             counted_in_place<Upstream>, counted<Upstream>>;
 
-// What a recipe is made of; other pools are their own parts.
-template <class Pool, class = void>
-struct parts_of {
-    using type = Pool;
-};
-template <class Pool>
-struct parts_of<Pool, std::void_t<typename Pool::parts>> {
-    using type = typename Pool::parts;
-};
-
 template <class Pool>
 struct count_upstream;
 
@@ -89,8 +79,8 @@ struct count_upstream<weir::pool<Upstream, Placement, Reuse, Growth>> {
 
 template <template <class> class Layer, class Pool>
 struct count_upstream<Layer<Pool>> {
-    using upstream = typename count_upstream<typename parts_of<Pool>::type>::upstream;
-    using type = Layer<typename count_upstream<typename parts_of<Pool>::type>::type>;
+    using upstream = typename count_upstream<Pool>::upstream;
+    using type = Layer<typename count_upstream<Pool>::type>;
 };
 
 template <class Recipe, bool Guarded>
@@ -99,6 +89,6 @@ struct count_upstream<weir::recipe::pool_of<Recipe, Guarded>>
 
 /// `Pool` over a counted upstream; layers around it stay.
 template <class Pool>
-using counted_pool = typename count_upstream<typename parts_of<Pool>::type>::type;
+using counted_pool = typename count_upstream<Pool>::type;
 
 } // namespace replay
