@@ -15,7 +15,7 @@
 //            stream means that of the memory's device. If the memory lies on no device (managed, pinned), it means that of
 //            the device that was current when the container was put on the stream. The default stream of another device is a
 //            different stream: announce it with 'used_on'.
-// cost:      an allocation and a free for each block, and five words beside a pointer and two sizes.
+// cost:      an allocation and a free for each block; 104 bytes of the host for the container itself.
 // not for:   use from several threads at a time. cudaStreamPerThread names the calling thread's stream, so a container on it
 //            must stay with its thread. A stream of another device than the memory's, unless the memory is open to that
 //            device.
