@@ -41,7 +41,7 @@ struct bare_pool {
 };
 static_assert(from_pool<bare_pool>::space == weir::memory_space::pinned && from_pool<bare_pool>::alignment == 64);
 static_assert(!weir::contract::holds<weir::contract::has_most_bytes, from_pool<bare_pool>>);
-static_assert(!weir::contract::holds<weir::contract::says_device_number, from_pool<bare_pool>>);
+static_assert(!weir::contract::holds<weir::contract::has_device_number, from_pool<bare_pool>>);
 static_assert(weir::contract::require_upstream<from_pool<bare_pool>>());
 
 void fill(void* p, int value, std::size_t bytes, cudaStream_t stream) {
