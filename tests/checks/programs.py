@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builds the test programs of one preset and runs them.
 
-usage: programs.py PRESET [--figures] [--threads] [--quick] [--without PROGRAM,...] [PROGRAM...]
+usage: programs.py PRESET [--figures] [--threads] [--without PROGRAM,...] [PROGRAM...]
 
 All of them, or the named ones: a program has the name of its folder of tests/. Prints a line a program, adds up
 doctest's cases, and closes with 'N passed, N failed'.
   --figures  fails unless there are as many cases and assertions as the project promises
   --threads  only the files of tests in which threads are started
-  --quick    searches and campaigns in short, as the sanitizers have them
 """
 
 import argparse
@@ -114,13 +113,11 @@ def execute_all(preset, names, figures=False):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("preset")
-    for flag in ("--figures", "--threads", "--quick"):
+    for flag in ("--figures", "--threads"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--without", default="")
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
-    if options.quick:
-        os.environ["WEIR_QUICK"] = "1"
     extra = [f"-DWEIR_THREADS_ONLY={'ON' if options.threads else 'OFF'}"]
     complaint = configure(options.preset, extra)
     names = [] if complaint else programs(options.preset)

@@ -4,7 +4,6 @@
 // How the pool contract makes a pool and looks at it. A pool that is not made of pool_options, or that cannot serve
 // every size, has a specialisation of 'subject' in the file that lists it. The cases are in pool_suite.hpp.
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include <random>
 #include <string>
 #include <support/every_schedule.hpp>
+#include <support/filled.hpp>
 #include <support/noted.hpp>
 #include <support/sentence.hpp>
 #include <thread>
@@ -75,7 +75,7 @@ bool is_filled(void* p, int value, std::size_t bytes) {
         std::memcpy(host.data(), p, bytes);
     else
         check(cudaMemcpy(host.data(), p, bytes, cudaMemcpyDefault), "cudaMemcpy");
-    return std::all_of(host.begin(), host.end(), [&](unsigned char c) { return c == static_cast<unsigned char>(value); });
+    return support::filled(host, static_cast<unsigned char>(value));
 }
 
 /// The blocks that are out, as a map of what lies where.

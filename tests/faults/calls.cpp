@@ -8,16 +8,6 @@
 #include <algorithm>
 
 using namespace faults;
-using stage::checked;
-using stage::closing;
-using stage::fitted;
-using stage::grow_first;
-using stage::promised;
-using stage::sized;
-using stage::wait_first;
-using weir::reuse::after_event;
-using weir::reuse::stream_ordered;
-namespace layer = weir::layer;
 
 namespace {
 

@@ -10,17 +10,8 @@
 #include <support/fault_sweep.hpp>
 
 using namespace faults;
-using stage::checked;
-using stage::closing;
-using stage::fitted;
-using stage::grow_first;
-using stage::sized;
-using stage::wait_first;
 using weir::failed_allocation;
 using weir::GiB;
-using weir::reuse::after_event;
-using weir::reuse::stream_ordered;
-namespace layer = weir::layer;
 
 namespace {
 

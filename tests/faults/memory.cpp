@@ -16,16 +16,6 @@
 #include <weir/reuse/stream_ordered/stream_set.hpp>
 
 using namespace faults;
-using stage::checked;
-using stage::closing;
-using stage::fitted;
-using stage::grow_first;
-using stage::promised;
-using stage::sized;
-using stage::wait_first;
-using weir::reuse::after_event;
-using weir::reuse::stream_ordered;
-namespace layer = weir::layer;
 
 namespace {
 

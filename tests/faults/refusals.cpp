@@ -12,15 +12,6 @@
 #include <support/sentence.hpp>
 
 using namespace faults;
-using stage::checked;
-using stage::closing;
-using stage::fitted;
-using stage::grow_first;
-using stage::sized;
-using stage::wait_first;
-using weir::reuse::after_event;
-using weir::reuse::stream_ordered;
-namespace layer = weir::layer;
 
 namespace {
 

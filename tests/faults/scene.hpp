@@ -27,8 +27,18 @@
 
 namespace faults {
 
+namespace layer = weir::layer;
+using stage::checked;
+using stage::closing;
+using stage::fitted;
+using stage::grow_first;
+using stage::promised;
+using stage::sized;
+using stage::wait_first;
 using weir::KiB;
 using weir::MiB;
+using weir::reuse::after_event;
+using weir::reuse::stream_ordered;
 
 template <class Reuse, class Placement, class Upstream = weir::upstream::device>
 using pool = weir::pool<Upstream, Placement, Reuse, weir::growth::exact>;

@@ -4,7 +4,18 @@
 
 #include "conformance_capture.hpp"
 
+#include <string>
+
 using namespace conformance;
+
+namespace {
+
+cudaError_t allocates(cudaStream_t, cudaEvent_t) {
+    void* p = nullptr;
+    return cudaMalloc(&p, 256);
+}
+
+} // namespace
 
 PROBE("the legacy stream is not captured") {
     CUDA_IS(cudaErrorStreamCaptureUnsupported,
@@ -33,59 +44,34 @@ PROBE("a second begin is an error") {
     static_cast<void>(cudaGetLastError());
 }
 
-PROBE("asking a captured stream breaks the capture") {
-    stream work;
-    capture graph(work);
-    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamQuery(work));
-    is_broken(work, graph);
-}
-
-PROBE("waiting for a captured stream breaks the capture") {
-    stream work;
-    capture graph(work);
-    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaStreamSynchronize(work));
-    is_broken(work, graph);
-}
-
-PROBE("waiting for the device breaks a capture") {
-    stream work;
-    capture graph(work);
-    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaDeviceSynchronize());
-    is_broken(work, graph);
-}
-
-PROBE("asking an event of a capture breaks it") {
-    stream work;
-    event inside;
-    capture graph(work);
-    CUDA_OK(cudaEventRecord(inside, work));
-    CUDA_IS(cudaErrorCapturedEvent, cudaEventQuery(inside));
-    is_broken(work, graph);
-}
-
-PROBE("waiting for an event of a capture breaks it") {
-    stream work;
-    event inside;
-    capture graph(work);
-    CUDA_OK(cudaEventRecord(inside, work));
-    CUDA_IS(cudaErrorCapturedEvent, cudaEventSynchronize(inside));
-    is_broken(work, graph);
-}
-
-PROBE("allocating breaks a global capture") {
-    stream work;
-    void* p = nullptr;
-    capture graph(work, cudaStreamCaptureModeGlobal);
-    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaMalloc(&p, 256));
-    is_broken(work, graph);
-}
-
-PROBE("allocating breaks the thread's own capture of mode thread-local") {
-    stream work;
-    void* p = nullptr;
-    capture graph(work, cudaStreamCaptureModeThreadLocal);
-    CUDA_IS(cudaErrorStreamCaptureUnsupported, cudaMalloc(&p, 256));
-    is_broken(work, graph);
+PROBE("what asks about captured work or waits for it, and what allocates, breaks a capture") {
+    struct {
+        char const* what;
+        cudaError_t answer;
+        cudaError_t (*call)(cudaStream_t captured, cudaEvent_t inside);
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    } const calls[] = {
+        {"asks the stream", cudaErrorStreamCaptureUnsupported, [](cudaStream_t s, cudaEvent_t) { return cudaStreamQuery(s); }},
+        {"waits for the stream", cudaErrorStreamCaptureUnsupported,
+         [](cudaStream_t s, cudaEvent_t) { return cudaStreamSynchronize(s); }},
+        {"waits for the device", cudaErrorStreamCaptureUnsupported,
+         [](cudaStream_t, cudaEvent_t) { return cudaDeviceSynchronize(); }},
+        {"asks an event", cudaErrorCapturedEvent, [](cudaStream_t, cudaEvent_t e) { return cudaEventQuery(e); }},
+        {"waits for an event", cudaErrorCapturedEvent, [](cudaStream_t, cudaEvent_t e) { return cudaEventSynchronize(e); }},
+        {"allocates", cudaErrorStreamCaptureUnsupported, &allocates},
+        {"allocates", cudaErrorStreamCaptureUnsupported, &allocates, cudaStreamCaptureModeThreadLocal},
+    };
+    for (auto const& each : calls) {
+        CAPTURE(std::string(each.what));
+        CAPTURE(static_cast<int>(each.mode));
+        stream work;
+        event inside;
+        capture graph(work, each.mode);
+        if (each.answer == cudaErrorCapturedEvent)
+            CUDA_OK(cudaEventRecord(inside, work));
+        CUDA_IS(each.answer, each.call(work, inside));
+        is_broken(work, graph);
+    }
 }
 
 PROBE("allocating is no harm to a relaxed capture") {

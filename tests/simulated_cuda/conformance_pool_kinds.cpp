@@ -78,6 +78,24 @@ cudaMemoryType type_of(void const* p) {
     return attributes.type;
 }
 
+// Memory of a pool is of this kind, and both sides use it in the stream's order.
+void both_sides_use(memory_pool const& pool, cudaMemoryType kind) {
+    stream work;
+    unsigned char* const p = pool.take(1 * MiB, work);
+    CHECK(type_of(p) == kind);
+    CHECK(pool.used() >= 1 * MiB);
+    CUDA_OK(cudaMemsetAsync(p, 5, 1 * MiB, work));
+    CUDA_OK(cudaStreamSynchronize(work));
+    CHECK(p[1 * MiB - 1] == 5);
+    p[0] = 6;
+    unsigned char first = 0;
+    CUDA_OK(cudaMemcpyAsync(&first, p, 1, cudaMemcpyDefault, work));
+    CUDA_OK(cudaFreeAsync(p, work));
+    CUDA_OK(cudaStreamSynchronize(work));
+    CHECK(first == 6);
+    CHECK(pool.used() == 0);
+}
+
 } // namespace
 
 PROBE("a pool on the host is at first the host's alone") {
@@ -91,22 +109,9 @@ PROBE("a pool on the host is at first the host's alone") {
 
 PROBE("memory of a pool on the host is pinned, and both sides use it in the stream's order") {
     for (cudaMemLocationType const where : {cudaMemLocationTypeHost, cudaMemLocationTypeHostNuma}) {
-        stream work;
         memory_pool const pool(of(cudaMemAllocationTypePinned, where));
         pool.allow_device();
-        unsigned char* const p = pool.take(1 * MiB, work);
-        CHECK(type_of(p) == cudaMemoryTypeHost);
-        CHECK(pool.used() >= 1 * MiB);
-        CUDA_OK(cudaMemsetAsync(p, 5, 1 * MiB, work));
-        CUDA_OK(cudaStreamSynchronize(work));
-        CHECK(p[1 * MiB - 1] == 5);
-        p[0] = 6;
-        unsigned char first = 0;
-        CUDA_OK(cudaMemcpyAsync(&first, p, 1, cudaMemcpyDefault, work));
-        CUDA_OK(cudaFreeAsync(p, work));
-        CUDA_OK(cudaStreamSynchronize(work));
-        CHECK(first == 6);
-        CHECK(pool.used() == 0);
+        both_sides_use(pool, cudaMemoryTypeHost);
     }
 }
 
@@ -122,22 +127,8 @@ PROBE("no pool is on the nearest NUMA node") {
 
 #if CUDART_VERSION >= 13000
 PROBE("memory of a managed pool is managed, and both sides use it") {
-    for (cudaMemLocationType const where : {cudaMemLocationTypeNone, cudaMemLocationTypeDevice, cudaMemLocationTypeHost}) {
-        stream work;
-        memory_pool const pool(of(cudaMemAllocationTypeManaged, where));
-        unsigned char* const p = pool.take(1 * MiB, work);
-        CHECK(type_of(p) == cudaMemoryTypeManaged);
-        CUDA_OK(cudaMemsetAsync(p, 5, 1 * MiB, work));
-        CUDA_OK(cudaStreamSynchronize(work));
-        CHECK(p[1 * MiB - 1] == 5);
-        p[0] = 6;
-        unsigned char first = 0;
-        CUDA_OK(cudaMemcpyAsync(&first, p, 1, cudaMemcpyDefault, work));
-        CUDA_OK(cudaFreeAsync(p, work));
-        CUDA_OK(cudaStreamSynchronize(work));
-        CHECK(first == 6);
-        CHECK(pool.used() == 0);
-    }
+    for (cudaMemLocationType const where : {cudaMemLocationTypeNone, cudaMemLocationTypeDevice, cudaMemLocationTypeHost})
+        both_sides_use(memory_pool(of(cudaMemAllocationTypeManaged, where)), cudaMemoryTypeManaged);
 }
 
 PROBE("a managed pool has no maximum and is not exported") {

@@ -54,14 +54,14 @@ TEST_CASE("mutex: works under the standard's guards") {
     CHECK(free_for_others(first));
 }
 
-TEST_CASE("mutex: nothing is lost between threads") {
-    weir::base::mutex lock;
+TEST_CASE_TEMPLATE("mutex: nothing is lost between threads under any lock", Lock, weir::base::mutex, weir::base::spin_lock) {
+    Lock lock;
     long plain = 0; // no atomic: the lock orders every access, and the thread sanitizer sees whether it does
     std::vector<std::thread> crew;
     for (int t = 0; t < 4; ++t)
         crew.emplace_back([&] {
             for (int i = 0; i < 20000; ++i) {
-                weir::base::lock_guard<weir::base::mutex> const held(lock);
+                weir::base::lock_guard<Lock> const held(lock);
                 ++plain;
             }
         });

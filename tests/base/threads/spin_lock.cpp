@@ -8,6 +8,7 @@
 #include <vector>
 #include <weir/base/threads/spin_lock.hpp>
 
+// That nothing is lost between threads under it: mutex.cpp.
 static_assert(sizeof(weir::base::spin_lock) == 1);
 static_assert(!std::is_copy_constructible_v<weir::base::spin_lock> && !std::is_copy_assignable_v<weir::base::spin_lock>);
 
@@ -35,22 +36,6 @@ TEST_CASE("spin_lock: works under the standard's guards") {
     CHECK(one.owns_lock());
     std::unique_lock<weir::base::spin_lock> const other(first, std::try_to_lock);
     CHECK_FALSE(other.owns_lock());
-}
-
-TEST_CASE("spin_lock: nothing is lost between threads") {
-    weir::base::spin_lock lock;
-    long plain = 0; // no atomic: the lock orders every access, and the thread sanitizer sees whether it does
-    std::vector<std::thread> crew;
-    for (int t = 0; t < 4; ++t)
-        crew.emplace_back([&] {
-            for (int i = 0; i < 20000; ++i) {
-                std::lock_guard<weir::base::spin_lock> const held(lock);
-                ++plain;
-            }
-        });
-    for (std::thread& each : crew)
-        each.join();
-    CHECK(plain == 80000);
 }
 
 TEST_CASE("spin_lock: a holder that lost its core gets one back from those who wait") {

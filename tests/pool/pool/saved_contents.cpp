@@ -2,7 +2,6 @@
 
 // Memory that is taken away and comes back with its contents: alone, and through 'suspend' and 'resume' of pools.
 
-#include <algorithm>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -15,6 +14,7 @@
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/filled.hpp>
 #include <support/growth_numbers.hpp>
 #include <vector>
 #include <weir/growth/paged.hpp>
@@ -52,7 +52,7 @@ block take(Pool& pool, cudaStream_t s, std::size_t bytes, unsigned char value) {
 bool is_whole(block b) {
     std::vector<unsigned char> host(b.bytes);
     check(cudaMemcpy(host.data(), b.p, b.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
-    return std::all_of(host.begin(), host.end(), [&](unsigned char each) { return each == b.value; });
+    return support::filled(host, b.value);
 }
 
 bool says(weir::text const& what, char const* words) {
