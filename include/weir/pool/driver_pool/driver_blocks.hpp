@@ -102,16 +102,17 @@ public:
     /// Blocks. Throws as 'allocate', and what `held` throws.
     template <class Held>
     bool hold_for_a_while(std::size_t bytes, Held const& held) {
-        void* const block = allocate(on_host, bytes, block_origins::unit_bytes);
+        // Not by 'allocate' and 'deallocate': a second call would keep the compiler from inlining those where they are hot.
+        void* const block = allocate_with_care(on_host, bytes, block_origins::unit_bytes);
         if (!block)
             return false;
         try {
             held();
         } catch (...) {
-            deallocate(on_host, block, bytes);
+            free_with_care(on_host, block, bytes);
             throw;
         }
-        deallocate(on_host, block, bytes);
+        free_with_care(on_host, block, bytes);
         runtime::capture_mode_scope const relaxed;
         check(cudaStreamSynchronize(host_.get()), "cudaStreamSynchronize");
         return true;
