@@ -80,7 +80,7 @@ struct whole_pool : pool {
 
 // All that a part may add.
 struct rich_upstream : upstream {
-    static constexpr std::size_t granularity = 4096;
+    [[maybe_unused]] static constexpr std::size_t granularity = 4096;
     bool release(void*, std::size_t) noexcept;
     int device_number() const;
 };
@@ -133,8 +133,8 @@ struct owner : pool {
 };
 struct promises_at_run_time {
     bool thread_safe = true; // of an object, not of the type
-    static constexpr bool orders_streams = true;
-    static constexpr bool waits_before_growing = false;
+    [[maybe_unused]] static constexpr bool orders_streams = true;
+    [[maybe_unused]] static constexpr bool waits_before_growing = false;
     template <class>
     struct over {};
 };
