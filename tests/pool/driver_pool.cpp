@@ -1586,6 +1586,7 @@ TEST_CASE("driver_pool: every call may fail: the pool is as it was, nothing leak
     runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->used_on(x.held, x.b); }, as_before);
     runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->trim(); }, as_before);
     runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->settle(); }, as_before);
+    runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->reserve(64 * MiB); }, as_before);
     runs += support::fault_sweep(prepare, [](faulty& x) { static_cast<void>(x.pool->report()); }, as_before);
     runs += support::fault_sweep(prepare, [](faulty& x) { x.pool->reset_peaks(); }, as_before);
     // A refused block is offered again, whatever fails then.
@@ -1728,6 +1729,27 @@ TEST_CASE("driver_pool: a default stream is its own device's: what a capture fre
     check(cudaSetDevice(0), "cudaSetDevice");
     CHECK(graph.unbroken());
     CHECK(pool.state().lost_bytes == 1 * MiB);
+}
+
+TEST_CASE("driver_pool: a graph's block is freed on a default stream while another device is current") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    driver_pool pool;
+    support::scoped_stream const s;
+    void* p = nullptr;
+    {
+        launchable graph(s, [&] { p = pool.allocate(s, 1 * MiB); });
+        graph.launch(s);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check(cudaSetDevice(1), "cudaSetDevice");
+        pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
+        check(cudaSetDevice(0), "cudaSetDevice");
+        check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+        graph.launch(s); // CUDA refuses this as long as the block is out
+        pool.deallocate(s, p, 1 * MiB);
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    }
+    CHECK(pool.state().lost_bytes == 0);
+    CHECK(pool.in_use_bytes() == 0);
 }
 
 TEST_CASE("driver_pool: a block whose device cannot be made current for the free is kept for 'settle'") {

@@ -599,6 +599,17 @@ TEST_CASE("virtual_memory: a second reservation where the first is full, and chu
     CHECK(upstream.release(first, page));
 }
 
+TEST_CASE("virtual_memory: a chunk stays where the work that may use it cannot be waited for") {
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    virtual_memory upstream;
+    upstream.wait_before_unmapping();
+    void* const chunk = upstream.acquire(page);
+    simulated_cuda::fail_call("cudaFree", 1, cudaErrorUnknown);
+    CHECK_FALSE(upstream.release(chunk, page));
+    CHECK(simulated_cuda::failed_calls() == 1);
+    CHECK(upstream.release(chunk, page));
+}
+
 TEST_CASE("virtual_memory: what CUDA does not undo needs no host memory, and is undone later") {
     if (!support::host_memory_can_fail)
         return;

@@ -33,17 +33,14 @@ struct holds_for<Clause, std::void_t<Clause<Part...>>, Part...> : std::true_type
 template <template <class...> class Clause, class... Part>
 inline constexpr bool holds = holds_for<Clause, void, Part...>::value;
 
+template <class Wanted, template <class...> class Clause, class Enable, class... Part>
+struct returns_for : std::false_type {};
 template <class Wanted, template <class...> class Clause, class... Part>
-constexpr bool returns_wanted() {
-    if constexpr (holds<Clause, Part...>)
-        return std::is_same_v<Clause<Part...>, Wanted>;
-    else
-        return false;
-}
+struct returns_for<Wanted, Clause, std::void_t<Clause<Part...>>, Part...> : std::is_same<Clause<Part...>, Wanted> {};
 
 /// Whether the member that `Clause` names is there and of type `Wanted`; for a function: returns it.
 template <class Wanted, template <class...> class Clause, class... Part>
-inline constexpr bool returns = returns_wanted<Wanted, Clause, Part...>();
+inline constexpr bool returns = returns_for<Wanted, Clause, void, Part...>::value;
 
 /// The same for an optional member: it may be absent.
 template <class Wanted, template <class...> class Clause, class... Part>

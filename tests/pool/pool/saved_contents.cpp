@@ -2,6 +2,7 @@
 
 // Memory that is taken away and comes back with its contents: alone, and through 'suspend' and 'resume' of pools.
 
+#include <algorithm>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>

@@ -274,15 +274,14 @@ private:
             }
         } catch (...) { // some use may be in flight that the free could not be made to wait for
         }
-        if (!asked)
-            uses = uses_.take(at, on);
         if ((captured || uses.in_graph) && !uses.empty())
             std::fprintf(
                 stderr,
                 "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait for "
                 "that; capture its free once that work is done\n",
                 name_.c_str(), p);
-        uses_.put_back(at, std::move(uses)); // for the next try to free the block
+        if (asked)
+            uses_.put_back(at, std::move(uses)); // for the next try to free the block
     }
 
     static void wait_for(order::block_uses const& uses, cudaStream_t on) {

@@ -60,7 +60,9 @@ public:
     bool try_take(base::range pages, Start... start) const {
         bool done = false;
         // No set counts bytes outside of whole granules and slabs as free; a chunk that starts at no page may consist of them.
-        std::size_t const least_bytes = GrowsInPlace && held_.extends() ? pages.bytes : 0;
+        std::size_t least_bytes = 0;
+        if constexpr (GrowsInPlace)
+            least_bytes = held_.extends() ? pages.bytes : 0;
         rule_.visit_unused([&](Placement& free) { return done = free.remove(pages, start...); }, least_bytes);
         return done;
     }

@@ -196,11 +196,9 @@ public:
     }
     Upstream const& upstream() const noexcept { return upstream_; }
     /// Whether the upstream can grow in place on this device (it may be able to on others).
+    template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_extends, U>>>
     bool extends() const noexcept {
-        if constexpr (contract::holds<contract::has_extends, Upstream>)
-            return upstream_.extends();
-        else
-            return false;
+        return upstream_.extends();
     }
 
     /// The most bytes that the upstream can ever hand out, as far as is known. The upstream is asked until it knows; that is

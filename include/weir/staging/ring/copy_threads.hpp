@@ -58,7 +58,7 @@ public:
             pthread_t thread;
             if (pthread_create(&thread, nullptr, &copy_threads::serve, this) != 0) {
                 text const started = base::number_text(threads_.size());
-                end();
+                end(); // what was started
                 throw usage_error("weir: the system started only " + started + " of " + base::number_text(count) +
                                   " copying threads; ask for fewer, or raise its limit ('ulimit -u')");
             }
