@@ -93,13 +93,10 @@ class chunk_stream {
 public:
     chunk_stream(pinned_ring& ring, pool_ref<memory_space::device> pool, stream_ref stream, Source& source, Sink& sink,
                  Options& options)
-        : ring_(ring), stream_(checked(ring, stream, options)), source_(source), sink_(sink), options_(options),
+        : ring_(ring), stream_(checked(ring, stream, source, sink, options)), source_(source), sink_(sink), options_(options),
           lanes_(options.depth()),
           memory_(pool, stream, ring.device(), options.depth(), wanted_bytes(source, options),
                   options.chunk_bytes() == 0 ? least_bytes : wanted_bytes(source, options)) {
-        if constexpr (is_memory_sink<Sink>)
-            if (source.count() != unknown_count && source.count() > sink.count)
-                refuse_sink();
         most_ = memory_.bytes() / sizeof(T);
         now_.total_count = source.count();
         now_.chunk_bytes = most_ * sizeof(T);
@@ -145,7 +142,8 @@ public:
     }
 
 private:
-    static stream_ref checked(pinned_ring& ring, stream_ref stream, Options const& options) {
+    static stream_ref checked(pinned_ring& ring, stream_ref stream, Source const& source, Sink const& sink,
+                              Options const& options) {
         constexpr std::size_t most_depth = 64;
         if (options.depth() == 0 || options.depth() > most_depth)
             throw usage_error("weir: a stream of chunks has 1 to " + base::number_text(most_depth) +
@@ -156,6 +154,9 @@ private:
         if (options.chunk_bytes() != 0 && options.chunk_bytes() < sizeof(T))
             throw usage_error("weir: a chunk of " + base::number_text(options.chunk_bytes()) +
                               " bytes holds no element; ask for larger chunks");
+        if constexpr (is_memory_sink<Sink>)
+            if (source.count() != unknown_count && source.count() > sink.count)
+                refuse_sink();
         ring_call const asked(ring, stream, 0); // for what it refuses
         return stream;
     }
