@@ -3,8 +3,8 @@
 
 // What is computed on a chunk that streams through the device?
 //
-// 'launch_sum' adds the numbers of a chunk to a total, 'launch_scale' doubles them in place: both touch every byte once, so that
-// the device takes much less time than the link. On the simulated device they do the same, by the host.
+// 'launch_sum' adds the numbers of a chunk to a total, 'launch_scale' doubles them in place: both touch every byte once, so
+// that the device takes much less time than the link. On the simulated device they do the same, by the host.
 //
 // not for:   the device's speed.
 
@@ -18,7 +18,8 @@ namespace weir_bench {
 
 #ifdef WEIR_BENCH_SIMULATED
 inline cudaError_t launch_sum(cudaStream_t stream, float const* from, std::size_t count, double* total) {
-    return simulated_cuda::launch(stream, {{from, count * sizeof *from}, {total, sizeof *total}}, {{total, sizeof *total}}, [=] {
+    simulated_cuda::bytes const read{from, count * sizeof *from}, changed{total, sizeof *total};
+    return simulated_cuda::launch(stream, {read, changed}, {changed}, [=] {
         auto const* const numbers = static_cast<float const*>(simulated_cuda::backing(from));
         auto& sum = *static_cast<double*>(simulated_cuda::backing(total));
         for (std::size_t i = 0; i != count; ++i)

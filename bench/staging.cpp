@@ -268,12 +268,13 @@ void streamed(table const& out, scene& s) {
     weir::device_vector<float> chunk(pool, s.stream, part);
     auto const naive = [&](bool back) {
         for (std::size_t at = 0; at + part <= count; at += part) {
-            weir::check(cudaMemcpy(chunk.data(), s.from.data() + at, chunk.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
-            weir::check(back ? launch_scale(s.stream, chunk.data(), part) : launch_sum(s.stream, chunk.data(), part, total.data()),
-                        "launch");
+            weir::check(cudaMemcpy(chunk.data(), s.from.data() + at, chunk.size_bytes(), cudaMemcpyDefault), "cudaMemcpy");
+            cudaError_t const launched = back ? launch_scale(s.stream, chunk.data(), part)
+                                              : launch_sum(s.stream, chunk.data(), part, total.data());
+            weir::check(launched, "launch");
             s.stream.drain();
             if (back)
-                weir::check(cudaMemcpy(s.to.data() + at, chunk.data(), chunk.size_bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+                weir::check(cudaMemcpy(s.to.data() + at, chunk.data(), chunk.size_bytes(), cudaMemcpyDefault), "cudaMemcpy");
         }
     };
     out.row("sum/naive", s.bytes, [&] { begin(), naive(false), s.stream.drain(); });
