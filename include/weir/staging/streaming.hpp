@@ -234,7 +234,7 @@ private:
                 of.computed.make_wait(memory_.to_host());
             }
             piece const whole{to, of.chunk.data, of.chunk.size * sizeof(T)};
-            of.back = detail::copy_to_host(ring_, memory_.to_host(), &whole, 1, false);
+            of.back = detail::copy_to_host(ring_, memory_.to_host(), &whole, 1, pieces_stay::in_the_call, false);
         }
     }
 
