@@ -165,6 +165,11 @@ class pending_copy;
 class pinned_ring;
 class pinned_ring_options;
 struct piece;
+namespace detail {
+struct untold;
+}
+template <class Progress = detail::untold>
+class streaming_options;
 } // namespace staging
 
 template <memory_space Required>

@@ -4,7 +4,7 @@
 // staging: how do data move between the host and a device?
 //
 // The umbrella of staging/, which <weir/weir.hpp> leaves out. It brings all that moves bytes through pinned memory: the ring,
-// its copying threads, and copies of one piece or many.
+// its copying threads, copies of one piece or many, and data sets that are processed chunk by chunk.
 //
 // not for:   code that moves nothing: pools and containers do without.
 
@@ -12,3 +12,4 @@
 
 #include <weir/staging/copy.hpp>
 #include <weir/staging/copy_batch.hpp>
+#include <weir/staging/streaming.hpp>

@@ -184,6 +184,30 @@ TEST_CASE("copy: page-locked memory is copied directly") {
     });
 }
 
+TEST_CASE("copy: where the caller blocks and nobody helps, a large piece to the host is left to CUDA") {
+    copy_threads helpers(2);
+    support::every_schedule([&] {
+        support::scoped_stream const s;
+        octets const row = counting(9 * slot_bytes);
+        memory const there(row);
+        for (bool const helped : {false, true})
+            for (bool const waits : {false, true})
+                for (std::size_t const bytes : {2 * slot_bytes - 1, 2 * slot_bytes, 3 * slot_bytes, 9 * slot_bytes}) {
+                    pinned_ring_options options = small(3).leave_to_cuda_from(2 * slot_bytes);
+                    ringed here(helped ? options.threads(helpers, 1) : options);
+                    octets back(bytes);
+                    if (waits)
+                        copy_to_host_sync(here.ring, s, back.data(), there.at(), bytes);
+                    else
+                        copy_to_host_async(here.ring, s, back.data(), there.at(), bytes).wait();
+                    CHECK(back == octets(row.begin(), row.begin() + static_cast<long>(bytes)));
+                    bool const left = !helped && (bytes > 3 * slot_bytes || (waits && bytes >= 2 * slot_bytes));
+                    CHECK(here.ring.state().direct_bytes == (left ? bytes : 0));
+                    CHECK(here.ring.state().staged_bytes == (left ? 0 : bytes));
+                }
+    });
+}
+
 TEST_CASE("copy: default streams are those of the ring's device") {
     support::every_schedule([] {
         ringed here;

@@ -52,9 +52,9 @@ inline octets counting(std::size_t count, unsigned seed = 0) {
     return row;
 }
 
-/// Small slots, whose chunks are not cut further unless a test says so.
+/// Small slots, through which all copies of ordinary memory go, in chunks that are not cut further, unless a test says so.
 inline pinned_ring_options small(std::size_t slots = 2) {
-    return pinned_ring_options{}.slots(slots).slot_bytes(slot_bytes).least_chunk(slot_bytes).name("small");
+    return pinned_ring_options{}.slots(slots).slot_bytes(slot_bytes).least_chunk(slot_bytes).leave_to_cuda_from(SIZE_MAX).name("small");
 }
 
 /// A pinned pool and a ring over it.

@@ -48,12 +48,13 @@ inline void copy_to_device_async(pinned_ring& ring, stream_ref stream, void* to,
 /// else is as for 'copy_to_device_async'; if it throws, the host writes the target no more.
 inline pending_copy copy_to_host_async(pinned_ring& ring, stream_ref stream, void* to, void const* from, std::size_t bytes) {
     piece const whole{to, from, bytes};
-    return detail::copy_to_host(ring, stream, &whole, 1, false);
+    return detail::copy_to_host(ring, stream, &whole, 1, detail::pieces_stay::in_the_call, false);
 }
 
 /// The same, and blocks until the target holds the bytes.
 inline void copy_to_host_sync(pinned_ring& ring, stream_ref stream, void* to, void const* from, std::size_t bytes) {
-    staging::copy_to_host_async(ring, stream, to, from, bytes).wait();
+    piece const whole{to, from, bytes};
+    detail::copy_to_host(ring, stream, &whole, 1, detail::pieces_stay::in_the_call, true).wait();
 }
 
 } // namespace staging

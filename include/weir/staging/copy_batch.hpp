@@ -33,7 +33,7 @@ inline void copy_batch_to_device_async(pinned_ring& ring, stream_ref stream, pie
 /// Enqueues `count` copies from memory of the ring's device to host memory, as 'copy_to_host_async' does. The list of pieces
 /// stays unchanged until what is returned has been waited for, or has ended.
 inline pending_copy copy_batch_to_host_async(pinned_ring& ring, stream_ref stream, piece const* pieces, std::size_t count) {
-    return detail::copy_to_host(ring, stream, pieces, count, true);
+    return detail::copy_to_host(ring, stream, pieces, count, detail::pieces_stay::until_waited_for, false);
 }
 
 /// The same, and blocks until the targets hold the bytes.

@@ -65,6 +65,31 @@ TEST_CASE("copy_threads: each share is done once, and several pieces of work may
     }
 }
 
+TEST_CASE("copy_threads: who waits for another's last share begins with the next work meanwhile") {
+    copy_threads threads(1);
+    struct meeting {
+        std::atomic<bool> helper_is_in{false}, next_was_done{false}, met{false};
+    } all;
+    shared_work slow, next;
+    slow.what = next.what = &all;
+    slow.bytes = next.bytes = 1;
+    slow.run = [](void* what, std::size_t, std::size_t) {
+        meeting& in = *static_cast<meeting*>(what);
+        in.helper_is_in = true;
+        for (long tries = 0; tries != 10'000'000 && !in.next_was_done; ++tries)
+            std::this_thread::yield();
+        in.met = in.next_was_done.load();
+    };
+    next.run = [](void* what, std::size_t, std::size_t) { static_cast<meeting*>(what)->next_was_done = true; };
+    threads.start(slow);
+    while (!all.helper_is_in)
+        std::this_thread::yield();
+    threads.start(next);
+    threads.finish(slow);
+    CHECK(all.met);
+    threads.finish(next);
+}
+
 TEST_CASE("copy_threads: what a share throws, 'finish' throws, when all is done") {
     for (unsigned const count : {0u, 3u}) {
         copy_threads threads(count);

@@ -6,7 +6,7 @@
 // One thread copies at some 10 GB/s, a fifth of what a link to the device carries. 'copy_threads' is a few threads that wait
 // for work. A piece of work is a number of bytes and a function that does any part of them. 'start' puts it into a queue,
 // whose threads take it share by share. 'finish' does shares, too, until none is left, and waits for those that others do. A
-// caller that starts the next piece before it finishes the last one keeps the threads busy.
+// caller that starts the next piece before it finishes the last one keeps the threads, and itself, busy.
 //
 // invariant: each byte is done once. When 'finish' returns, no thread looks at the work any more.
 // order:     pieces are begun in the order of their start. What was done before 'start' is seen by whoever does a share, and
@@ -30,8 +30,8 @@ namespace staging {
 
 /// Bytes to be done by several threads. It stays where it is from 'start' until 'finish' has returned.
 struct shared_work {
-    /// Does the bytes from `begin` to before `end`. Several threads call it at once, for different bytes. What it throws,
-    /// 'finish' throws.
+    /// Does the bytes from `begin` to before `end`. Several threads call it at once, for different bytes, also such that are in
+    /// 'finish' for other work: it needs no lock that one of them may hold. What it throws, 'finish' throws.
     void (*run)(void* what, std::size_t begin, std::size_t end) = nullptr;
     void* what = nullptr;  ///< passed on
     std::size_t bytes = 0; ///< in all
@@ -101,13 +101,17 @@ public:
         unlock();
     }
 
-    /// Helps with `work`, and blocks until it is done. Throws what its function threw first; all of it was tried then.
+    /// Helps with `work`, and blocks until it is done. While others still do its last shares this thread begins with the next
+    /// work in the queue, whoever started that. Throws what the work's function threw first; all of it was tried then.
     void finish(shared_work& work) {
         lock();
         while (work.begun_bytes != work.bytes)
             do_share(work);
         while (work.done_bytes != work.bytes)
-            pthread_cond_wait(&done_, &mutex_);
+            if (first_)
+                do_share(*first_);
+            else
+                pthread_cond_wait(&done_, &mutex_);
         unlock();
         if (work.failed)
             std::rethrow_exception(std::exchange(work.failed, nullptr));

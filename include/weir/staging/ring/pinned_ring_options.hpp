@@ -42,6 +42,9 @@ public:
     pinned_ring_options& threads(copy_threads& helpers, std::size_t from_bytes = 1 * MiB) noexcept {
         return threads_ = &helpers, threads_from_bytes_ = from_bytes, *this;
     }
+    /// Copies of one piece to the host, of `bytes` bytes or more, with which no thread helps and for which the caller blocks in
+    /// any case: these are left to CUDA, whose own staging is faster than one thread. 1 MiB by default; SIZE_MAX: none.
+    pinned_ring_options& leave_to_cuda_from(std::size_t bytes) noexcept { return leave_to_cuda_bytes_ = bytes, *this; }
     /// What happens if every slot is in use; `wait` by default.
     pinned_ring_options& on_full(full_action action) noexcept { return on_full_ = action, *this; }
     /// The number of the device to and from which the ring copies; any_device, the default: the device that is current when the
@@ -55,6 +58,7 @@ public:
     std::size_t least_chunk_bytes() const noexcept { return least_chunk_bytes_; }
     copy_threads* threads() const noexcept { return threads_; }
     std::size_t threads_from_bytes() const noexcept { return threads_from_bytes_; }
+    std::size_t leave_to_cuda_from_bytes() const noexcept { return leave_to_cuda_bytes_; }
     full_action on_full() const noexcept { return on_full_; }
     int device() const noexcept { return device_; }
     text const& name() const noexcept { return name_; }
@@ -65,6 +69,7 @@ private:
     std::size_t least_chunk_bytes_ = 256 * KiB;
     copy_threads* threads_ = nullptr;
     std::size_t threads_from_bytes_ = 1 * MiB;
+    std::size_t leave_to_cuda_bytes_ = 1 * MiB;
     full_action on_full_ = full_action::wait;
     int device_ = any_device;
     text name_ = "ring";
@@ -78,7 +83,7 @@ struct pinned_ring_state {
     std::size_t stranded_slots = 0; ///< whose copy may be under way for ever: CUDA could say nothing about it
     std::uint64_t staged_chunks = 0;
     std::uint64_t staged_bytes = 0;
-    std::uint64_t direct_bytes = 0; ///< of copies whose host memory is page-locked already
+    std::uint64_t direct_bytes = 0; ///< of copies without a slot: page-locked host memory, and what CUDA copies faster alone
     std::uint64_t waits = 0;        ///< chunks that found the ring full and waited for a copy
     std::uint64_t left_to_cuda = 0; ///< copies that found it full and were left to CUDA
     std::uint64_t refusals = 0;     ///< copies that found it full and were refused

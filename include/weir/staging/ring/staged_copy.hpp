@@ -8,7 +8,8 @@
 // until none is free, then copy out what has arrived, and go on; what is under way at the end is left to a pending_copy.
 //
 // A chunk whose pieces lie side by side on the device is one copy. Otherwise its copies are enqueued as a list. Host memory
-// that is page-locked already needs no ring: the pieces are copied directly.
+// that is page-locked already needs no ring: the pieces are copied directly. So is a large piece that comes to the host with
+// nobody's help, if the caller blocks in any case: CUDA's own staging is faster there than one thread.
 //
 // invariant: the event of a slot is recorded after all of its copies, also after those that were enqueued before one failed.
 // order:     on the caller's stream, in the order of the calls.
@@ -211,8 +212,15 @@ inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pi
         send();
 }
 
-/// See 'copy_to_host_async'. `lasting`: the pieces stay until the copy has ended; otherwise there is one, and it may go.
-inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece const* pieces, std::size_t count, bool lasting) {
+/// Until when a list of pieces stays.
+enum class pieces_stay : unsigned char {
+    in_the_call, // there is one
+    until_waited_for,
+};
+
+/// See 'copy_to_host_async'. `waits`: the caller waits for what is returned at once.
+inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece const* pieces, std::size_t count, pieces_stay stay,
+                                 bool waits) {
     std::size_t const bytes = detail::bytes_of(pieces, count);
     if (bytes == 0)
         return {};
@@ -231,6 +239,13 @@ inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece con
         ring.count_direct(bytes);
         return pending;
     }
+    // CUDA's copy to ordinary memory blocks; so does this one where it is larger than the ring.
+    bool const blocks = waits || bytes > ring.slot_bytes() * ring.slots().size();
+    if (count == 1 && !call.threads() && blocks && bytes >= ring.options().leave_to_cuda_from_bytes()) {
+        detail::copy_directly(call, pieces, count);
+        ring.count_direct(bytes);
+        return {};
+    }
     piece_cursor cursor(pieces, count);
     bool begins = true;
     for (piece_span chunk = cursor.next(call.chunk_bytes()); chunk.bytes != 0; chunk = cursor.next(call.chunk_bytes())) {
@@ -245,7 +260,7 @@ inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece con
         if (!slot)
             slot = ring.take(call.stream_id(), chunk.bytes, direction::to_host);
         begins = false;
-        if (!lasting) {
+        if (stay == pieces_stay::in_the_call) {
             piece const& whole = *chunk.first;
             slot->own = {detail::moved(whole.to, chunk.skip_bytes), detail::moved(whole.from, chunk.skip_bytes), chunk.bytes};
             chunk = {&slot->own, 0, chunk.bytes};

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Build: part of weir-bench-staging, not of its simulated twin; nvcc.
+
+#include "chunk_kernels.hpp"
+
+namespace weir_bench {
+
+namespace {
+
+constexpr unsigned blocks = 528, threads = 256;
+
+__global__ void sum_kernel(float const* from, std::size_t count, double* total) {
+    double mine = 0;
+    std::size_t const step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
+        mine += from[i];
+    for (int lane = 16; lane != 0; lane /= 2)
+        mine += __shfl_down_sync(0xFFFFFFFFu, mine, lane);
+    if (threadIdx.x % 32 == 0)
+        atomicAdd(total, mine);
+}
+
+__global__ void scale_kernel(float* numbers, std::size_t count) {
+    std::size_t const step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
+        numbers[i] *= 2;
+}
+
+} // namespace
+
+cudaError_t launch_sum(cudaStream_t stream, float const* from, std::size_t count, double* total) {
+    sum_kernel<<<blocks, threads, 0, stream>>>(from, count, total);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_scale(cudaStream_t stream, float* numbers, std::size_t count) {
+    scale_kernel<<<blocks, threads, 0, stream>>>(numbers, count);
+    return cudaGetLastError();
+}
+
+} // namespace weir_bench

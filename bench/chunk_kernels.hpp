@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What is computed on a chunk that streams through the device?
+//
+// 'launch_sum' adds the numbers of a chunk to a total, 'launch_scale' doubles them in place: both touch every byte once, so
+// that the device takes much less time than the link. On the simulated device they do the same, by the host.
+//
+// not for:   the device's speed.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#ifdef WEIR_BENCH_SIMULATED
+#include <simulated_cuda/simulated_cuda.hpp>
+#endif
+
+namespace weir_bench {
+
+#ifdef WEIR_BENCH_SIMULATED
+inline cudaError_t launch_sum(cudaStream_t stream, float const* from, std::size_t count, double* total) {
+    simulated_cuda::bytes const read{from, count * sizeof *from}, changed{total, sizeof *total};
+    return simulated_cuda::launch(stream, {read, changed}, {changed}, [=] {
+        auto const* const numbers = static_cast<float const*>(simulated_cuda::backing(from));
+        auto& sum = *static_cast<double*>(simulated_cuda::backing(total));
+        for (std::size_t i = 0; i != count; ++i)
+            sum += static_cast<double>(numbers[i]);
+    });
+}
+inline cudaError_t launch_scale(cudaStream_t stream, float* numbers, std::size_t count) {
+    std::size_t const bytes = count * sizeof *numbers;
+    return simulated_cuda::launch(stream, {{numbers, bytes}}, {{numbers, bytes}}, [=] {
+        auto* const all = static_cast<float*>(simulated_cuda::backing(numbers));
+        for (std::size_t i = 0; i != count; ++i)
+            all[i] *= 2;
+    });
+}
+#else
+cudaError_t launch_sum(cudaStream_t stream, float const* from, std::size_t count, double* total);
+cudaError_t launch_scale(cudaStream_t stream, float* numbers, std::size_t count);
+#endif
+
+} // namespace weir_bench

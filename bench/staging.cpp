@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Build: weir-bench-staging, a program of its own; needs weir, the CUDA runtime (or the simulated device) and threads.
+//
+// How fast do bytes travel between host and device, and how close is that to what the machine can do? A line a row, as
+// 'row,unit,median,least,most' of WEIR_BENCH_REPEAT (3) repetitions after one that is not timed.
+//
+// link        plain copies of pinned memory, each way and both ways at once (then the sum of both); GB/s
+// memcpy      host memory to host memory, by one thread and by eight (copy_threads)
+// cudaMemcpy  ordinary memory, as CUDA itself does it
+// staged      the same through a pinned_ring, alone and with 1, 3 and 7 helping threads
+// small       100,000 pieces of 4 KiB: a loop of cudaMemcpyAsync, and copy_batch; us for all
+// sum         data of 4 times the pool's limit, chunk by chunk, nothing comes back; 'naive': cudaMemcpy, kernel, wait
+// transform   the same, and all comes back; GB/s each way
+// managed     the kernel over managed memory that the host has written; within free memory
+//
+//     WEIR_BENCH_MIB=1024     how much is moved, in MiB (simulated: 8)
+//     WEIR_BENCH_REPEAT=3     repetitions
+//     WEIR_BENCH_ONLY=staged  rows that begin so
+
+#include "chunk_kernels.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+#include <weir/staging.hpp>
+#include <weir/weir.hpp>
+
+namespace {
+
+using namespace weir_bench;
+namespace staging = weir::staging;
+using clock = std::chrono::steady_clock;
+
+std::size_t number(char const* name, std::size_t otherwise) {
+    char const* const set = std::getenv(name);
+    return set ? static_cast<std::size_t>(std::atoll(set)) : otherwise;
+}
+
+#ifdef WEIR_BENCH_SIMULATED
+constexpr std::size_t default_mebibytes = 8, small_pieces = 200;
+#else
+constexpr std::size_t default_mebibytes = 1024, small_pieces = 100'000;
+#endif
+
+class own_stream {
+public:
+    own_stream() { weir::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+    own_stream(own_stream const&) = delete;
+    own_stream& operator=(own_stream const&) = delete;
+    ~own_stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+    operator cudaStream_t() const { return stream_; }
+    void drain() const { weir::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+private:
+    cudaStream_t stream_ = nullptr;
+};
+
+// Times a body and prints its row. `bytes`: what the figure is of; 0: microseconds.
+class table {
+public:
+    // Whether it was measured.
+    template <class Body>
+    bool row(std::string const& name, std::size_t bytes, Body const& body) const {
+        static char const* const only = std::getenv("WEIR_BENCH_ONLY");
+        if (only && name.rfind(only, 0) != 0)
+            return false;
+        try {
+            std::vector<double> found;
+            for (std::size_t i = 0; i <= repetitions_; ++i) {
+                clock::time_point const start = clock::now();
+                body();
+                double const seconds = std::chrono::duration<double>(clock::now() - start).count();
+                if (i != 0)
+                    found.push_back(bytes != 0 ? static_cast<double>(bytes) / seconds / 1e9 : seconds * 1e6);
+            }
+            std::sort(found.begin(), found.end());
+            std::printf("%s,%s,%.2f,%.2f,%.2f\n", name.c_str(), bytes != 0 ? "GB/s" : "us", found[found.size() / 2],
+                        found.front(), found.back());
+            std::fflush(stdout);
+            return true;
+        } catch (std::exception const& error) {
+            std::printf("%s,failed,%s\n", name.c_str(), error.what());
+            ++failures;
+            return false;
+        }
+    }
+    mutable int failures = 0;
+
+private:
+    std::size_t repetitions_ = std::max<std::size_t>(number("WEIR_BENCH_REPEAT", 3), 1);
+};
+
+// What everything is measured with: ordinary memory twice, pinned memory twice, memory of the device.
+struct scene {
+    explicit scene(std::size_t size) : bytes(size), from(size / sizeof(float)), to(size / sizeof(float)) {
+        for (std::size_t i = 0; i != from.size(); ++i)
+            from[i] = static_cast<float>(i % 7);
+        locked_from = static_cast<float*>(pinned.allocate_sync(bytes));
+        locked_to = static_cast<float*>(pinned.allocate_sync(bytes));
+        std::memcpy(locked_from, from.data(), bytes);
+        std::memset(static_cast<void*>(locked_to), 0, bytes);
+    }
+    ~scene() {
+        pinned.deallocate_sync(locked_from, bytes);
+        pinned.deallocate_sync(locked_to, bytes);
+    }
+    std::size_t bytes;
+    std::vector<float> from, to;
+    weir::pinned_pool pinned;
+    float* locked_from;
+    float* locked_to;
+    own_stream stream, other;
+};
+
+void copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    weir::check(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
+}
+
+void plain(table const& out, scene& s, void* there) {
+    std::size_t const half = s.bytes / 2;
+    auto* const device = static_cast<char*>(there);
+    out.row("link/to_device", s.bytes, [&] {
+        copy(device, s.locked_from, s.bytes, cudaMemcpyHostToDevice, s.stream);
+        s.stream.drain();
+    });
+    out.row("link/to_host", s.bytes, [&] {
+        copy(s.locked_to, device, s.bytes, cudaMemcpyDeviceToHost, s.stream);
+        s.stream.drain();
+    });
+    out.row("link/both_ways", 2 * half, [&] {
+        copy(device, s.locked_from, half, cudaMemcpyHostToDevice, s.stream);
+        copy(s.locked_to, device + half, half, cudaMemcpyDeviceToHost, s.other);
+        s.stream.drain();
+        s.other.drain();
+    });
+    out.row("memcpy/1", s.bytes, [&] { std::memcpy(s.to.data(), s.from.data(), s.bytes); });
+    staging::copy_threads helpers(7);
+    out.row("memcpy/8", s.bytes, [&] { helpers.copy(s.to.data(), s.from.data(), s.bytes); });
+    out.row("memcpy/1_to_pinned", s.bytes, [&] { std::memcpy(s.locked_to, s.from.data(), s.bytes); });
+    out.row("memcpy/8_to_pinned", s.bytes, [&] { helpers.copy(s.locked_to, s.from.data(), s.bytes); });
+    out.row("cudaMemcpy/to_device", s.bytes, [&] {
+        weir::check(cudaMemcpy(device, s.from.data(), s.bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        weir::check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+    });
+    out.row("cudaMemcpy/to_host", s.bytes, [&] {
+        weir::check(cudaMemcpy(s.to.data(), device, s.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    });
+}
+
+void staged(table const& out, scene& s, void* there) {
+    for (unsigned const count : {0u, 1u, 3u, 7u}) {
+        staging::copy_threads helpers(count);
+        staging::pinned_ring_options options;
+        if (count != 0)
+            options.threads(helpers);
+        staging::pinned_ring ring(s.pinned, options);
+        std::string const with = "/helpers_" + std::to_string(count);
+        out.row("staged/to_device" + with, s.bytes, [&] {
+            staging::copy_to_device_async(ring, s.stream, there, s.from.data(), s.bytes);
+            s.stream.drain();
+        });
+        out.row("staged/to_host" + with, s.bytes, [&] {
+            staging::copy_to_host_sync(ring, s.stream, s.to.data(), there, s.bytes);
+        });
+    }
+}
+
+void small(table const& out, scene& s, void* there) {
+    constexpr std::size_t piece_bytes = 4 << 10;
+    std::size_t const count = std::min(small_pieces, s.bytes / piece_bytes);
+    auto* const device = static_cast<char*>(there);
+    auto* const host = reinterpret_cast<char*>(s.from.data());
+    auto* const locked = reinterpret_cast<char*>(s.locked_from);
+    std::vector<staging::piece> up, scattered, down;
+    for (std::size_t i = 0; i != count; ++i) {
+        std::size_t const at = i * piece_bytes;
+        up.push_back({device + at, host + at, piece_bytes});
+        scattered.push_back({device + (i * 7919 % count) * piece_bytes, host + at, piece_bytes});
+        down.push_back({reinterpret_cast<char*>(s.to.data()) + at, device + at, piece_bytes});
+    }
+    auto const loop = [&](char* at, bool to_device) {
+        for (std::size_t i = 0; i != count; ++i)
+            to_device ? copy(device + i * piece_bytes, at + i * piece_bytes, piece_bytes, cudaMemcpyHostToDevice, s.stream)
+                      : copy(at + i * piece_bytes, device + i * piece_bytes, piece_bytes, cudaMemcpyDeviceToHost, s.stream);
+        s.stream.drain();
+    };
+    out.row("small/loop_to_device", 0, [&] { loop(host, true); });
+    out.row("small/loop_to_device_pinned", 0, [&] { loop(locked, true); });
+    out.row("small/loop_to_host", 0, [&] { loop(reinterpret_cast<char*>(s.to.data()), false); });
+    for (unsigned const threads : {0u, 7u}) {
+        staging::copy_threads helpers(threads);
+        staging::pinned_ring_options options;
+        if (threads != 0)
+            options.threads(helpers);
+        staging::pinned_ring ring(s.pinned, options);
+        std::string const with = "/helpers_" + std::to_string(threads);
+        for (auto const& each : {std::make_pair("together", &up), std::make_pair("scattered", &scattered)})
+            out.row(std::string("small/batch_to_device_") + each.first + with, 0, [&] {
+                staging::copy_batch_to_device_async(ring, s.stream, each.second->data(), count);
+                s.stream.drain();
+            });
+        out.row("small/batch_to_host" + with, 0, [&] {
+            staging::copy_batch_to_host_sync(ring, s.stream, down.data(), count);
+        });
+    }
+}
+
+void streamed(table const& out, scene& s) {
+    std::size_t const count = s.bytes / sizeof(float);
+    weir::device_pool pool{weir::pool_options{}.limit(s.bytes / 4).name("quarter")};
+    weir::device_pool of_total;
+    weir::device_value<double> total(of_total, s.stream, 0.0);
+    double expected = 0;
+    for (float const each : s.from)
+        expected += static_cast<double>(each);
+    auto const add = [&](weir::stream_ref on, auto const& chunk) {
+        weir::check(launch_sum(on.get(), chunk.data, chunk.size, total.data()), "launch_sum");
+    };
+    auto const scale = [](weir::stream_ref on, auto const& chunk) {
+        weir::check(launch_scale(on.get(), chunk.data, chunk.size), "launch_scale");
+    };
+    auto const begin = [&] { weir::check(cudaMemsetAsync(total.data(), 0, sizeof(double), s.stream), "cudaMemsetAsync"); };
+    auto const check_sum = [&] {
+        double found = 0;
+        copy(&found, total.data(), sizeof found, cudaMemcpyDeviceToHost, s.stream);
+        s.stream.drain();
+        if (found != expected)
+            throw std::runtime_error("the sum is wrong");
+    };
+    auto const check_scaled = [&](float const* from, float const* to) {
+        for (std::size_t i = 0; i < count; i += 4099)
+            if (to[i] != 2 * from[i])
+                throw std::runtime_error("the result is wrong");
+    };
+    for (unsigned const threads : {0u, 7u}) {
+        staging::copy_threads helpers(threads);
+        staging::pinned_ring_options options;
+        if (threads != 0)
+            options.threads(helpers);
+        staging::pinned_ring ring(s.pinned, options);
+        for (bool const pinned : {true, false}) {
+            if (pinned && threads != 0)
+                continue;
+            float* const from = pinned ? s.locked_from : s.from.data();
+            float* const to = pinned ? s.locked_to : s.to.data();
+            std::string const with = pinned ? std::string("/pinned") : "/ordinary/helpers_" + std::to_string(threads);
+            out.row("sum" + with, s.bytes, [&] {
+                begin();
+                staging::stream_chunks(ring, pool, s.stream, staging::from_memory(from, count), add);
+                check_sum();
+            });
+            if (out.row("transform" + with, s.bytes, [&] {
+                    staging::stream_chunks(ring, pool, s.stream, staging::from_memory(from, count),
+                                           staging::to_memory(to, count), staging::streaming_options<>{}, scale);
+                }))
+                check_scaled(from, to);
+        }
+    }
+    std::size_t const part = count / 16;
+    weir::device_vector<float> chunk(pool, s.stream, part);
+    auto const naive = [&](bool back) {
+        for (std::size_t at = 0; at + part <= count; at += part) {
+            weir::check(cudaMemcpy(chunk.data(), s.from.data() + at, chunk.size_bytes(), cudaMemcpyDefault), "cudaMemcpy");
+            cudaError_t const launched = back ? launch_scale(s.stream, chunk.data(), part)
+                                              : launch_sum(s.stream, chunk.data(), part, total.data());
+            weir::check(launched, "launch");
+            s.stream.drain();
+            if (back)
+                weir::check(cudaMemcpy(s.to.data() + at, chunk.data(), chunk.size_bytes(), cudaMemcpyDefault), "cudaMemcpy");
+        }
+    };
+    out.row("sum/naive", s.bytes, [&] { begin(), naive(false), s.stream.drain(); });
+    out.row("transform/naive", s.bytes, [&] { naive(true); });
+    float* managed = nullptr;
+    weir::check(cudaMallocManaged(reinterpret_cast<void**>(&managed), s.bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+    for (bool const back : {false, true})
+        out.row(back ? "managed/transform" : "managed/sum", s.bytes, [&] { // the host writes first: half of the time is that
+            std::memcpy(managed, s.from.data(), s.bytes);
+            begin();
+            weir::check(back ? launch_scale(s.stream, managed, count) : launch_sum(s.stream, managed, count, total.data()),
+                        "launch");
+            s.stream.drain();
+            if (back)
+                std::memcpy(s.to.data(), managed, s.bytes);
+        });
+    weir::check(cudaFree(managed), "cudaFree");
+}
+
+int measure() {
+    cudaDeviceProp properties{};
+    weir::check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+    std::size_t const bytes = number("WEIR_BENCH_MIB", default_mebibytes) * weir::MiB;
+    std::printf("# device %s, %zu MiB\nrow,unit,median,least,most\n", properties.name, bytes / weir::MiB);
+    table const out;
+    scene s(bytes);
+    {
+        weir::device_pool pool;
+        weir::device_buffer const there(pool, s.stream, bytes);
+        s.stream.drain();
+        void* const device = const_cast<void*>(there.data());
+        plain(out, s, device);
+        staged(out, s, device);
+        small(out, s, device);
+    }
+    streamed(out, s);
+    return out.failures == 0 ? 0 : 1;
+}
+
+} // namespace
+
+int main() {
+    try {
+        return measure();
+    } catch (std::exception const& error) {
+        return std::fprintf(stderr, "weir-bench-staging: %s\n", error.what()), 1;
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// On which memory and streams does a stream of chunks run?
+//
+// One block of the user's pool is cut into chunks. It comes once, in the order of the user's stream, and goes back there. Two
+// streams of its own carry the copies, so that both ways of the link are busy while the user's stream computes.
+//
+// invariant: the block goes back only if all work that may use it is over, or is on the user's stream. If CUDA cannot say
+//            that, the pool counts it as handed out.
+// cost:      an allocation, and two streams.
+// not for:   users: see staging/streaming.hpp.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_report.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+#include <weir/base/try_twice.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/resource/pool_ref.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/check.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/stream.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace staging {
+namespace detail {
+
+/// A stream that waits for no other.
+class copying_stream {
+public:
+    explicit copying_stream(int device) {
+        runtime::device_scope const there(device);
+        runtime::capture_mode_scope const relaxed;
+        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    }
+    copying_stream(copying_stream const&) = delete;
+    copying_stream& operator=(copying_stream const&) = delete;
+    ~copying_stream() {
+        static_cast<void>(base::try_twice([this] { return runtime::succeeded(cudaStreamDestroy(stream_)); }));
+    }
+    cudaStream_t get() const noexcept { return stream_; }
+
+private:
+    cudaStream_t stream_ = nullptr;
+};
+
+/// Sizes in bytes. `room`: a chunk, rounded up to 256.
+class chunk_memory {
+public:
+    /// `depth` chunks of `bytes`, or of less, but not less than `least_bytes`, if the pool has no room for so much. Throws
+    /// out_of_memory, which says how much is needed; cuda_error.
+    chunk_memory(pool_ref<memory_space::device> pool, stream_ref stream, int device, std::size_t depth, std::size_t bytes,
+                 std::size_t least_bytes)
+        : pool_(pool), stream_(stream), device_(device), to_device_(device), to_host_(device), depth_(depth), bytes_(bytes) {
+        data_ = allocate(least_bytes);
+        try {
+            runtime::device_scope const there(device_);
+            order_after({to_device_.get(), device_}, {stream_, device_});
+        } catch (...) { // nothing uses it yet
+            pool_.deallocate(stream_, data_, in_all());
+            throw;
+        }
+    }
+    chunk_memory(chunk_memory const&) = delete;
+    chunk_memory& operator=(chunk_memory const&) = delete;
+    ~chunk_memory() {
+        if (is_drained_ || base::try_twice([this] { return drain(), true; }))
+            pool_.deallocate(stream_, data_, in_all());
+    }
+
+    stream_ref to_device() const noexcept { return to_device_.get(); }
+    stream_ref to_host() const noexcept { return to_host_.get(); }
+    std::size_t bytes() const noexcept { return bytes_; }
+    std::byte* chunk(std::size_t i) const noexcept { return data_ + i * room(); }
+
+    /// Blocks until no copy is under way, and no work of the user's stream either. Throws cuda_error.
+    void drain() {
+        runtime::device_scope const there(device_);
+        runtime::capture_mode_scope const relaxed;
+        bool over = true;
+        for (cudaStream_t const each : {to_device_.get(), to_host_.get(), stream_.get()})
+            over = runtime::succeeded(cudaStreamSynchronize(each)) && over;
+        if (!over)
+            check(cudaStreamSynchronize(to_device_.get()), "cudaStreamSynchronize");
+        is_drained_ = over;
+    }
+    /// What is left is on the user's stream.
+    void all_copies_are_over() noexcept { is_drained_ = true; }
+
+private:
+    std::size_t room() const noexcept { return base::align_up(bytes_, 256); }
+    std::size_t in_all() const noexcept { return room() * depth_; }
+
+    std::byte* allocate(std::size_t least_bytes) {
+        for (;;)
+            try {
+                return static_cast<std::byte*>(pool_.allocate(stream_, in_all()));
+            } catch (out_of_memory const& error) {
+                if (bytes_ <= least_bytes)
+                    refuse(error);
+                bytes_ = bytes_ / 2 < least_bytes ? least_bytes : bytes_ / 2;
+            }
+    }
+    [[noreturn]] void refuse(out_of_memory const& error) const {
+        memory_report now;
+        now.name = error.pool_name();
+        now.in_use_bytes = error.in_use_bytes();
+        now.reserved_bytes = error.reserved_bytes();
+        now.limit_bytes = error.limit_bytes();
+        now.largest_free_bytes = error.largest_free_bytes();
+        now.device_free_bytes = error.device_free_bytes();
+        throw out_of_memory(in_all(), now,
+                            "streaming needs at least " + base::bytes_text(in_all()) + " at once, " +
+                                base::count_text(depth_, " chunk") + " of " + base::bytes_text(bytes_) +
+                                "; raise the pool's limit, or ask for smaller chunks or less depth; the pool said: " +
+                                error.reason());
+    }
+
+    pool_ref<memory_space::device> pool_;
+    stream_ref stream_;
+    int device_;
+    copying_stream to_device_;
+    copying_stream to_host_;
+    std::size_t depth_;
+    std::size_t bytes_;
+    std::byte* data_ = nullptr;
+    bool is_drained_ = false;
+};
+
+} // namespace detail
+} // namespace staging
+} // namespace v0
+} // namespace weir
