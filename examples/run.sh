@@ -75,6 +75,8 @@ if [ "$weir_device" = gpu ]; then
 else
     weir_where="the simulated device (${weir_why}its times mean nothing)"
 fi
+# What is about tests without a GPU runs without one.
+grep -qs '^#include <weir/simulated_device.hpp>' "examples/$weir_name.cpp" && weir_device=simulated
 weir_compiler=cuda
 [ $weir_device = simulated ] || weir_compiler=nvcc
 if ! weir_get g++ cmake ninja zlib cli11 $weir_compiler; then

@@ -49,7 +49,7 @@ struct config {
     std::size_t memory_bytes = std::size_t(80) << 30; ///< of each device; costs nothing until written
     std::size_t pinned_bytes = std::size_t(64) << 30; ///< limit of pinned and managed memory together
     std::size_t address_bytes = std::size_t(16) << 40; ///< of the process, for virtual memory; what the system lacks is cut
-    int driver_version = 13000;                       ///< of an older major version than the runtime's: cudaErrorInsufficientDriver
+    int driver_version = 13000; ///< of an older major version than the runtime's: cudaErrorInsufficientDriver
     bool virtual_memory = true;                       ///< whether devices can map memory
     bool peers = true;                                ///< whether devices reach each other's memory
     bool device_memory_visible = false; ///< the host may touch device addresses (Thrust's host backend)
