@@ -10,13 +10,13 @@
 #include <weir/simulated_device.hpp>
 #include <weir/weir.hpp>
 
-using pool = simulated_device::watched<weir::device_pool>;
+using watched_pool = simulated_device::watched<weir::device_pool>;
 
 void twice(int*, int) {} // in a file for nvcc this is '__global__ void twice(int* xs, int count)', launched by '<<<>>>'
 
 // What is tested: one stream loads, another computes.
-std::vector<int> load_and_double(pool& memory, cudaStream_t load, cudaStream_t work, std::vector<int> const& host, bool in_order) {
-    weir::device_vector<int> xs(memory, load, host);
+std::vector<int> load_and_double(watched_pool& memory, cudaStream_t load, cudaStream_t work, bool in_order) {
+    weir::device_vector<int> xs(memory, load, std::vector<int>{1, 2, 3});
     if (in_order)
         weir::order_after(work, load);
     int* data = xs.data();
@@ -33,8 +33,8 @@ void test(bool in_order) {
     weir::check(cudaStreamCreateWithFlags(&load, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     weir::check(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     {
-        pool memory{weir::pool_options{}.name("test")};
-        std::vector<int> const result = load_and_double(memory, load, work, {1, 2, 3}, in_order);
+        watched_pool memory{weir::pool_options{}.name("test")};
+        std::vector<int> const result = load_and_double(memory, load, work, in_order);
         std::printf("%s: %d %d %d\n", in_order ? "in order" : "not in order", result[0], result[1], result[2]);
     }
     weir::check(cudaStreamDestroy(load), "cudaStreamDestroy");

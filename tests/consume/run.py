@@ -104,8 +104,9 @@ def simulated_device():
         raise Refused(f"a program without a mistake says:\n{said}")
     fails([build / "my_tests", "beyond"], "which belongs to a pool that has not handed it out", "simulated device: 1 report;")
     fails([build / "my_tests", "after"], "reads 8 bytes", "simulated device: 2 reports;")
-    if (build / "with_googletest").exists():
-        step("run", [build / "with_googletest"])
+    for program in ("with_doctest", "with_googletest"):
+        if (build / program).exists():
+            step("run", [build / program])
 
 
 def simulated_kernel():

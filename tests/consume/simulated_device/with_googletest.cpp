@@ -13,15 +13,10 @@ struct on_device : testing::Test {
     }
 };
 
-TEST_F(on_device, zeroes) {
+TEST_F(on_device, a_buffer_is_zero) {
     cudaStream_t const stream = nullptr;
     simulated_device::watched<weir::device_pool> pool;
     weir::device_vector<int> xs(pool, stream, 100);
     EXPECT_EQ(cudaMemsetAsync(xs.data(), 0, 100 * sizeof(int), stream), cudaSuccess);
     EXPECT_EQ(xs.element_sync(99), 0);
-}
-
-int main(int count, char** words) {
-    testing::InitGoogleTest(&count, words);
-    return RUN_ALL_TESTS();
 }
