@@ -80,6 +80,8 @@ endif()
 add_library(weir-simulated INTERFACE)
 target_link_libraries(simulated_cuda PRIVATE weir-flags)
 target_compile_options(simulated_cuda PRIVATE $<$<CONFIG:Debug>:-O1>) # all tests run through it
+# By the file, so that an edit compiles one, and no call is inlined that bench/instructions counts.
+set_target_properties(simulated_cuda PROPERTIES UNITY_BUILD OFF)
 target_link_libraries(weir-simulated INTERFACE simulated_cuda)
 target_include_directories(weir-simulated INTERFACE tests) # "simulated_cuda/simulated_cuda.hpp"
 
