@@ -115,6 +115,7 @@ void on_launch(void (*kernel)(Arguments...), Function function, Uses uses_of, ch
     auto const prepare = [function, uses_of](launch_shape const& shape, void** arguments) {
         auto const values = detail::copied<Arguments...>(arguments, std::index_sequence_for<Arguments...>{});
         auto body = [function, shape, values]() mutable {
+            static_cast<void>(shape); // the function may not take it
             std::apply(
                 [&](Arguments const&... each) {
                     if constexpr (takes_shape)
