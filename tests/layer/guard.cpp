@@ -26,6 +26,7 @@
 #include <vector>
 #include <weir/growth/fixed.hpp>
 #include <weir/layer/guard.hpp>
+#include <weir/layer/statistics.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
@@ -610,10 +611,11 @@ TEST_CASE("guard: an address that is handed out again before the free has return
 }
 
 #ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork
-TEST_CASE("guard: a pool whose options say so aborts at a wrong free, and says why before") {
-    weir::layer::guard<weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate,
-                                  weir::growth::fixed<64 * weir::KiB>>>
-        pool(weir::pool_options{}.on_violation(weir::violation_action::abort));
+using frames = weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate,
+                          weir::growth::fixed<64 * weir::KiB>>;
+TEST_CASE_TEMPLATE("guard: a pool whose options say so aborts at a wrong free, through layers too, and says why before", Pool,
+                   frames, weir::layer::statistics<frames>) {
+    weir::layer::guard<Pool> pool(weir::pool_options{}.on_violation(weir::violation_action::abort));
     int status = 0;
     std::string const said = support::standard_error_of([&] {
         pid_t const child = fork();

@@ -4,6 +4,7 @@
 // it changes hands.
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <support/capture.hpp>
@@ -12,6 +13,7 @@
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/growth/geometric.hpp>
+#include <weir/layer/fallback.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
@@ -69,6 +71,26 @@ TEST_CASE("from_pool: the pool's limit and device are the upstream's, through la
         CHECK_THROWS_AS(static_cast<void>(frame.allocate(weir::on_host, 4 * MiB)), weir::out_of_memory);
     });
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("from_pool: a limit that CUDA does not tell is no limit here, and no end of the program") {
+    simulated_cuda::world const world;
+    card_pool first;
+    weir::driver_pool second;
+    weir::layer::fallback<card_pool&, weir::driver_pool&> both(first, second);
+    from_pool chunks(both, weir::on_host);
+    std::size_t const told = chunks.most_bytes();
+    std::uint64_t failed = 0;
+    for (std::uint64_t k = 1; k <= 4; ++k) {
+        simulated_cuda::fail_call("cudaMemPoolGetAttribute", k, cudaErrorUnknown);
+        std::size_t const now = chunks.most_bytes();
+        failed += now == SIZE_MAX;
+        CHECK((now == told || now == SIZE_MAX));
+        simulated_cuda::clear_faults();
+    }
+    CHECK(failed != 0);
+}
+#endif
 
 TEST_CASE("from_pool: a request's frame counts as the card's memory, and its chunks go on in the order of its stream") {
     support::every_schedule([] {

@@ -11,7 +11,8 @@
 // order:     that of the two pools.
 // cost:      each free looks up the owner; an allocation that the first pool grants costs nothing extra.
 // not for:   two kinds of memory that the user has to tell apart, because the layer states only the narrower kind; two layers
-//            over one pool, because both own what it handed out.
+//            over one pool, because both own what it handed out; a second pool that takes its chunks from the first
+//            (upstream::from_pool), for the same reason: the first would take the second's blocks back and hand them out again.
 
 #include <cstddef>
 #include <cstdint>

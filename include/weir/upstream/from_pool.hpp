@@ -25,6 +25,7 @@
 // not for:   pools that hand bytes to several streams (reuse::stream_ordered, reuse::after_event), unless on the host.
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <weir/base/memory_space.hpp>
 #include <weir/contract/pool_slot.hpp>
@@ -62,10 +63,15 @@ public:
     /// Frees a chunk on the stream; with 'on_host' no work may use it any more. Blocks no longer than the pool's 'deallocate'.
     void release(void* chunk, std::size_t bytes) noexcept { pool_->deallocate(stream_, chunk, bytes, alignment); }
 
-    /// The most bytes that the pool may have out, if it says a limit; SIZE_MAX: no limit.
+    /// The most bytes that the pool may have out, if it says a limit; SIZE_MAX: no limit, or CUDA does not tell (layers over a
+    /// driver_pool ask it).
     template <class P = Pool const>
     auto most_bytes() const noexcept -> decltype(std::declval<P&>().limit_bytes()) {
-        return pool_->limit_bytes();
+        try {
+            return pool_->limit_bytes();
+        } catch (...) { // the pool keeps its limit itself
+            return SIZE_MAX;
+        }
     }
 
     /// The device of the pool, if it says one.
