@@ -21,7 +21,7 @@ import sys
 TITLE = re.compile(r"^desc: Trigger: Client Request: (.+) (\d+) (\d+)$")
 NAME = re.compile(r"^\((\d+)\)(?: (.*))?$")
 CUDA = re.compile(r"^cuda[A-Z]\w*")
-DEVICE = re.compile(r"^(cuda[A-Z]|simulated_cuda::)")
+DEVICE = re.compile(r"^(cuda[A-Z]|simulated_device::)")
 COLUMNS = ("compiler", "pool", "bytes", "instructions", "cuda_calls")
 
 

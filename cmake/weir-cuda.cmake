@@ -46,6 +46,10 @@ add_library(weir::cuda-headers INTERFACE IMPORTED GLOBAL)
 target_include_directories(weir::cuda-headers SYSTEM INTERFACE "${WEIR_CUDA_INCLUDE_DIR}")
 
 add_library(weir::cuda-runtime INTERFACE IMPORTED GLOBAL)
+# CMake stops at what is no generator expression, and shows it. The property is weir::simulated_device's.
+set_target_properties(weir::cuda-runtime PROPERTIES INTERFACE_LINK_OPTIONS "$<$<BOOL:$<TARGET_PROPERTY:WEIR_SIMULATED_DEVICE>>:\
+$<weir: a program has one CUDA runtime. Link weir::weir or weir::simulated_device, not both. A library that both kinds of program \
+link is linked with weir::headers>>")
 if(WEIR_CUDA_RUNTIME STREQUAL "static" AND TARGET CUDA::cudart_static)
     get_target_property(weir_cudart CUDA::cudart_static IMPORTED_LOCATION)
     target_link_libraries(weir::cuda-runtime INTERFACE "${weir_cudart}")

@@ -78,13 +78,12 @@ endif()
 
 # Both devices have a target, so that a machine without a GPU compiles for one; 'weir-device' is the chosen one.
 add_library(weir-simulated INTERFACE)
-add_subdirectory(tests/simulated_cuda ${CMAKE_CURRENT_BINARY_DIR}/simulator)
 target_link_libraries(simulated_cuda PRIVATE weir-flags)
 target_compile_options(simulated_cuda PRIVATE $<$<CONFIG:Debug>:-O1>) # all tests run through it
-target_link_libraries(weir-simulated INTERFACE weir-headers simulated_cuda)
-# Thrust's own backend for plain C++: its device is the host, which sees the simulated memory once the program
-# has switched that on.
-target_compile_definitions(weir-simulated INTERFACE THRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP)
+# By the file, so that an edit compiles one, and no call is inlined that bench/instructions counts.
+set_target_properties(simulated_cuda PROPERTIES UNITY_BUILD OFF)
+target_link_libraries(weir-simulated INTERFACE simulated_cuda)
+target_include_directories(weir-simulated INTERFACE tests) # "simulated_cuda/simulated_cuda.hpp"
 
 add_library(weir-device INTERFACE)
 if(WEIR_DEVICE STREQUAL "real")

@@ -65,6 +65,8 @@ esac
 . cmake/setup.sh
 weir_build=${WEIR_BUILD_DIR:-build}/release
 weir_why=
+# What shows tests without a GPU runs without one.
+grep -qs '^#include <weir/simulated_device.hpp>' "examples/$weir_name.cpp" && weir_device=simulated
 if [ -z "$weir_device" ]; then
     weir_device=gpu
     nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' || { weir_device=simulated && weir_why='no GPU here: '; }

@@ -9,6 +9,7 @@ which runs on the simulated device:
   - '#include' lines go to the top.
   - A block that holds 'int main' is a function of its own, called where the block stands.
   - A block after the line '<!-- snippet: declarations -->' stays outside of functions.
+  - A block after '<!-- snippet: of PATH -->' is a part of that file, word for word, which something else compiles.
   - A block after '<!-- snippet: not compiled -->' is left out: the other side of a comparison, say.
   - Any other block runs where it stands, in braces of its own, and 'stream' is a stream. The first such block has no
     braces, so that the later ones of its page see its names.
@@ -25,7 +26,7 @@ import sys
 from programs import libraries
 from workshop import BUILD, ROOT, WARNINGS, at_once, ccache, close_with, head, include_flags, run
 
-BLOCK = re.compile(r"(?:^<!-- snippet: ([\w ]+) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"(?:^<!-- snippet: ([\w ./]+) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 LONGEST = 150  # lines of README.md
 MARK = "---- the snippet at line "
@@ -52,7 +53,7 @@ def snippets(text):
     blocks = blocks_of(text)
     found = []
     for (line, kind, language, code, match), after in zip(blocks, blocks[1:] + [None]):
-        if language != "cpp" or kind == "not compiled":
+        if language != "cpp" or kind == "not compiled" or (kind or "").startswith("of "):
             continue
         near = after is not None and after[2] == "text" and "\n#" not in text[match.end():after[4].start()]
         found.append(Snippet(line, kind, code, after[3] if near else None))
@@ -80,8 +81,8 @@ def program(page, parts):
     begin = ["    cudaStream_t stream = nullptr;", "    cudaStreamCreate(&stream);", "    {"] if opened else []
     end = ["    }", "    cudaStreamDestroy(stream);"] if opened else []
     if any("thrust/" in row for row in includes):  # Thrust's backend for plain C++ runs on the host
-        begin.insert(0, "    simulated_cuda::make_device_memory_visible(true);")
-    return "\n".join([*includes, "#include <cstdio>", "#include <simulated_cuda/simulated_cuda.hpp>", *outside, '#line 1 "around it"',
+        begin.insert(0, "    simulated_device::make_device_memory_visible(true);")
+    return "\n".join([*includes, "#include <cstdio>", "#include <weir/simulated_device.hpp>", *outside, '#line 1 "around it"',
                       "int main() {", "    std::setvbuf(stdout, nullptr, _IONBF, 0);", *begin, *inside, *end, "}", ""])
 
 
@@ -100,7 +101,8 @@ def compile_and_run(page, parts, linked):
     warnings = [w for w in WARNINGS if w != "-Wshadow"] + [f"-Wno-unused-{what}" for what in
                                                            ("variable", "but-set-variable", "local-typedefs", "function")]
     done = run([*ccache(), "g++", "-std=c++17", "-O0", *warnings, "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
-                *include_flags(), f"-I{ROOT / 'tests'}", "-c", source, "-o", source.with_suffix(".o")], timeout=300)
+                *include_flags(), f"-I{ROOT / 'tests'}",
+                f"-I{ROOT / 'tests/simulated_cuda/include'}", "-c", source, "-o", source.with_suffix(".o")], timeout=300)
     if done.code != 0:
         return [(f"readme: {page}", f"does not compile:\n{head(done.output)}")]
     done = run(["g++", source.with_suffix(".o"), *linked, "-pthread", "-ldl", "-o", source.with_suffix("")], timeout=120)
@@ -162,7 +164,11 @@ def judge(page, linked):
     if page == "README.md":
         lines = text.count("\n")
         results.append(("readme: one page", f"{lines} lines; {LONGEST} at most" if lines > LONGEST else ""))
-    for line, _, language, code, _ in blocks_of(text):
+    for line, kind, language, code, _ in blocks_of(text):
+        if (kind or "").startswith("of "):
+            path = ROOT / kind.split()[1]
+            same = path.exists() and code in path.read_text()
+            results.append((f"readme: {page}:{line}", "" if same else f"is no part of {path}"))
         if judged := {"sh": commands, "cmake": settings}.get(language):
             results.append((f"readme: {page}:{line}", judged(code)))
     parts = snippets(text)

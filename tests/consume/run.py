@@ -8,7 +8,7 @@ add_subdirectory, FetchContent (from a local folder), find_package after an inst
 system (and, configured only, a project in CUDA alone, and one whose language is a sibling's); each builds main.cpp and
 other.cpp, two translation units, links the CUDA runtime and runs. And with only CUDA's headers on the machine the project
 still configures and compiles. A consumer gets none of weir's tests, warnings or downloads, and of what weir cannot be or do
-a sentence. Then (linking.py) projects whose files were compiled in different ways.
+a sentence. A user's tests take the simulated device in, in C++ and in CUDA. Then (linking.py) projects whose files were compiled in different ways.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
-from linking import HERE, PLACE, Refused, WAYS, simulated, step
+from linking import HERE, PLACE, Refused, WAYS, fails, launches_kernels, simulated, step
 from workshop import INCLUDE, ROOT, at_once, ccache, close_with, cuda_include, run, tail
 
 
@@ -56,10 +56,10 @@ def no_headers():
          "folder that does", "-DWEIR_CUDA_INCLUDE_DIR=/nowhere")
 
 
-def installed():
-    """find_package, after an install into a folder of its own."""
-    stage = PLACE / "install"
-    prefix = PLACE / "prefix"
+def install(name):
+    """An installed weir: its prefix."""
+    stage = PLACE / f"install-{name}"
+    prefix = PLACE / name
     shutil.rmtree(prefix, ignore_errors=True)
     step("configure", ["cmake", "-G", "Ninja", "-S", ROOT, "-B", stage, "-DWEIR_BUILD_TESTS=OFF", "-DWEIR_BUILD_EXAMPLES=OFF",
                        "-DWEIR_BUILD_BENCHES=OFF", f"-DCMAKE_INSTALL_PREFIX={prefix}"])
@@ -67,15 +67,63 @@ def installed():
     for text in prefix.rglob("*.cmake"):
         if re.search(rf"(?<![\w./}}-]){re.escape(str(ROOT))}(?![\w.-])", text.read_text()): # a clone may lie at /weir
             raise Refused(f"{text} names the source folder")
+    return prefix
+
+
+def installed():
+    """find_package, after an install into a folder of its own."""
+    prefix = install("prefix")
     with_cmake("find_package", f"-DCMAKE_PREFIX_PATH={prefix}")
     at = f"-DCMAKE_PREFIX_PATH={prefix}"
-    asks("find_package(weir REQUIRED COMPONENTS gpu)", "weir has no components, and 'gpu' was asked for; leave it out", at)
+    asks("find_package(weir REQUIRED COMPONENTS gpu)", "weir has no component 'gpu'; there is one, 'simulated_device'", at)
+    asks("find_package(weir REQUIRED)\nif(NOT TARGET weir::simulated_device)\nmessage(FATAL_ERROR \"none\")\nendif()", "none", at)
     asks("find_package(weir COMPONENTS gpu)\nif(NOT weir_FOUND AND NOT TARGET weir::weir)\nmessage(FATAL_ERROR \"none\")\nendif()",
          "none", at)
     asks("find_package(weir REQUIRED OPTIONAL_COMPONENTS gpu)\nif(TARGET weir::weir)\nmessage(FATAL_ERROR \"here\")\nendif()",
          "here", at)
     asks("find_package(weir REQUIRED)", "WEIR_CUDA_INCLUDE_DIR is '/nowhere', which holds no cuda_runtime_api.h", at,
          "-DWEIR_CUDA_INCLUDE_DIR=/nowhere")
+
+
+def built(way, *settings):
+    """Configures and builds a project in which the simulated device is compiled: its folder."""
+    build = PLACE / way
+    shutil.rmtree(build, ignore_errors=True)
+    launcher = [f"-DCMAKE_{language}_COMPILER_LAUNCHER={word}" for word in ccache() for language in ("CXX", "CUDA")]
+    step("configure", ["cmake", "-G", "Ninja", "-S", HERE / way, "-B", build, "-DCMAKE_CXX_COMPILER=g++", "--no-warn-unused-cli", *launcher,
+                       *settings])
+    step("build", ["cmake", "--build", build, "-j", "1"])
+    return build
+
+
+def simulated_device():
+    """The installed component: mistakes within a pool's chunks end a user's test program, and nothing else does."""
+    build = built("simulated_device", f"-DCMAKE_PREFIX_PATH={install('prefix_of_component')}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wconversion -Werror")
+    said = step("run", [build / "my_tests", "right"])
+    if said != "in use: 0\n":
+        raise Refused(f"a program without a mistake says:\n{said}")
+    fails([build / "my_tests", "beyond"], "which belongs to a pool that has not handed it out", "simulated device: 1 report;")
+    fails([build / "my_tests", "after"], "reads 8 bytes", "simulated device: 2 reports;")
+    for program in ("with_doctest", "with_googletest"):
+        if (build / program).exists():
+            step("run", [build / program])
+
+
+def simulated_kernel():
+    """A project in CUDA, with weir in a folder."""
+    launches_kernels(built("simulated_kernel", f"-DWEIR={ROOT}") / "my_tests")
+
+
+def two_runtimes():
+    """Who links both runtimes is told when CMake configures, through a library too."""
+    for through in ("program PRIVATE weir::weir", "library PRIVATE weir::weir", "library PUBLIC weir::weir"):
+        asks(f"""add_subdirectory({ROOT} weir)
+file(WRITE ${{CMAKE_BINARY_DIR}}/empty.cpp "int main() {{}}")
+add_library(library STATIC ${{CMAKE_BINARY_DIR}}/empty.cpp)
+add_executable(program ${{CMAKE_BINARY_DIR}}/empty.cpp)
+target_link_libraries({through})
+target_link_libraries(program PRIVATE library weir::simulated_device)""",
+             "weir: a program has one CUDA runtime. Link weir::weir or weir::simulated_device, not both.")
 
 
 def bare():
@@ -141,6 +189,9 @@ def main():
         "add_subdirectory": lambda: with_cmake("add_subdirectory"),
         "FetchContent": lambda: with_cmake("fetch_content"),
         "find_package": installed,
+        "the simulated device": simulated_device,
+        "two runtimes": two_runtimes,
+        **({"a kernel on the simulated device, with CMake": simulated_kernel} if shutil.which("nvcc") else {}),
         "bare -I": bare,
         "CUDA alone": cuda_alone,
         "a sibling's language": sibling,

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -34,7 +34,7 @@ std::uintptr_t map_or_die(std::uintptr_t hint, std::size_t bytes, int protection
     if (at == 0)
         at = map(0, bytes, protection, flags, file);
     if (at == 0) {
-        std::fprintf(stderr, "simulated_cuda: %zu bytes of address space are not to be had\n", bytes);
+        std::fprintf(stderr, "simulated device: %zu bytes of address space are not to be had\n", bytes);
         std::abort();
     }
     return at;
@@ -44,10 +44,6 @@ constexpr int open_protection = PROT_READ | PROT_WRITE;
 
 int protection(access how) {
     return how == access::open ? open_protection : PROT_NONE;
-}
-
-std::size_t round_up(std::size_t bytes, std::size_t step) {
-    return (bytes + step - 1) / step * step;
 }
 
 } // namespace
@@ -121,9 +117,9 @@ region::region(std::size_t bytes, access how, bool aliased, std::uintptr_t hint)
     // One page more than asked for: views start at a multiple of a page, as device memory does.
     std::size_t const reserved = bytes_ + page_bytes;
     if (aliased_) {
-        file_ = static_cast<int>(syscall(SYS_memfd_create, "simulated_cuda", 1u /* close on exec */));
+        file_ = static_cast<int>(syscall(SYS_memfd_create, "simulated_device", 1u /* close on exec */));
         if (file_ < 0 || ftruncate(file_, static_cast<off_t>(reserved)) != 0) {
-            std::fprintf(stderr, "simulated_cuda: no sparse file of %zu bytes is to be had\n", reserved);
+            std::fprintf(stderr, "simulated device: no sparse file of %zu bytes is to be had\n", reserved);
             std::abort();
         }
         std::uintptr_t const first =
@@ -250,4 +246,4 @@ void device_space::give(std::uintptr_t at, std::size_t bytes, bool written) {
     shared_.erase(it);
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

@@ -17,10 +17,14 @@
 #include <cstdint>
 #include <map>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 constexpr std::size_t page_bytes = std::size_t(2) << 20;
 constexpr std::size_t alignment_bytes = 512;
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t step) {
+    return (bytes + step - 1) / step * step;
+}
 
 /// First fit over offsets.
 class offset_ranges {
@@ -113,4 +117,4 @@ private:
     std::map<std::uintptr_t, shared_page> shared_;
 };
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

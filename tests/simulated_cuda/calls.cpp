@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -180,4 +180,4 @@ std::uint64_t calls_of(world_state const& world, char const* function) {
     return total;
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

@@ -18,7 +18,7 @@
 #include "graph.hpp"
 #include "state.hpp"
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 /// One function of the API, and how often it was called in this world. Constant-initialised.
 struct call_site {
@@ -81,6 +81,9 @@ std::uint64_t calls_of(world_state const& world, char const* function);
 cudaError_t submit(world_state& world, stream_record& stream, cudaGraphNodeType type, operation work,
                    std::vector<bytes> const& reads, std::vector<bytes> const& writes,
                    std::uint64_t* number = nullptr);
+/// The same for a kernel, or what stands for one; complains of memory that its device does not reach. `stream` null: refused.
+cudaError_t submit_kernel(world_state& world, stream_record* stream, std::vector<bytes> const& reads, std::vector<bytes> const& writes,
+                          std::function<void()> body, char const* name, cudaError_t failure = cudaSuccess);
 
 /// Where the bytes of an address are, for the simulator's own hands. Host addresses are their own.
 char* bytes_of(world_state& world, void const* p);
@@ -104,7 +107,7 @@ void destroy_allocation(world_state& world, std::uintptr_t at, char const* how);
 /// What a pool does with the bytes of an allocation that is gone.
 void release_pooled(world_state& world, allocation const& memory, std::uintptr_t at);
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
 /// Exports Name_on(null_stream, ...) under the API's two names: with the legacy stream for a null handle, and
 /// (Suffix _ptsz or _ptds) with the thread's own.
@@ -114,9 +117,9 @@ void release_pooled(world_state& world, allocation const& memory, std::uintptr_t
 /// The same for names that do not follow from another.
 #define SIMULATED_CUDA_EXPORT_AS(Name, Function, NameOfThreads, Parameters, ...)                             \
     extern "C" cudaError_t Name Parameters {                                                                 \
-        return simulated_cuda::inside::Function(simulated_cuda::inside::null_stream::legacy, __VA_ARGS__);   \
+        return simulated_device::inside::Function(simulated_device::inside::null_stream::legacy, __VA_ARGS__);   \
     }                                                                                                        \
     extern "C" cudaError_t NameOfThreads Parameters {                                                        \
-        return simulated_cuda::inside::Function(simulated_cuda::inside::null_stream::per_thread,             \
+        return simulated_device::inside::Function(simulated_device::inside::null_stream::per_thread,             \
                                                 __VA_ARGS__);                                                \
     }

@@ -5,7 +5,7 @@
 
 #include "calls.hpp"
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 std::size_t capture_node(world_state&, stream_record& stream, graph_node node) {
     graph_state& graph = *stream.capture;
@@ -232,9 +232,9 @@ cudaError_t cudaStreamUpdateCaptureDependencies_on(null_stream null, cudaStream_
 
 } // namespace
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 SIMULATED_CUDA_EXPORT(cudaStreamBeginCapture, _ptsz, (cudaStream_t stream, cudaStreamCaptureMode mode),
                       stream, mode)

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 class vector_clock {
 public:
@@ -67,4 +67,4 @@ private:
     parts parts_;
 };
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-// The test's side: worlds, work, a pool's notes, faults, the explorer. See simulated_cuda.hpp.
+// The test's side: worlds, work, a pool's notes, faults, the explorer. See weir/simulated_device.hpp.
 
 #include "calls.hpp"
 
 #include <cstdio>
 #include <cstdlib>
 
-namespace simulated_cuda {
+namespace simulated_device {
 
 using namespace inside;
 
@@ -81,37 +81,41 @@ cudaError_t launch_with(cudaStream_t handle, std::vector<bytes> const& reads,
                         std::vector<bytes> const& writes, std::function<void()> body, char const* name,
                         cudaError_t failure) {
     static call_site site{"launch", true, false};
-    return api(site, [&](world_state& world) -> cudaError_t {
-        stream_record* const stream = find_stream(world, handle, null_stream::legacy, name);
-        if (stream == nullptr)
-            return cudaErrorInvalidResourceHandle;
-        auto const check_device = [&](bytes const& range) {
-            allocation const* const memory = find_allocation(world, range.at);
-            bool const of_host_pool = memory != nullptr && memory->pool != nullptr && memory->pool->kind == pool_kind::host;
-            if (memory == nullptr || (memory->device == stream->device && !of_host_pool) ||
-                (memory->pool != nullptr && memory->pool->kind == pool_kind::managed) ||
-                (memory->kind != memory_kind::device && memory->kind != memory_kind::pooled))
-                return;
-            if (memory->pool != nullptr && memory->pool->accessible.count(stream->device) != 0 &&
-                memory->pool->accessible.at(stream->device) != cudaMemAccessFlagsProtNone)
-                return;
-            if (of_host_pool || world.devices[static_cast<std::size_t>(stream->device)].peers.count(memory->device) == 0)
-                complain_of_access(world, std::string(name) + " on " + name_of(*stream), stream->device, range.at);
-        };
-        for (bytes const& range : reads)
-            check_device(range);
-        for (bytes const& range : writes)
-            check_device(range);
-        operation work;
-        work.what = name;
-        work.foreign = true;
-        work.body = std::move(body);
-        work.failure = failure;
-        return submit(world, *stream, cudaGraphNodeTypeKernel, std::move(work), reads, writes);
+    return api(site, [&](world_state& world) {
+        return submit_kernel(world, find_stream(world, handle, null_stream::legacy, name), reads, writes, std::move(body), name, failure);
     });
 }
 
 } // namespace
+
+cudaError_t inside::submit_kernel(world_state& world, stream_record* stream, std::vector<bytes> const& reads,
+                                  std::vector<bytes> const& writes, std::function<void()> body, char const* name, cudaError_t failure) {
+    if (stream == nullptr)
+        return cudaErrorInvalidResourceHandle;
+    auto const check_device = [&](bytes const& range) {
+        allocation const* const memory = find_allocation(world, range.at);
+        bool const of_host_pool = memory != nullptr && memory->pool != nullptr && memory->pool->kind == pool_kind::host;
+        if (memory == nullptr || (memory->device == stream->device && !of_host_pool) ||
+            (memory->pool != nullptr && memory->pool->kind == pool_kind::managed) ||
+            (memory->kind != memory_kind::device && memory->kind != memory_kind::pooled))
+            return;
+        if (memory->pool != nullptr && memory->pool->accessible.count(stream->device) != 0 &&
+            memory->pool->accessible.at(stream->device) != cudaMemAccessFlagsProtNone)
+            return;
+        if (of_host_pool || world.devices[static_cast<std::size_t>(stream->device)].peers.count(memory->device) == 0)
+            complain_of_access(world, std::string(name) + " on " + name_of(*stream), stream->device, range.at);
+    };
+    for (bytes const& range : reads)
+        check_device(range);
+    for (bytes const& range : writes)
+        check_device(range);
+    operation work;
+    work.what = name;
+    work.foreign = true;
+    work.body = std::move(body);
+    work.failure = failure;
+    return submit(world, *stream, cudaGraphNodeTypeKernel, std::move(work), reads, writes);
+}
 
 void reset(config const& configuration) {
     std::lock_guard<std::mutex> const lock(world_mutex());
@@ -140,6 +144,12 @@ std::vector<report> reports(finding kind) {
 void clear_reports() {
     locked scope;
     scope.world.reports.clear();
+    scope.world.dealt_with = 0;
+}
+
+void fail_at_exit(bool fails) {
+    locked scope;
+    fail_at_end(fails);
 }
 
 std::vector<report> leaks() {
@@ -179,20 +189,24 @@ std::vector<report> world::finish() {
     locked scope;
     call_destructors(scope.world, true);
     std::vector<report> all = scope.world.reports;
+    scope.world.deal_with_reports();
     for (report& one : leaks_of(scope.world))
         all.push_back(std::move(one));
     return all;
 }
 
 world::~world() {
-    if (finished_)
+    if (finished_) {
+        locked scope;
+        scope.world.deal_with_reports();
         return;
+    }
     auto const all = finish();
     if (handler_) {
         handler_(all);
     } else if (!all.empty()) {
         for (report const& one : all)
-            std::fprintf(stderr, "simulated_cuda: %s\n", one.sentence.c_str());
+            std::fprintf(stderr, "simulated device: %s\n", one.sentence.c_str());
         std::abort();
     }
 }
@@ -396,4 +410,4 @@ std::uint64_t explore(config const& configuration, std::uint64_t bound, std::fun
     return bound;
 }
 
-} // namespace simulated_cuda
+} // namespace simulated_device

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <iterator>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -347,9 +347,9 @@ cudaError_t peer(call_site& site, null_stream null, void* to, int to_device, voi
 
 } // namespace
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 SIMULATED_CUDA_EXPORT(cudaMemcpy, _ptds, (void* to, void const* from, std::size_t count, cudaMemcpyKind kind),
                       to, from, count, kind)

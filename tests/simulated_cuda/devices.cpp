@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -136,9 +136,9 @@ void describe(world_state const& world, cudaDeviceProp& properties, int device) 
 
 } // namespace
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 extern "C" cudaError_t cudaGetDeviceCount(int* count) {
     static call_site site{"cudaGetDeviceCount", false};

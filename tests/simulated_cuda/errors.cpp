@@ -166,7 +166,7 @@ named_error const* find(cudaError_t error) {
 
 } // namespace
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 extern "C" char const* cudaGetErrorName(cudaError_t error) {
     named_error const* const one = find(error);

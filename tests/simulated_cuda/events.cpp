@@ -5,7 +5,7 @@
 
 #include "calls.hpp"
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -90,9 +90,9 @@ cudaError_t refuse_captured(world_state& world, event_record& event) {
 
 } // namespace
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 SIMULATED_CUDA_EXPORT(cudaEventRecord, _ptsz, (cudaEvent_t event, cudaStream_t stream), event, stream)
 SIMULATED_CUDA_EXPORT(cudaEventRecordWithFlags, _ptsz,

@@ -13,11 +13,11 @@
 #include "state.hpp"
 
 struct CUgraphNode_st {
-    simulated_cuda::inside::graph_state* graph = nullptr;
+    simulated_device::inside::graph_state* graph = nullptr;
     std::size_t index = 0;
 };
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 struct graph_node {
     cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
@@ -100,22 +100,22 @@ cudaError_t refuse_while_capturing(world_state& world, int device);
 /// For the legacy stream while a blocking one is captured.
 cudaError_t refuse_implicit(world_state& world, stream_record& stream);
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
 struct CUgraph_st {
-    std::shared_ptr<simulated_cuda::inside::graph_state> state; ///< shared with clones and executables
-    std::shared_ptr<simulated_cuda::inside::object_refs> objects =
-        std::make_shared<simulated_cuda::inside::object_refs>(state->world);
+    std::shared_ptr<simulated_device::inside::graph_state> state; ///< shared with clones and executables
+    std::shared_ptr<simulated_device::inside::object_refs> objects =
+        std::make_shared<simulated_device::inside::object_refs>(state->world);
 };
 struct CUuserObject_st {
     void* data = nullptr;
     cudaHostFn_t destroy = nullptr;
     unsigned own = 0;    ///< references of the program
     unsigned owners = 0; ///< with those of graphs
-    simulated_cuda::inside::vector_clock past; ///< launches that kept it
+    simulated_device::inside::vector_clock past; ///< launches that kept it
 };
 struct CUgraphExec_st {
-    std::shared_ptr<simulated_cuda::inside::graph_state> state;
+    std::shared_ptr<simulated_device::inside::graph_state> state;
     unsigned long long flags = 0;
-    std::shared_ptr<simulated_cuda::inside::object_refs> objects;
+    std::shared_ptr<simulated_device::inside::object_refs> objects;
 };

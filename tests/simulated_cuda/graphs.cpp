@@ -5,7 +5,7 @@
 
 #include "calls.hpp"
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 graph_state::~graph_state() {
     if (world.ending)
@@ -147,9 +147,9 @@ cudaError_t cudaGraphInstantiateWithParams_on(null_stream, cudaGraphExec_t* exec
 
 } // namespace
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 SIMULATED_CUDA_EXPORT(cudaGraphLaunch, _ptsz, (cudaGraphExec_t exec, cudaStream_t stream), exec, stream)
 SIMULATED_CUDA_EXPORT(cudaGraphUpload, _ptsz, (cudaGraphExec_t exec, cudaStream_t stream), exec, stream)

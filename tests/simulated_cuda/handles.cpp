@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -101,4 +101,4 @@ void reset_handles() {
     event_slots().reset();
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

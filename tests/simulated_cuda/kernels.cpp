@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-// What becomes of a kernel's launch? No code of nvcc's runs here: every way to launch one answers with an error, leaves it as
-// the last one, and says what to do. tests/consume has the same of a file that nvcc compiled.
+// What becomes of a kernel's launch? A registered host function runs in its place, judged as any work is; without one every
+// way to launch it answers with an error, leaves it as the last one, and is reported with the kernel's name. tests/consume has
+// the same of a file that nvcc compiled.
 
 #include "simulated_cuda/simulated_cuda.hpp"
 
 #include <doctest/doctest.h>
 #include <string>
-#include <support/standard_error.hpp>
 
 // What nvcc puts into the files that it compiles.
 extern "C" {
@@ -77,19 +77,16 @@ TEST_CASE("kernels: a launch answers with an error and says what to do, however 
     for (auto const& way : ways) {
         CAPTURE(way.call);
         sim::world world;
-        std::string const said = support::standard_error_of([&] {
-            for (int turn = 0; turn < 3; ++turn)
-                way.make();
-        });
+        for (int turn = 0; turn < 3; ++turn)
+            way.make();
         CHECK(cudaPeekAtLastError() == cudaErrorNoKernelImageForDevice);
         CHECK(cudaGetLastError() == cudaErrorNoKernelImageForDevice);
         CHECK(cudaGetLastError() == cudaSuccess);
         CHECK(sim::calls(way.call) == 3);
         CHECK(sim::reports(sim::finding::kernel_launch).size() == 3);
+        CHECK(sim::reports().front().sentence == std::string(way.call) + " (call 1) launches the kernel 'scale(float*)', for which nothing "
+              "stands in, so it did not run: register a host function with simulated_device::on_launch(kernel, function, uses)");
         CHECK(world.finish().size() == 3);
-        CHECK(said == "simulated_cuda: " + std::string(way.call) + " (call 1) launches the kernel 'scale(float*)', and the simulated "
-                      "device runs no kernels: enqueue what it does with simulated_cuda::launch(stream, reads, writes, body), or "
-                      "link CUDA's own runtime and use a GPU\n"); // once for all three
     }
     __cudaUnregisterFatBinary(binary);
 }
@@ -101,8 +98,140 @@ TEST_CASE("kernels: a launch can be made to fail as any call can, and a kernel t
     CHECK(cudaGetLastError() == cudaErrorLaunchOutOfResources);
     CHECK(sim::reports().empty());
     int const unknown = 0;
-    std::string const said = support::standard_error_of(
-        [&] { CHECK(cudaLaunchKernel(&unknown, 1, 1, nullptr, 0, nullptr) == cudaErrorNoKernelImageForDevice); });
-    CHECK(said.find("launches a kernel, and the simulated device runs no kernels") != std::string::npos);
+    CHECK(cudaLaunchKernel(&unknown, 1, 1, nullptr, 0, nullptr) == cudaErrorNoKernelImageForDevice);
+    CHECK(sim::reports().back().sentence.find("launches a kernel, for which nothing stands in") != std::string::npos);
     world.forgive();
+}
+
+namespace {
+
+// Another kernel on the host's side, with arguments of several kinds.
+struct pair {
+    int first;
+    double second;
+};
+void add_up(float* sums, float const* values, int count, pair extra) {
+    static_cast<void>(sums), static_cast<void>(values), static_cast<void>(count), static_cast<void>(extra);
+}
+void touch(char*) {}
+
+sim::uses uses_of_add_up(float* sums, float const* values, int count, pair) {
+    return sim::uses{}.reads(values, count).writes(sums, 1);
+}
+
+cudaError_t launch_add_up(cudaStream_t stream, float* sums, float const* values, int count, pair extra, dim3 grid = 1) {
+    void* arguments[] = {&sums, &values, &count, &extra};
+    return cudaLaunchKernel(reinterpret_cast<void const*>(add_up), grid, 32, arguments, 0, stream);
+}
+
+} // namespace
+
+TEST_CASE("kernels: a stand-in computes with a copy of the arguments when the scheduler picks it") {
+    sim::on_launch(
+        add_up,
+        [](sim::launch_shape const& shape, float* sums, float const* values, int count, pair extra) {
+            *sums = static_cast<float>(shape.grid.x * shape.block.x) + static_cast<float>(extra.second);
+            for (int at = 0; at < count; ++at)
+                *sums += values[at];
+        },
+        uses_of_add_up, "add_up");
+    for (sim::config const& settings : {sim::config{}.eager(), sim::config{}.late(), sim::config{}.visible().late()}) {
+        sim::world const world(settings);
+        float* memory = nullptr;
+        REQUIRE(cudaMalloc(reinterpret_cast<void**>(&memory), 5 * sizeof(float)) == cudaSuccess);
+        float const values[] = {1, 2, 3, 4};
+        REQUIRE(cudaMemcpy(memory, values, sizeof values, cudaMemcpyHostToDevice) == cudaSuccess);
+        CHECK(launch_add_up(nullptr, memory + 4, memory, 4, {7, 0.5}, 2) == cudaSuccess);
+        CHECK(sim::pending() == (settings.mode == sim::schedule::late ? 1 : 0));
+        float sum = 0;
+        CHECK(cudaMemcpy(&sum, memory + 4, sizeof sum, cudaMemcpyDeviceToHost) == cudaSuccess);
+        CHECK(sum == 74.5f);
+        CHECK(cudaFree(memory) == cudaSuccess);
+    }
+}
+
+TEST_CASE("kernels: what a stand-in's launch uses is judged as any work is") {
+    sim::on_launch(add_up, [](float*, float const*, int, pair) {}, uses_of_add_up, "add_up");
+    struct {
+        sim::finding finds;
+        void (*make)(cudaStream_t a, cudaStream_t b, float* memory);
+        char const* says;
+    } const mistakes[] = {
+        {sim::finding::use_in_flight, [](cudaStream_t a, cudaStream_t b, float* memory) {
+             CHECK(launch_add_up(a, memory, memory + 8, 4, {}) == cudaSuccess);
+             CHECK(launch_add_up(b, memory + 16, memory, 1, {}) == cudaSuccess);
+         }, "reads 4 bytes"},
+        {sim::finding::out_of_bounds, [](cudaStream_t a, cudaStream_t, float* memory) {
+             sim::note_allocate(memory, 32, a); // a pool's block
+             CHECK(launch_add_up(a, memory, memory, 9, {}) == cudaSuccess);
+             sim::note_free(memory, 32, a);
+         }, "reads"},
+        {sim::finding::use_after_free, [](cudaStream_t a, cudaStream_t, float* memory) {
+             sim::note_allocate(memory, 32, a);
+             sim::note_free(memory, 32, a);
+             CHECK(launch_add_up(a, memory, memory, 1, {}) == cudaSuccess);
+         }, "add_up"},
+    };
+    for (auto const& mistake : mistakes) {
+        CAPTURE(mistake.says);
+        sim::world world(sim::config{}.late());
+        cudaStream_t a = nullptr;
+        cudaStream_t b = nullptr;
+        REQUIRE(cudaStreamCreate(&a) == cudaSuccess);
+        REQUIRE(cudaStreamCreate(&b) == cudaSuccess);
+        float* memory = nullptr;
+        REQUIRE(cudaMalloc(reinterpret_cast<void**>(&memory), 4096) == cudaSuccess);
+        mistake.make(a, b, memory);
+        REQUIRE(!sim::reports().empty());
+        CHECK(sim::reports().front().kind == mistake.finds);
+        CHECK(sim::reports().front().sentence.find(mistake.says) != std::string::npos);
+        world.forgive();
+    }
+}
+
+TEST_CASE("kernels: a captured stand-in runs at each launch of its graph") {
+    static int runs = 0;
+    runs = 0;
+    sim::on_launch(touch, [](char* p) { runs += *p + 1; }, [](char* p) { return sim::uses{}.writes(p, 1); });
+    sim::world const world;
+    void* memory = nullptr;
+    REQUIRE(cudaMalloc(&memory, 256) == cudaSuccess);
+    cudaStream_t stream = nullptr;
+    REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
+    REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    void* arguments[] = {&memory};
+    CHECK(cudaLaunchKernel(reinterpret_cast<void const*>(touch), 1, 1, arguments, 0, stream) == cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    cudaGraphExec_t exec = nullptr;
+    REQUIRE(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    CHECK(runs == 0);
+    for (int turn = 0; turn < 2; ++turn)
+        CHECK(cudaGraphLaunch(exec, stream) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+    CHECK(runs == 2);
+    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+    CHECK(cudaFree(memory) == cudaSuccess);
+}
+
+TEST_CASE("kernels: an impossible shape is refused, and a kernel with a stand-in can be asked about") {
+    sim::on_launch(touch, [](char*) {}, [](char* p) { return sim::uses{}.writes(p, 0); });
+    sim::world const world;
+    void* nothing = nullptr;
+    void* arguments[] = {&nothing};
+    auto const* const kernel = reinterpret_cast<void const*>(touch);
+    CHECK(cudaLaunchKernel(kernel, 1, 1025, arguments, 0, nullptr) == cudaErrorInvalidConfiguration);
+    CHECK(cudaLaunchKernel(kernel, 0, 1, arguments, 0, nullptr) == cudaErrorInvalidConfiguration);
+    CHECK(cudaLaunchKernel(kernel, 1, 1024, arguments, 0, nullptr) == cudaSuccess);
+    cudaFuncAttributes attributes{};
+    CHECK(cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess);
+    CHECK(attributes.maxThreadsPerBlock == 1024);
+    int blocks = 0;
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 128, 0) == cudaSuccess);
+    CHECK(blocks == 1);
+    CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 1) == cudaSuccess);
+    int const unknown = 0;
+    CHECK(cudaFuncGetAttributes(&attributes, &unknown) == cudaErrorNoKernelImageForDevice);
 }

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <iterator>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -168,9 +168,9 @@ int id_of(cudaMemLocation where) {
 
 } // namespace
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 #if CUDART_VERSION < 13000 // where the functions that take a location have other names
 #define cudaMemAdvise cudaMemAdvise_v2

@@ -5,7 +5,7 @@
 
 #include "calls.hpp"
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -156,9 +156,9 @@ void destroy_allocation(world_state& world, std::uintptr_t at, char const* how) 
     }
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 extern "C" cudaError_t cudaMalloc(void** p, std::size_t bytes) {
     static call_site site{"cudaMalloc"};

@@ -10,15 +10,11 @@
 
 #include <iterator>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t(32) << 20;
-
-std::size_t round_up(std::size_t bytes, std::size_t step) {
-    return (bytes + step - 1) / step * step;
-}
 
 std::size_t block_bytes(std::size_t bytes) {
     return round_up(bytes, alignment_bytes);
@@ -68,13 +64,13 @@ pool_record& graph_side(pool_record& pool) {
     return *pool.graphs;
 }
 
-bool over(pool_record::free_block const& block) {
+bool is_over(pool_record::free_block const& block) {
     return block.stream == nullptr || block.stream->done >= block.number;
 }
 
 /// What a pool may give back: that the work is over is not enough, CUDA's pools learn of it by some waits only.
 bool known(pool_record::free_block const& block) {
-    return over(block) && (block.stream == nullptr || block.stream->destroyed || block.stream->noticed >= block.number);
+    return is_over(block) && (block.stream == nullptr || block.stream->destroyed || block.stream->noticed >= block.number);
 }
 
 /// Free neighbours of one chunk become one, if they are `settled`: 'over' or 'known'.
@@ -126,7 +122,7 @@ choose_block(pool_record& pool, std::size_t bytes, stream_record const& stream, 
         bool const usable =
             block.stream == nullptr || block.stream == &stream ||
             (pool.follow_events != 0 && stream.clock.of(block.stream->component) >= block.number) ||
-            (pool.opportunistic != 0 && over(block)) || (waits && pool.internal != 0);
+            (pool.opportunistic != 0 && is_over(block)) || (waits && pool.internal != 0);
         if (usable && (best == pool.free.end() || block.bytes < best->second.bytes))
             best = it;
     }
@@ -157,7 +153,7 @@ cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_rec
     std::size_t const size = block_bytes(bytes);
     auto block = choose_block(pool, size, stream, false);
     if (block == pool.free.end()) {
-        join(pool, over);
+        join(pool, is_over);
         block = choose_block(pool, size, stream, false);
     }
     if (block == pool.free.end() && grow(world, pool, size))
@@ -351,9 +347,9 @@ void trim_pools(world_state& world, int device) {
             give_back_chunks(world, *pool, pool->threshold);
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 SIMULATED_CUDA_EXPORT(cudaMallocAsync, _ptsz, (void** p, std::size_t bytes, cudaStream_t stream), p, bytes,
                       stream)

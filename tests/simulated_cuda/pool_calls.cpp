@@ -5,7 +5,7 @@
 
 #include "calls.hpp"
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -345,4 +345,4 @@ bool wait_for_device(world_state& world, int device, char const* who) {
     return true;
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

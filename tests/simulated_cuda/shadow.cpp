@@ -7,7 +7,7 @@
 
 #include <iterator>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -446,4 +446,4 @@ void shadow::repeat(world_state& world, captured_use const& use, viewpoint const
     }
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

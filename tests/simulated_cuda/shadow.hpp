@@ -13,7 +13,7 @@
 // cost:      logarithmic in segments, linear in those touched; nothing per byte.
 
 #include "clock.hpp"
-#include "simulated_cuda.hpp"
+#include <weir/simulated_device/control.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 struct world_state;
 struct stream_record;
@@ -136,4 +136,4 @@ private:
 /// "kernel on stream 3 (call 12)".
 std::string describe(world_state const& world, viewpoint const& from);
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

@@ -151,6 +151,7 @@ TEST_CASE("simulated_cuda: reset ends everything") {
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK(cudaStreamQuery(stale) == cudaErrorInvalidResourceHandle);
     CHECK(cudaFree(p) == cudaErrorInvalidValue);
+    sim::clear_reports();
 }
 
 TEST_CASE("simulated_cuda: a world hands over what it found") {
@@ -211,6 +212,7 @@ TEST_CASE("simulated_cuda: the explorer stops at a report") {
     CHECK(ran == 3);
     CHECK(runs == 3);
     CHECK(sim::reports(sim::finding::destroyed_handle).size() == 1);
+    sim::clear_reports();
     sim::reset();
 }
 

@@ -4,16 +4,54 @@
 
 #include "calls.hpp"
 
+#include <cstdio>
 #include <cstdlib>
 
 #include <sys/mman.h>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
 std::uint64_t generations = 0;
 world_state* current = nullptr; // never destroyed at exit: detached threads may still call
+bool exits_with_error = true;
+
+/// What was reported in worlds that are gone, and that nobody dealt with. Never destroyed.
+std::vector<std::string>& left_over() {
+    static auto& sentences = *new std::vector<std::string>;
+    return sentences;
+}
+
+void keep_reports() {
+    if (current == nullptr)
+        return;
+    for (std::size_t at = current->dealt_with; at < current->reports.size(); ++at)
+        left_over().push_back(current->reports[at].sentence);
+    current->deal_with_reports();
+}
+
+void end_of_program() {
+    std::lock_guard<std::mutex> const lock(world_mutex());
+    keep_reports();
+    std::size_t const count = left_over().size();
+    if (count == 0)
+        return;
+    constexpr std::size_t most = 100;
+    for (std::size_t at = 0; at < count && at < most; ++at)
+        std::fprintf(stderr, "simulated device: %s\n", left_over()[at].c_str());
+    std::fprintf(stderr, "simulated device: %zu %s%s%s\n", count, count == 1 ? "report" : "reports",
+                 count > most ? ", of which the first 100 are above" : "", exits_with_error ? "; this program ends with an error" : "");
+    if (!exits_with_error)
+        return;
+    std::fflush(nullptr);
+    std::_Exit(1); // the status of an exit that is under way cannot be changed
+}
+
+/// Before any object of the program is made, so that its destructors run before the end.
+[[gnu::constructor(101)]] void register_end() {
+    std::atexit(end_of_program);
+}
 
 // Device views start at one place in every run, so that a replay sees the same addresses.
 constexpr std::uintptr_t first_hint = 0x7e9000000000u;
@@ -27,6 +65,7 @@ std::mutex& world_mutex() {
 }
 
 void replace_world(config const& configuration) {
+    keep_reports();
     delete current;
     current = nullptr; // the new world may want the old one's addresses
     current = new world_state(configuration);
@@ -101,6 +140,10 @@ thread_state& this_thread(world_state& world) {
     return state;
 }
 
+void fail_at_end(bool fails) {
+    exits_with_error = fails;
+}
+
 void world_state::complain(finding kind, std::string sentence) {
     if (logging())
         say("  REPORT " + sentence);
@@ -145,4 +188,4 @@ std::string name_of_address(world_state const& world, void const* p) {
     return p == nullptr ? "null" : "host memory";
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

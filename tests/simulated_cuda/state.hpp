@@ -15,7 +15,7 @@
 #include "address_space.hpp"
 #include "clock.hpp"
 #include "shadow.hpp"
-#include "simulated_cuda.hpp"
+#include <weir/simulated_device/control.hpp>
 
 #include <deque>
 #include <map>
@@ -23,24 +23,24 @@
 #include <mutex>
 #include <set>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 struct stream_record;
 struct event_record;
 struct pool_record;
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
 // What handles point to: slots that are handed out again at once, last in first out.
 struct CUstream_st {
-    simulated_cuda::inside::stream_record* record = nullptr;
+    simulated_device::inside::stream_record* record = nullptr;
 };
 struct CUevent_st {
-    simulated_cuda::inside::event_record* record = nullptr;
+    simulated_device::inside::event_record* record = nullptr;
 };
 struct CUmemPoolHandle_st {
-    simulated_cuda::inside::pool_record* record = nullptr;
+    simulated_device::inside::pool_record* record = nullptr;
 };
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 /// "Operation 'number' of 'stream' is over."
 struct wait {
@@ -219,6 +219,7 @@ struct world_state {
     std::uint64_t host_step = 1;
 
     std::vector<report> reports;
+    std::size_t dealt_with = 0; ///< of them, the first so many: a test has taken them over
     std::string log;
 
     // calls and faults
@@ -243,6 +244,8 @@ struct world_state {
     std::size_t script_at = 0;
 
     void complain(finding kind, std::string sentence);
+    /// Nothing that was reported so far is the end of the program's business.
+    void deal_with_reports() { dealt_with = reports.size(); }
     void say(std::string const& line);
     bool logging() const { return settings.log; }
 };
@@ -261,6 +264,8 @@ void reset_handles();
 std::mutex& world_mutex();
 /// The one world; made on first use. Lock held.
 world_state& the_world();
+/// Whether reports that nobody dealt with make the program end with an error. Lock held.
+void fail_at_end(bool fails);
 /// Replaces it. Lock held.
 void replace_world(config const& configuration);
 
@@ -320,4 +325,4 @@ void switch_point();
 /// The caller cannot go on until others have: switches if it may; false: it is not one of run_threads.
 bool step_aside(bool& stuck);
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside

@@ -5,7 +5,7 @@
 
 #include "calls.hpp"
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -229,9 +229,9 @@ cudaError_t cudaStreamAttachMemAsync_on(null_stream null, cudaStream_t handle, v
 
 } // namespace
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 SIMULATED_CUDA_EXPORT(cudaStreamQuery, _ptsz, (cudaStream_t stream), stream)
 SIMULATED_CUDA_EXPORT(cudaStreamSynchronize, _ptsz, (cudaStream_t stream), stream)

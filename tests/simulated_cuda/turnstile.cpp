@@ -34,7 +34,7 @@
 #endif
 #endif
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -119,9 +119,9 @@ bool step_aside(bool& stuck) {
     return true;
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-namespace simulated_cuda {
+namespace simulated_device {
 
 void yield() {
     inside::switch_point();
@@ -190,18 +190,18 @@ void run_threads(std::vector<std::function<void()>> const& functions) {
 #endif
 }
 
-} // namespace simulated_cuda
+} // namespace simulated_device
 
 #ifndef SIMULATED_CUDA_FREE_THREADS
 
 extern "C" int sched_yield() noexcept {
     static thread_local unsigned in_vain = 0;
     bool stuck = false;
-    if (!simulated_cuda::inside::step_aside(stuck))
+    if (!simulated_device::inside::step_aside(stuck))
         return static_cast<int>(syscall(SYS_sched_yield));
     in_vain = stuck ? in_vain + 1 : 0;
     if (in_vain > 100000) {
-        std::fputs("simulated_cuda: a thread spins for ever and all others wait: a deadlock\n", stderr);
+        std::fputs("simulated device: a thread spins for ever and all others wait: a deadlock\n", stderr);
         std::abort();
     }
     return 0;
@@ -210,7 +210,7 @@ extern "C" int sched_yield() noexcept {
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
     using function = int (*)(pthread_mutex_t*);
     static function const real = reinterpret_cast<function>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));
-    if (simulated_cuda::inside::table == nullptr || simulated_cuda::inside::busy)
+    if (simulated_device::inside::table == nullptr || simulated_device::inside::busy)
         return real(mutex);
     // A holder may have unlocked, and waited for another mutex, without a call in between: all seem to wait, and one can
     // go on. So it is a deadlock only where nobody could again and again.
@@ -218,14 +218,14 @@ extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
         if (pthread_mutex_trylock(mutex) == 0)
             return 0;
         bool stuck = false;
-        if (simulated_cuda::inside::step_aside(stuck) && (!stuck || ++in_vain < 1000))
+        if (simulated_device::inside::step_aside(stuck) && (!stuck || ++in_vain < 1000))
             continue;
         timespec limit{};
         clock_gettime(CLOCK_REALTIME, &limit);
         limit.tv_sec += 20;
         if (pthread_mutex_timedlock(mutex, &limit) == 0)
             return 0;
-        std::fputs("simulated_cuda: a thread waits for a mutex and all others wait: a deadlock\n", stderr);
+        std::fputs("simulated device: a thread waits for a mutex and all others wait: a deadlock\n", stderr);
         std::abort();
     }
 }

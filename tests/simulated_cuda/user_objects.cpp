@@ -8,7 +8,7 @@
 #include <climits>
 #include <new>
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 void disown(world_state& world, cudaUserObject_t object, unsigned count) {
     if ((object->owners -= count) != 0)
@@ -85,9 +85,9 @@ bool gives(world_state& world, cudaUserObject_t object, unsigned count, char con
 
 } // namespace
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
-using namespace simulated_cuda::inside;
+using namespace simulated_device::inside;
 
 extern "C" cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy, unsigned count,
                                             unsigned flags) {

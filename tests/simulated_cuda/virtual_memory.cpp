@@ -13,7 +13,7 @@
 #undef cuMemAddressReserve
 #undef cuMemAddressFree
 
-namespace simulated_cuda::inside {
+namespace simulated_device::inside {
 
 namespace {
 
@@ -111,7 +111,7 @@ CUresult unreserve(CUdeviceptr at, std::size_t bytes) {
     }));
 }
 
-CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, CUmemAllocationProp const* properties,
+CUresult create_memory(CUmemGenericAllocationHandle* out, std::size_t bytes, CUmemAllocationProp const* properties,
                 unsigned long long flags) {
     static call_site site{"cuMemCreate"};
     return driver_error(api(site, [&](world_state& world) -> cudaError_t {
@@ -186,7 +186,7 @@ CUresult properties_of(CUmemAllocationProp* out, CUmemGenericAllocationHandle ha
     }));
 }
 
-CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+CUresult map_memory(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
              unsigned long long flags) {
     static call_site site{"cuMemMap"};
     return driver_error(api(site, [&](world_state& world) -> cudaError_t {
@@ -448,11 +448,11 @@ cudaError_t entry_point(call_site& site, char const* symbol, void** out,
             return cudaErrorInvalidValue;
         entry const entries[] = {{"cuMemAddressReserve", any(reserve)},
                                  {"cuMemAddressFree", any(unreserve)},
-                                 {"cuMemCreate", any(create)},
+                                 {"cuMemCreate", any(create_memory)},
                                  {"cuMemRelease", any(release)},
                                  {"cuMemRetainAllocationHandle", any(retain)},
                                  {"cuMemGetAllocationPropertiesFromHandle", any(properties_of)},
-                                 {"cuMemMap", any(map)},
+                                 {"cuMemMap", any(map_memory)},
                                  {"cuMemUnmap", any(unmap)},
                                  {"cuMemSetAccess", any(set_access)},
                                  {"cuMemGetAccess", any(get_access)},
@@ -496,7 +496,7 @@ std::vector<std::string> virtual_leaks(world_state& world) {
     return all;
 }
 
-} // namespace simulated_cuda::inside
+} // namespace simulated_device::inside
 
 SIMULATED_CUDA_EXPORT(cudaGetDriverEntryPointByVersion, _ptsz,
                       (char const* symbol, void** out, unsigned version, unsigned long long flags,
