@@ -30,6 +30,7 @@
 #include <weir/base/usage.hpp>
 #include <weir/contract/growth_slot.hpp>
 #include <weir/contract/placement_slot.hpp>
+#include <weir/contract/pool_parts.hpp>
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/fwd.hpp>
@@ -48,8 +49,14 @@
 namespace weir {
 inline namespace v0 {
 
-template <class Upstream, class Placement, class Reuse, class Growth>
-class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
+template <class GivenUpstream, class GivenPlacement, class GivenReuse, class GivenGrowth>
+class pool : public resource<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
+    using parts = contract::pool_parts<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>;
+    using Upstream = typename parts::upstream;
+    using Placement = typename parts::placement;
+    using Reuse = typename parts::reuse;
+    using Growth = typename parts::growth;
+    static_assert(contract::require_pool_parts<parts>());
     static_assert(contract::require_upstream<Upstream>());
     static_assert(contract::require_placement<Placement>());
     static_assert(contract::require_rule<Reuse, Placement>());

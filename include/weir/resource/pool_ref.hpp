@@ -107,6 +107,10 @@ public:
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 
+    /// Refused with a sentence: '&pool' where the pool is wanted.
+    template <class Pool>
+    pool_ref(Pool*&&) noexcept : pool_(nullptr), calls_(calls_of<Pool*>()) {}
+
     /// The pool that `other` names, whose memory must reach as far as is required here.
     template <memory_space Other, class = std::enable_if_t<Other != Required>>
     pool_ref(pool_ref<Other> other) noexcept : pool_(other.pool_), calls_(other.calls_) {
@@ -177,7 +181,7 @@ private:
                       "weir: a container allocates from its pool; hand the pool over as one that "
                       "is not const");
         static_assert(!contract::holds<detail::points, Pool>,
-                      "weir: a container takes the pool itself; hand '*pool' over, not what points to it");
+                      "weir: a container takes the pool itself; hand 'pool' over, or '*pool', not what points to it");
         if constexpr (std::is_const_v<Pool> || contract::holds<detail::points, Pool>)
             return nullptr;
         else
