@@ -202,15 +202,17 @@ public:
     /// Refused: the host does not reach the elements.
     template <class Index = std::size_t>
     T& operator[](Index) const {
-        static_assert(sizeof(Index) == 0, "weir: the host does not reach an element of a device_vector; use 'element_sync(i)' or "
-                                          "'set_element_async(i, value)', or 'data()' in a kernel");
+        static_assert(sizeof(Index) == 0,
+                      "weir: the host does not reach an element of a device_vector; use 'element_sync(i)' or "
+                      "'set_element_async(i, value)', or 'data()' in a kernel");
         return *const_cast<T*>(this->data());
     }
     /// Refused: it would be a copy of its own for each element.
     template <class Value = T>
     void push_back(Value const&) {
-        static_assert(sizeof(Value) == 0, "weir: a device_vector has no 'push_back', which would enqueue a copy for each element; "
-                                          "collect the elements on the host and 'append' them at once, or write 'append({x})'");
+        static_assert(sizeof(Value) == 0,
+                      "weir: a device_vector has no 'push_back', which would enqueue a copy for each element; collect the "
+                      "elements on the host and 'append' them at once, or write 'append({x})'");
     }
 
     /// Overwrites the element at `index` with `value`, on the stream. Throws usage_error if there is no such element, and

@@ -28,9 +28,9 @@
 #include <weir/base/threads/mutex.hpp>
 #include <weir/base/threads/spin_lock.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/fitting_parts.hpp>
 #include <weir/contract/growth_slot.hpp>
 #include <weir/contract/placement_slot.hpp>
-#include <weir/contract/pool_parts.hpp>
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/fwd.hpp>
@@ -51,12 +51,12 @@ inline namespace v0 {
 
 template <class GivenUpstream, class GivenPlacement, class GivenReuse, class GivenGrowth>
 class pool : public resource<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
-    using parts = contract::pool_parts<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>;
+    using parts = contract::fitting_parts<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>;
     using Upstream = typename parts::upstream;
     using Placement = typename parts::placement;
     using Reuse = typename parts::reuse;
     using Growth = typename parts::growth;
-    static_assert(contract::require_pool_parts<parts>());
+    static_assert(contract::require_fitting_parts<parts>());
     static_assert(contract::require_upstream<Upstream>());
     static_assert(contract::require_placement<Placement>());
     static_assert(contract::require_rule<Reuse, Placement>());

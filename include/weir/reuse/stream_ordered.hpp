@@ -63,7 +63,8 @@ struct stream_ordered {
 
     /// Whether it works over such a placement.
     template <class Placement>
-    static constexpr bool fits = contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>;
+    static constexpr bool fits =
+        contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>;
 
     template <class Placement>
     class over {

@@ -82,7 +82,7 @@ using refuses = when<!Rule::template fits<Placement>>;
 
 /// The parts of a pool: those given, or where they do not fit, ones that do nothing.
 template <class Upstream, class Placement, class Reuse, class Growth>
-struct pool_parts {
+struct fitting_parts {
     static constexpr bool in_order = may_stand_in<Upstream>(1) && may_stand_in<Placement>(2) && may_stand_in<Reuse>(4) &&
                                      may_stand_in<Growth>(8);
     static constexpr bool rule_fits = !in_order || !holds<refuses, Reuse, Placement>;
@@ -95,9 +95,9 @@ struct pool_parts {
     using growth = or_else<Growth, no_growth>;
 };
 
-/// Checks `Parts`, a pool_parts: apart from it, because the compiler may drop the class whose check fails.
+/// Checks `Parts`, a fitting_parts: apart from it, because the compiler may drop the class whose check fails.
 template <class Parts>
-constexpr bool require_pool_parts() {
+constexpr bool require_fitting_parts() {
     static_assert(Parts::in_order,
                   "weir: a part stands in the slot of another kind of part; the order is 'weir::pool<Upstream, Placement, "
                   "Reuse, Growth>', for example 'weir::pool<weir::upstream::device, weir::placement::best_fit<>, "
