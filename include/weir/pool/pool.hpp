@@ -255,8 +255,9 @@ public:
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
     /// The most bytes that the pool may hold; SIZE_MAX: no limit.
     std::size_t limit_bytes() const noexcept { return held().limit_bytes(); }
-    /// What layer::guard does with a wrong free.
+    /// What layer::guard does with a mistake, and what the pool does if it ends before its blocks.
     violation_action on_violation() const noexcept { return options_.on_violation(); }
+    leak_action on_leak() const noexcept { return options_.on_leak(); }
     /// What the options call it.
     text const& name() const noexcept { return options_.name(); }
     /// The number of the pool's device, or any_device.

@@ -54,6 +54,7 @@ struct pool_table {
                        std::size_t alignment) noexcept;
     void (*used_on)(void* pool, void* p, stream_ref stream); // this and the next are null if the pool lacks either
     void (*last_used_on)(void* pool, void* p, stream_ref stream);
+    void (*in_container)(void* pool, void* p, stream_ref stream) noexcept; // null if the pool does not ask
     int (*device)(void const* pool);
     std::size_t default_alignment;
     memory_space space;
@@ -69,6 +70,15 @@ template <class Pool>
 struct call_used_on<Pool, true> {
     static void call(void* pool, void* p, stream_ref stream) { static_cast<Pool*>(pool)->used_on(p, stream); }
     static void call_last(void* pool, void* p, stream_ref stream) { static_cast<Pool*>(pool)->last_used_on(p, stream); }
+};
+
+template <class Pool, bool = contract::holds<contract::has_in_container, Pool, stream_ref>>
+struct call_in_container {
+    static constexpr void (*call)(void*, void*, stream_ref) noexcept = nullptr;
+};
+template <class Pool>
+struct call_in_container<Pool, true> {
+    static void call(void* pool, void* p, stream_ref stream) noexcept { static_cast<Pool*>(pool)->in_container(p, stream); }
 };
 
 template <class Pool>
@@ -90,6 +100,7 @@ struct pool_calls {
                                       &deallocate,
                                       call_used_on<Pool>::call,
                                       call_used_on<Pool>::call_last,
+                                      call_in_container<Pool>::call,
                                       &device,
                                       Pool::default_alignment,
                                       Pool::space};
@@ -147,6 +158,12 @@ public:
     void last_used_on(void* p, stream_ref stream) const {
         require_used_on();
         calls_->last_used_on(pool_, p, stream);
+    }
+
+    /// Tells a pool that asks (layer::guard) that a container holds the block at `p`, and frees it on `stream`.
+    void in_container(void* p, stream_ref stream) const noexcept {
+        if (calls_->in_container)
+            calls_->in_container(pool_, p, stream);
     }
 
     /// The alignment, in bytes, that the pool gives where none is asked for.
