@@ -20,8 +20,9 @@
 // cost:      a mutex (twice for an allocation) and a hash look-up a call; 90 to 150 bytes of host memory for each address
 //            that was ever handed out; 'rewind' and 'clear' O(blocks that end); 'before_destroy' O(live blocks).
 // not for:   writes beyond a block's end. A free on a stream that does not come after the block's work (that free is right if
-//            the program made the stream wait). A free on a destroyed stream of which 'before_destroy' was not told. Blocks that 'inner()' hands out, frees or ends. Blocks
-//            of a driver_pool that belong to a graph and are freed once a launch: allocate and free those through 'inner()'.
+//            the program made the stream wait). A free on a destroyed stream of which 'before_destroy' was not told. Blocks
+//            that 'inner()' hands out, frees or ends. Blocks of a driver_pool that belong to a graph and are freed once a
+//            launch: allocate and free those through 'inner()'.
 
 #include <cstddef>
 #include <cstdint>
@@ -112,6 +113,7 @@ public:
             return;
         block found;
         bool wrong = false;
+        bool on_ended = false; // the handle may name no stream, so CUDA cannot be asked about it
         text complaint;
         {
             base::lock_guard<base::mutex> const lock(mutex_);
@@ -120,30 +122,30 @@ public:
             if (ledger_.is_live(at)) {
                 found = ledger_[at];
                 ledger_.leave(at, fate::freed);
+                on_ended = ledger_.ended_after(found, stream);
             }
-            wrong = found.now != fate::live || found.bytes != bytes || found.alignment != alignment ||
-                    is_on_ended(found, stream) || !found.ended_mark.is_host();
+            wrong = found.now != fate::live || found.bytes != bytes || found.alignment != alignment || on_ended ||
+                    found.mark_has_ended();
             try {
                 if (wrong)
                     complaint = "the block at " + base::address_text(p) + " " +
-                                (found.now == fate::live ? wrong_free(found, stream, bytes, alignment)
+                                (found.now == fate::live ? ledger_.wrong_free(found, stream, bytes, alignment)
                                                          : ledger_.wrong_address(address, at));
             } catch (...) { // no host memory for the sentence, which stays empty
             }
         }
         if (wrong)
             tell(complaint);
-        if (found.now != fate::live || !found.ended_mark.is_host() || (is_on_ended(found, stream) && !wait_for_work()))
-            return;
-        this->pool_.deallocate(is_on_ended(found, stream) ? stream_ref(on_host) : stream, p, found.bytes, found.alignment);
+        if (found.now == fate::live && !found.mark_has_ended() && (!on_ended || wait_for_work()))
+            this->pool_.deallocate(on_ended ? stream_ref(on_host) : stream, p, found.bytes, found.alignment);
     }
 
     /// Call this before cudaStreamDestroy(stream). If live blocks are to be freed on the stream, because it allocated them or
     /// their container is on it, or are marked for it ('used_on'), the handler gets a sentence that lists them. Returns how many
-    /// they are. A block of those that is freed on this handle afterwards is told as well. CUDA is then asked nothing about the
-    /// handle: the free waits for all work of the device instead. A block that is marked for the stream stays handed out until
-    /// the pool ends. Blocks that are allocated later are another stream's, which may have got the same handle. 0 for the host
-    /// and the default streams, which do not end. Any thread; does not block.
+    /// they are. If a block that is live now is freed on this handle later, that is told as well, and CUDA is asked nothing about
+    /// the handle: the free waits for all work of the device instead. A marked block stays handed out until the pool ends.
+    /// Blocks that are allocated later are another stream's, which may have got the same handle. 0 for the host and the default
+    /// streams, which do not end. Any thread; does not block.
     std::size_t before_destroy(stream_ref stream) noexcept {
         if (runtime::is_default_stream(stream))
             return 0;
@@ -154,11 +156,7 @@ public:
             count = ledger_.end_of(stream);
             try {
                 if (count != 0)
-                    complaint = layer::detail::stream_text(stream) + " ends before " + base::count_text(count, " block") +
-                                " that need it: " + ledger_.list([&](block const& each) {
-                                    return ledger::concerns(each, stream);
-                                }) +
-                                "; free them before, or end their containers or move these to another stream ('set_stream')";
+                    complaint = ledger_.early_end(stream, count);
             } catch (...) { // no host memory for the sentence, which stays empty
             }
         }
@@ -170,11 +168,8 @@ public:
     /// For containers: one holds the block at `p`, and frees it on `stream`.
     void in_container(void* p, stream_ref stream) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        if (std::uint32_t const at = ledger_.find(reinterpret_cast<std::uintptr_t>(p)); ledger_.is_live(at)) {
-            ledger_[at].in_container = true;
-            ledger_[at].stream = stream;
-            ledger_[at].stream_ends = false;
-        }
+        if (std::uint32_t const at = ledger_.find(reinterpret_cast<std::uintptr_t>(p)); ledger_.is_live(at))
+            ledger_.hold(at, stream);
     }
 
     /// As the wrapped pool's, for a block that is live. They throw usage_error for another.
@@ -262,25 +257,6 @@ private:
         return ledger_.youngest_serial();
     }
 
-    // Whether a free of the block on `stream` names a stream that may be gone.
-    static bool is_on_ended(block const& one, stream_ref stream) noexcept {
-        return one.stream_ends && one.stream == stream;
-    }
-
-    // What is wrong with the free of a live block.
-    static text wrong_free(block const& one, stream_ref stream, std::size_t bytes, std::size_t alignment) {
-        if (!one.ended_mark.is_host())
-            return "is freed after the end of " + layer::detail::stream_text(one.ended_mark) +
-                   ", for which it is marked ('used_on'); free it before that stream ends (it stays handed out)";
-        if (is_on_ended(one, stream))
-            return "is freed on " + layer::detail::stream_text(stream) + ", which has ended; " +
-                   (one.in_container ? "end its container, or move it to another stream ('set_stream'), before that"
-                                     : "free it before that, or on a stream that lives") +
-                   " (freed once all work was done)";
-        return "was allocated with " + numbers(one.bytes, one.alignment) + " and is freed with " + numbers(bytes, alignment) +
-               "; pass the allocation's (freed with those)";
-    }
-
     // False: nobody knows whether work still uses what was freed, so the pool must not hand it out again.
     static bool wait_for_work() noexcept {
         if constexpr (wrapper::stream_ordered)
@@ -334,10 +310,6 @@ private:
         } catch (...) { // no host memory for the sentence, or the pool does not tell its name
         }
         handler_(said.empty() ? without_memory : said.c_str());
-    }
-
-    static text numbers(std::size_t bytes, std::size_t alignment) {
-        return base::count_text(bytes, " byte") + " at alignment " + base::number_text(alignment);
     }
 
     mutable base::mutex mutex_;

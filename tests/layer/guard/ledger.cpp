@@ -151,6 +151,12 @@ TEST_CASE_TEMPLATE("ledger: a stream that is given the same handle frees its own
     heard.clear();
     pool.deallocate(heir, older, 1 * MiB);
     CHECK_SAYS(last(), "which has ended");
+    {
+        weir::device_buffer moved(pool, weir::default_stream, 1000);
+        CHECK(pool.before_destroy(heir) == 0);
+        moved.set_stream(heir); // after the end that was told: this stream is another one
+    }
+    CHECK(heard.empty());
     for (cudaStream_t each : others)
         CHECK(cudaStreamDestroy(each) == cudaSuccess);
     CHECK(cudaStreamDestroy(heir) == cudaSuccess);
@@ -177,6 +183,11 @@ TEST_CASE("ledger: a block that is freed in time, or on another stream, is no mi
     REQUIRE(cudaStreamSynchronize(other) == cudaSuccess);
     pool.deallocate_sync(q, 1000);
     CHECK(heard.empty());
+    void* const late = pool.allocate(other, 1000);
+    CHECK(pool.before_destroy(gone) == 0); // whatever the program does with that handle
+    pool.deallocate(gone, late, 1000); // of another stream, and older than the end
+    CHECK_SAYS(last(), "which has ended");
+    CHECK_FALSE(cuda_heard_of_a_destroyed_handle());
     for (weir::stream_ref each : {weir::stream_ref(weir::on_host), weir::stream_ref(weir::default_stream),
                                   weir::stream_ref(cudaStreamLegacy), weir::stream_ref(cudaStreamPerThread)}) {
         void* const r = pool.allocate(each, 1000);

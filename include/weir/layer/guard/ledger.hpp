@@ -46,12 +46,14 @@ public:
         std::size_t alignment = 0;
         std::uint64_t serial = 0; // the number of its allocation
         stream_ref stream = on_host; // where it is to be freed, as far as is known
+        std::uint64_t since = 0; // how many allocations and changes of stream there had been when it came to 'stream'
+        stream_ref ended_mark = on_host; // a stream that it is marked for and that was said to end; the host: none
         std::uint32_t older = none; // neighbours in the list of live blocks
         std::uint32_t younger = none;
         fate now = fate::freed;
         bool in_container = false;
-        bool stream_ends = false; // 'stream' was said to end ('before_destroy')
-        stream_ref ended_mark = on_host; // a stream that it is marked for and that was said to end
+
+        bool mark_has_ended() const noexcept { return !ended_mark.is_host(); }
     };
 
     /// Makes room for one more entry, beside those that `expected` calls under way need. Throws std::bad_alloc.
@@ -77,12 +79,20 @@ public:
         fresh.bytes = bytes;
         fresh.alignment = alignment;
         fresh.serial = ++serial_;
+        fresh.since = serial_;
         fresh.stream = stream;
         fresh.older = youngest_;
         fresh.now = fate::live;
         if (youngest_ != none)
             blocks_[youngest_].younger = at;
         youngest_ = at;
+    }
+
+    /// Notes that a container holds the live block `at` and frees it on `stream`.
+    void hold(std::uint32_t at, stream_ref stream) noexcept {
+        blocks_[at].in_container = true;
+        blocks_[at].stream = stream;
+        blocks_[at].since = ++serial_;
     }
 
     /// Takes a live block off the list.
@@ -118,23 +128,27 @@ public:
         }
     }
 
-    /// Notes that `stream` ends, and returns how many live blocks are to be freed on it or are marked for it.
+    /// Notes that `stream`, which is no default stream, ends, and returns how many live blocks are to be freed on it or are
+    /// marked for it. Without host memory a later free on the handle goes untold.
     std::size_t end_of(stream_ref stream) noexcept {
-        std::size_t count = 0;
         for (mark_of const& each : marks_)
             if (each.stream == stream && is_of_live(each))
                 blocks_[each.at].ended_mark = stream;
-        for (std::uint32_t at = youngest_; at != none; at = blocks_[at].older) {
-            block& each = blocks_[at];
-            each.stream_ends |= each.stream == stream;
-            count += concerns(each, stream);
+        try {
+            note_end(reinterpret_cast<std::uintptr_t>(stream.get()));
+        } catch (...) {
         }
+        std::size_t count = 0;
+        for (std::uint32_t at = youngest_; at != none; at = blocks_[at].older)
+            count += needs(blocks_[at], stream);
         return count;
     }
 
-    /// Whether the end of `stream` was told, and the block needs it.
-    static bool concerns(block const& one, stream_ref stream) noexcept {
-        return (one.stream_ends && one.stream == stream) || one.ended_mark == stream;
+    /// Whether `stream` was said to end after the block was allocated, and after the block's container came to that stream. Then
+    /// a free on it names no stream, or another one that has the same handle.
+    bool ended_after(block const& one, stream_ref stream) const noexcept {
+        std::uint32_t const at = stream.is_host() ? none : ended_.find(reinterpret_cast<std::uintptr_t>(stream.get()));
+        return at != none && ends_[at] >= (one.stream == stream ? one.since : one.serial);
     }
 
     void offer_to(largest_blocks& list) const noexcept {
@@ -156,6 +170,27 @@ public:
         return count > largest.size() ? said + " and " + base::number_text(count - largest.size()) + " more" : said;
     }
 
+    /// What is wrong with the end of a stream that `count` live blocks need.
+    text early_end(stream_ref stream, std::size_t count) const {
+        return detail::stream_text(stream) + " ends before " + base::count_text(count, " block") + " that need it: " +
+               list([&](block const& each) { return needs(each, stream); }) +
+               "; free them before, or end their containers or move these to another stream ('set_stream')";
+    }
+
+    /// What is wrong with the free of a live block.
+    text wrong_free(block const& one, stream_ref stream, std::size_t bytes, std::size_t alignment) const {
+        if (one.mark_has_ended())
+            return "is freed after the end of " + detail::stream_text(one.ended_mark) +
+                   ", for which it is marked ('used_on'); free it before that stream ends (it stays handed out)";
+        if (ended_after(one, stream))
+            return "is freed on " + detail::stream_text(stream) + ", which has ended; " +
+                   (one.in_container ? "end its container, or move it to another stream ('set_stream'), before that"
+                                     : "free it before that, or on a stream that lives") +
+                   " (freed once all work was done)";
+        return "was allocated with " + numbers(one.bytes, one.alignment) + " and is freed with " + numbers(bytes, alignment) +
+               "; pass the allocation's (freed with those)";
+    }
+
     /// What is wrong with freeing at `address`, whose entry `at` is not live or 'none'.
     text wrong_address(std::uintptr_t address, std::uint32_t at) const {
         for (std::uint32_t one = youngest_; one != none; one = blocks_[one].older)
@@ -170,11 +205,28 @@ public:
     }
 
 private:
+    static text numbers(std::size_t bytes, std::size_t alignment) {
+        return base::count_text(bytes, " byte") + " at alignment " + base::number_text(alignment);
+    }
+
     struct mark_of {
         std::uint32_t at;
         std::uint64_t serial;
         stream_ref stream;
     };
+
+    static bool needs(block const& one, stream_ref stream) noexcept { return one.stream == stream || one.ended_mark == stream; }
+
+    void note_end(std::uintptr_t handle) {
+        std::uint32_t at = ended_.find(handle);
+        if (at == none) {
+            at = static_cast<std::uint32_t>(ends_.size());
+            ended_.reserve(ends_.size() + 1);
+            ends_.push_back(0);
+            ended_.insert(handle, at);
+        }
+        ends_[at] = serial_;
+    }
 
     bool is_of_live(mark_of const& one) const noexcept { return is_live(one.at) && blocks_[one.at].serial == one.serial; }
 
@@ -201,8 +253,10 @@ private:
     base::address_map index_; // address -> index into blocks_, of every address that was ever handed out
     base::growing_array<block> blocks_;
     base::growing_array<mark_of> marks_;
+    base::address_map ended_; // handle of a stream that was said to end -> index into ends_
+    base::growing_array<std::uint64_t> ends_; // 'serial_' at that time
     std::uint32_t youngest_ = none; // the newest of the live blocks
-    std::uint64_t serial_ = 0; // the number of the last allocation
+    std::uint64_t serial_ = 0; // the number of the last allocation or change of stream
 };
 
 } // namespace layer::detail
