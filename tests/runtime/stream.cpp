@@ -90,6 +90,7 @@ TEST_CASE("stream: takes whatever is or has a stream") {
 TEST_CASE("stream: the default streams are streams like others, and the host is none") {
     CHECK(takes(cudaStream_t{}, cudaStreamLegacy)); // by its name, whatever another file takes null for
     CHECK(stream_ref(cudaStream_t{}) == cudaStreamLegacy);
+    CHECK(takes(weir::default_stream, cudaStreamLegacy)); // the thread's own in tests/contract/pool.ptds.cpp
     CHECK(takes(cudaStreamLegacy, cudaStreamLegacy));
     CHECK(takes(cudaStreamPerThread, cudaStreamPerThread));
     CHECK(stream_ref(weir::on_host).is_host());

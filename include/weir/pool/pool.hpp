@@ -42,6 +42,7 @@
 #include <weir/resource/pool_ref.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
+#include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
@@ -122,7 +123,7 @@ public:
         require_power_of_two(alignment);
         if (bytes == 0)
             return nullptr;
-        base::range const block = rule_.take(bytes, alignment, stream);
+        base::range const block = runtime::naming(*this, [&] { return rule_.take(bytes, alignment, stream); });
         if (!block)
             return grow_for(bytes, alignment, stream);
         if (suspended()) // asked after the take: 'suspend' saves what was taken before it looked
@@ -151,13 +152,13 @@ public:
     template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
-            rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
+            runtime::naming(*this, [&] { rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
     }
     /// The same, but only for what is enqueued there so far: call it after the last launch on `stream`, which may end then.
     template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_last_used_on, R, base::range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
-            rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
+            runtime::naming(*this, [&] { rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
     }
 
     /// Gets memory from the upstream ahead of need, until the pool holds at least `bytes` bytes; 'trim' gives it back like
@@ -313,7 +314,8 @@ private:
     }
 
     [[gnu::noinline]] void* grow_for(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        base::range const block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
+        auto const climb = [&] { return ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream); };
+        base::range const block = runtime::naming(*this, climb);
         return suspended() ? withhold(block, stream) : reinterpret_cast<void*>(block.offset);
     }
 

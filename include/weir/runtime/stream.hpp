@@ -99,11 +99,7 @@ public:
 
 private:
     [[gnu::always_inline]] static cudaStream_t by_name(cudaStream_t stream) noexcept {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-        return stream ? stream : cudaStreamPerThread;
-#else
-        return stream ? stream : cudaStreamLegacy;
-#endif
+        return stream ? stream : default_stream;
     }
     template <class Stream>
     static cudaStream_t handle_of(Stream const& stream) {
