@@ -70,8 +70,9 @@ template <class Pool, class Call>
     }
 }
 
-/// Throws capture_refusal, a usage_error, while `stream` is captured. Call this before any other question about a stream that may be captured:
-/// even cudaStreamGetId and cudaStreamGetDevice fail on a captured stream, and break its capture (seen on CUDA 13).
+/// Throws capture_refusal, a usage_error, while `stream` is captured. Call this before any other question about a stream that
+/// may be captured: even cudaStreamGetId and cudaStreamGetDevice fail on a captured stream, and break its capture (seen on
+/// CUDA 13).
 inline void require_no_capture(stream_ref stream) {
     if (is_capturing(stream))
         throw capture_refusal("weir: memory of this pool cannot be allocated or marked on a stream that is being captured "

@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("ledger: a stream's end names the blocks that need it, and a 
     void* const q = pool.allocate(other, 1 * MiB);
     CHECK(device::launch(gone, {}, {{p, 1 * MiB}}) == cudaSuccess);
     CHECK(pool.before_destroy(gone) == 1);
-    CHECK(last() == "weir: layer::guard: pool 'mine': stream " + text_of(gone) + " ends before 1 block that need it: 1 MiB at " +
+    CHECK(last() == "weir: layer::guard: pool 'mine': stream " + text_of(gone) + " ends too early for 1 block: 1 MiB at " +
                         text_of(p) + " ('allocate' on stream " + text_of(gone) +
                         "); free them before, or end their containers or move these to another stream ('set_stream')");
     REQUIRE(cudaStreamDestroy(gone) == cudaSuccess);
@@ -347,7 +347,7 @@ TEST_CASE("ledger: the list of owners ends after ten, with how many there are be
         live.push_back(pool.allocate(stream, i * KiB));
     CHECK(pool.before_destroy(stream) == 12);
     std::string const said = last();
-    CHECK_SAYS(said, "ends before 12 blocks that need it: 12 KiB at ");
+    CHECK_SAYS(said, "ends too early for 12 blocks: 12 KiB at ");
     CHECK_SAYS(said, " and 2 more; free them");
     CHECK_FALSE(support::contains(said, "2 KiB at " + text_of(live[1])));
     for (std::size_t i = 1; i <= 12; ++i)
@@ -401,7 +401,7 @@ TEST_CASE("ledger: with 'abort' the program ends at a stream's or a pool's early
         });
         REQUIRE(WIFSIGNALED(status));
         CHECK(WTERMSIG(status) == SIGABRT);
-        CHECK_SAYS(said, of_stream ? "ends before 1 block" : "ends before the owners");
+        CHECK_SAYS(said, of_stream ? "ends too early for 1 block" : "ends before the owners");
     }
 }
 

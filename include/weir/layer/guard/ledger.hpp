@@ -172,7 +172,7 @@ public:
 
     /// What is wrong with the end of a stream that `count` live blocks need.
     text early_end(stream_ref stream, std::size_t count) const {
-        return detail::stream_text(stream) + " ends before " + base::count_text(count, " block") + " that need it: " +
+        return detail::stream_text(stream) + " ends too early for " + base::count_text(count, " block") + ": " +
                list([&](block const& each) { return needs(each, stream); }) +
                "; free them before, or end their containers or move these to another stream ('set_stream')";
     }
