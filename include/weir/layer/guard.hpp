@@ -141,11 +141,11 @@ public:
     }
 
     /// Call this before cudaStreamDestroy(stream). If live blocks are to be freed on the stream, because it allocated them or
-    /// their container is on it, or are marked for it ('used_on'), the handler gets a sentence that lists them. Returns how many
-    /// they are. If a block that is live now is freed on this handle later, that is told as well, and CUDA is asked nothing
-    /// about the handle: the free waits for all work of the device instead. A marked block stays handed out until the pool
-    /// ends. Blocks that are allocated later are another stream's, which may have got the same handle. 0 for the host and the
-    /// default streams, which do not end. Any thread; does not block.
+    /// their container is on it, or are marked for it ('used_on'), the handler gets a sentence that lists them. Returns how
+    /// many they are. If a block that is live now is freed on this handle later, that is told as well, and CUDA is asked
+    /// nothing about the handle: the free waits for all work of the device instead. A marked block stays handed out until the
+    /// pool ends. Blocks that are allocated later are another stream's, which may have got the same handle. 0 for the host and
+    /// the default streams, which do not end. Any thread; does not block.
     std::size_t before_destroy(stream_ref stream) noexcept {
         if (runtime::is_default_stream(stream))
             return 0;

@@ -144,8 +144,8 @@ public:
         return count;
     }
 
-    /// Whether `stream` was said to end after the block was allocated, and after the block's container came to that stream. Then
-    /// a free on it names no stream, or another one that has the same handle.
+    /// Whether `stream` was said to end after the block was allocated, and after the block's container came to that stream.
+    /// Then a free on it names no stream, or another one that has the same handle.
     bool ended_after(block const& one, stream_ref stream) const noexcept {
         std::uint32_t const at = stream.is_host() ? none : ended_.find(reinterpret_cast<std::uintptr_t>(stream.get()));
         return at != none && ends_[at] >= (one.stream == stream ? one.since : one.serial);
