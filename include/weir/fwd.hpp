@@ -9,7 +9,7 @@
 // not for:   using a part; include its header, or <weir/weir.hpp> for all of the core.
 
 #if __cplusplus < 201703L
-#error "weir: needs C++17 or later; compile with -std=c++17"
+#include "weir: needs C++17 or later; compile with -std=c++17" // no such file: nothing that follows from it is told
 #endif
 #ifndef __cpp_exceptions
 #error "weir: throws where there is no memory; compile with exceptions"

@@ -31,6 +31,7 @@ TEST_CASE("per-thread default streams: null is the thread's own stream, and the 
         CHECK(is_default_stream(null));
         CHECK(is_per_thread(null));
         CHECK_FALSE(is_legacy(null));
+        CHECK(null == weir::default_stream);
         CHECK(is_legacy(cudaStreamLegacy));
         CHECK_FALSE(is_per_thread(on_host));
         CHECK_FALSE(is_legacy(on_host));

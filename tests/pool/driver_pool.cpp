@@ -1452,7 +1452,8 @@ TEST_CASE("driver_pool: 'used_on' a captured stream is refused with a sentence")
         driver_pool pool;
         void* const p = pool.allocate(a, 1000);
         support::capture graph(b);
-        CHECK_SAYS(sentence_of<weir::usage_error>([&] { pool.used_on(p, b); }), "captured into a graph");
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { pool.used_on(p, b); }),
+                   "weir: pool 'driver': 'used_on' cannot mark a stream that is being captured into a graph");
         CHECK(graph.unbroken());
         pool.deallocate(a, p, 1000);
     });

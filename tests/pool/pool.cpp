@@ -952,7 +952,8 @@ TEST_CASE("pool: memory is not allocated on a stream that is being captured, and
         for (cudaStream_t each : {static_cast<cudaStream_t>(s), static_cast<cudaStream_t>(unknown)}) {
             support::capture graph(each);
             std::string const sentence = misuse_of([&] { static_cast<void>(pool.allocate(each, 100)); });
-            CHECK_SAYS(sentence, "on a stream that is being captured into a graph; ");
+            CHECK_SAYS(sentence, "weir: pool 'unnamed': memory of this pool cannot be allocated or marked on a stream that is being "
+                                 "captured into a graph; ");
             CHECK_SAYS(sentence, "before the capture begins, or allocate from a weir::graph_memory of the pool");
             CHECK(pool.allocate(each, 0) == nullptr);
             CHECK(graph.unbroken());
@@ -1009,6 +1010,7 @@ TEST_CASE("pool: a promised pool that has no block at hand asks whether the stre
         for (bool const freed : {false, true}) {
             support::capture graph(s);
             std::string const sentence = misuse_of([&] { static_cast<void>(pool.allocate(s, 20 * MiB)); });
+            CHECK_SAYS(sentence, "weir: pool '");
             CHECK_SAYS(sentence, "on a stream that is being captured into a graph; ");
             CHECK(graph.unbroken());
             CHECK(pool.reserved_bytes() == before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: a container takes the pool itself; hand '*pool' over, not what points to it
+// expect: weir: a container takes the pool itself; hand 'pool' over, or '*pool', not what points to it
 #include <memory>
 #include <weir/container/vector.hpp>
 #include <weir/recipes.hpp>

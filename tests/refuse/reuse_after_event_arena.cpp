@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: reuse::after_event gives blocks back one by one, and blocks of an arena end together; use 'reuse::immediate'
-// over it
+// expect: weir: this reuse rule does not work over this placement.
+// expect: Over an arena use 'reuse::immediate', over a slab 'reuse::immediate' or 'reuse::after_event'
+// errors: 1
 #include <weir/growth/geometric.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/pool/pool.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: 'void absorb(Placement&)'
-// and 'range lend(std::size_t bytes, std::size_t alignment)'
+// expect: weir: this reuse rule does not work over this placement.
+// expect: Over an arena use 'reuse::immediate', over a slab 'reuse::immediate' or 'reuse::after_event'
+// errors: 1
 #include <weir/growth/geometric.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>

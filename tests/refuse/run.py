@@ -6,8 +6,9 @@ usage: run.py [--compiler g++|clang++|nvcc] [NAME...]
 
 Each tests/refuse/*.cpp is compiled twice and never linked. As it is, it must compile without a warning. With
 -DREJECT it must not compile, and what the compiler says must hold every sentence that a line '// expect: ...' of the
-file gives. '// std: 20' on a line of its own: that standard, else C++17. All files go through every C++ compiler
-here; nvcc, whose messages differ by more than wording, sees the first of each folder's files.
+file gives, in at most N errors if a line '// errors: N' says so. '// std: 20' on a line of its own: that standard, else
+C++17. All files go through every C++ compiler here; nvcc, whose messages differ by more than wording, sees the first of each
+folder's files.
 """
 
 import argparse
@@ -55,6 +56,10 @@ def judge(case):
     unsaid = [sentence for sentence in expected if sentence not in said]
     if unsaid:
         return name, f"does not say: {unsaid}\nit says:\n{head(done.output)}"
+    most = re.findall(r"^\s*//\s*errors:\s*(\d+)", text, flags=re.M)
+    errors = re.findall(r"\berror: ", done.output)
+    if most and len(errors) > int(most[0]):
+        return name, f"{len(errors)} errors, and {most[0]} would do\nit says:\n{head(done.output)}"
     return name, ""
 
 

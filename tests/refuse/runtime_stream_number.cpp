@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: deleted
+// expect: weir: '0', 'nullptr', 'NULL' and other numbers do not say which stream they mean; write 'weir::default_stream',
+// expect: 'cudaStreamLegacy' or 'cudaStreamPerThread', or pass a cudaStream_t
+// errors: 1
 #include <weir/runtime/stream.hpp>
 
+weir::stream_ref use() {
 #ifdef REJECT
-weir::stream_ref use() {
-    return 0; // which default stream?
-}
+    return 0;
 #else
-weir::stream_ref use() {
     return cudaStream_t{};
-}
 #endif
+}

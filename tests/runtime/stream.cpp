@@ -66,9 +66,7 @@ static_assert(std::is_nothrow_constructible_v<stream_ref, cudaStream_t>);
 static_assert(std::is_convertible_v<converts, stream_ref> && std::is_convertible_v<with_get const&, stream_ref>);
 static_assert(std::is_convertible_v<with_stream, stream_ref> && std::is_convertible_v<with_value, stream_ref>);
 // A reader cannot tell what these mean.
-static_assert(!std::is_constructible_v<stream_ref, std::nullptr_t> && !std::is_constructible_v<stream_ref, int>);
-static_assert(!std::is_constructible_v<stream_ref, long> && !std::is_constructible_v<stream_ref, unsigned long>);
-static_assert(!std::is_constructible_v<stream_ref, bool> && !std::is_constructible_v<stream_ref, void*>);
+static_assert(!std::is_constructible_v<stream_ref, void*>); // numbers are refused with a sentence: tests/refuse
 static_assert(!std::is_constructible_v<stream_ref, gets_int> && !std::is_constructible_v<stream_ref, gets_from_lvalue>);
 static_assert(!std::is_default_constructible_v<stream_ref>);
 
@@ -92,6 +90,7 @@ TEST_CASE("stream: takes whatever is or has a stream") {
 TEST_CASE("stream: the default streams are streams like others, and the host is none") {
     CHECK(takes(cudaStream_t{}, cudaStreamLegacy)); // by its name, whatever another file takes null for
     CHECK(stream_ref(cudaStream_t{}) == cudaStreamLegacy);
+    CHECK(takes(weir::default_stream, cudaStreamLegacy)); // the thread's own in tests/contract/pool.ptds.cpp
     CHECK(takes(cudaStreamLegacy, cudaStreamLegacy));
     CHECK(takes(cudaStreamPerThread, cudaStreamPerThread));
     CHECK(stream_ref(weir::on_host).is_host());

@@ -199,6 +199,22 @@ class device_vector : public detail::elements<T, memory_space::device> {
 public:
     using detail::elements<T, memory_space::device>::elements;
 
+    /// Refused: the host does not reach the elements.
+    template <class Index = std::size_t>
+    T& operator[](Index) const {
+        static_assert(sizeof(Index) == 0,
+                      "weir: the host does not reach an element of a device_vector; use 'element_sync(i)' or "
+                      "'set_element_async(i, value)', or 'data()' in a kernel");
+        return *const_cast<T*>(this->data());
+    }
+    /// Refused: it would be a copy of its own for each element.
+    template <class Value = T>
+    void push_back(Value const&) {
+        static_assert(sizeof(Value) == 0,
+                      "weir: a device_vector has no 'push_back', which would enqueue a copy for each element; collect the "
+                      "elements on the host and 'append' them at once, or write 'append({x})'");
+    }
+
     /// Overwrites the element at `index` with `value`, on the stream. Throws usage_error if there is no such element, and
     /// while the stream is captured.
     void set_element_async(std::size_t index, T const& value) {

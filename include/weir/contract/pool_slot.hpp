@@ -7,6 +7,9 @@
 //
 // optional:  'device': the number of the device that the memory is on.
 //            'mark', 'rewind': name a point in time, and end all blocks that were handed out after it.
+//            'on_violation', 'on_leak': what the options say.
+//            'before_destroy': names the blocks that need a stream which is about to end (layer::guard).
+//            'in_container': is told that a container holds a block, and on which stream it will free it.
 //            'owns': whether an address belongs to the pool.
 //            'trim': gives unused memory back to the upstream.
 //            'used_on', 'last_used_on': say that another stream uses a block, so that the block's free waits for it.
@@ -47,6 +50,12 @@ template <class P>
 using has_device = decltype(std::declval<P const&>().device());
 template <class P>
 using has_on_violation = decltype(std::declval<P const&>().on_violation());
+template <class P>
+using has_on_leak = decltype(std::declval<P const&>().on_leak());
+template <class P, class Stream>
+using has_before_destroy = decltype(std::declval<P&>().before_destroy(std::declval<Stream>()));
+template <class P, class Stream>
+using has_in_container = decltype(std::declval<P&>().in_container(static_cast<void*>(nullptr), std::declval<Stream>()));
 template <class P>
 using has_owns = decltype(std::declval<P const&>().owns(nullptr));
 template <class P, class... Kept>

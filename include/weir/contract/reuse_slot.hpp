@@ -6,7 +6,8 @@
 // A reuse rule decides when a freed block may be handed out again, and to which stream. A rule is a class with a nested
 // template 'over<Placement>', which does the work; it is made for a device. Most clauses here are about 'over'.
 //
-// optional:  'borrow': takes memory that was freed on streams which are still at work.
+// optional:  'fits<Placement>': whether the rule works over such a placement (fitting_parts.hpp asks).
+//            'borrow': takes memory that was freed on streams which are still at work.
 //            'gather': brings all free memory that a stream may have to that stream, where it joins. It needs 'reclaim',
 //            which settles when much memory can be had in no other way. With 'borrow' it also needs 'wait', which blocks until
 //            freed memory may be reused, and 'unsettled_bytes', the bytes that only 'settle' would free.

@@ -108,6 +108,11 @@ public:
             second_.last_used_on(p, stream);
     }
 
+    /// How many blocks of both need `stream`; see layer::guard.
+    std::size_t before_destroy(stream_ref stream) noexcept {
+        return first_.before_destroy(stream) + second_.before_destroy(stream);
+    }
+
     /// Whether either pool owns `p`. Exists if the second pool can tell, too.
     template <class B = second_pool, class = std::enable_if_t<contract::holds<contract::has_owns, B>>>
     bool owns(void const* p) const {

@@ -10,14 +10,19 @@
 // freed with the right ones. The recipes include this layer in debug builds. An out_of_memory from below it names the largest
 // live blocks.
 //
+// It also finds what ends too early. A pool that ends before the owners of its blocks says who they are. A stream that ends
+// before them cannot be noticed by itself, since CUDA crashes if it is asked about a destroyed stream, and gives its handle to
+// the next one. So the program asks in time: 'before_destroy' names the blocks that still need the stream.
+//
 // invariant: the wrapped pool sees only frees of live blocks, with the size and alignment that they were allocated with.
 // order:     a block leaves the ledger before the pool sees its free. It enters the ledger after the pool handed it out, in
 //            room that was made before.
-// cost:      a mutex (twice for an allocation) and a hash look-up a call; 70 to 130 bytes of host memory for each address
-//            that was ever handed out; 'rewind' and 'clear' O(blocks that end).
-// not for:   writes beyond a block's end. A free on a destroyed stream, or on one that does not come after the block's work
-//            (that free is right if the program made the stream wait). Blocks that 'inner()' hands out, frees or ends. Blocks
-//            of a driver_pool that belong to a graph and are freed once a launch: allocate and free those through 'inner()'.
+// cost:      a mutex (twice for an allocation) and a hash look-up a call; 90 to 150 bytes of host memory for each address
+//            that was ever handed out; 'rewind' and 'clear' O(blocks that end); 'before_destroy' O(live blocks).
+// not for:   writes beyond a block's end. A free on a stream that does not come after the block's work (that free is right if
+//            the program made the stream wait). A free on a destroyed stream of which 'before_destroy' was not told. Blocks
+//            that 'inner()' hands out, frees or ends. Blocks of a driver_pool that belong to a graph and are freed once a
+//            launch: allocate and free those through 'inner()'.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,24 +30,24 @@
 #include <cstdlib>
 #include <type_traits>
 #include <utility>
-#include <weir/base/address_map.hpp>
 #include <weir/base/error.hpp>
-#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/text.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/layer/guard/ledger.hpp>
 #include <weir/resource/layered.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace layer {
 
-/// Gets the sentence about a wrong free. It may abort; it must not throw.
+/// Gets the sentence about a mistake. It may abort; it must not throw.
 using violation_handler = void (*)(char const* sentence);
 
 /// The default: prints the sentence to stderr.
@@ -60,6 +65,9 @@ inline void abort_on_violation(char const* sentence) {
 template <class Pool>
 class guard : public layered<guard<Pool>, Pool> {
     using wrapper = layered<guard<Pool>, Pool>;
+    using ledger = layer::detail::ledger;
+    using block = ledger::block;
+    using fate = ledger::fate;
 
 public:
     /// `arguments`: for the wrapped pool's constructor.
@@ -67,8 +75,14 @@ public:
     explicit guard(Arguments&&... arguments) : wrapper(std::in_place, std::forward<Arguments>(arguments)...) {}
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
     guard() : wrapper(std::in_place) {}
+    /// If the pool ends here and blocks are still handed out, the handler gets a sentence about their owners, unless
+    /// pool_options::on_leak says 'ignore'.
+    ~guard() {
+        if constexpr (!std::is_reference_v<Pool>)
+            tell_owners();
+    }
 
-    /// Sets who gets the sentence about a wrong free. The handler runs in the thread that frees. Under layer::synchronized it
+    /// Sets who gets the sentence about a mistake. The handler runs in the thread that frees. Under layer::synchronized it
     /// runs with that layer's lock held, so it may not call the pool there. Do not call this while other threads use the
     /// pool.
     void on_violation(violation_handler handler) noexcept { handler_ = handler; }
@@ -88,7 +102,7 @@ public:
         base::lock_guard<base::mutex> const lock(mutex_);
         --expected_;
         if (p)
-            enter(reinterpret_cast<std::uintptr_t>(p), bytes, alignment);
+            ledger_.enter(reinterpret_cast<std::uintptr_t>(p), bytes, alignment, stream);
         return p;
     }
 
@@ -99,30 +113,63 @@ public:
             return;
         block found;
         bool wrong = false;
+        bool on_ended = false; // the handle may name no stream, so CUDA cannot be asked about it
         text complaint;
         {
             base::lock_guard<base::mutex> const lock(mutex_);
             auto const address = reinterpret_cast<std::uintptr_t>(p);
-            std::uint32_t const at = index_.find(address);
-            if (is_live(at)) {
-                found = blocks_[at];
-                leave(at, fate::freed);
+            std::uint32_t const at = ledger_.find(address);
+            if (ledger_.is_live(at)) {
+                found = ledger_[at];
+                ledger_.leave(at, fate::freed);
+                on_ended = ledger_.ended_after(found, stream);
             }
-            wrong = found.now != fate::live || found.bytes != bytes || found.alignment != alignment;
+            wrong = found.now != fate::live || found.bytes != bytes || found.alignment != alignment || on_ended ||
+                    found.mark_has_ended();
             try {
                 if (wrong)
                     complaint = "the block at " + base::address_text(p) + " " +
-                                (found.now == fate::live
-                                     ? "was allocated with " + numbers(found.bytes, found.alignment) + " and is freed with " +
-                                           numbers(bytes, alignment) + "; pass the allocation's (freed with those)"
-                                     : wrong_address(address, at));
+                                (found.now == fate::live ? ledger_.wrong_free(found, stream, bytes, alignment)
+                                                         : ledger_.wrong_address(address, at));
             } catch (...) { // no host memory for the sentence, which stays empty
             }
         }
         if (wrong)
             tell(complaint);
-        if (found.now == fate::live)
-            this->pool_.deallocate(stream, p, found.bytes, found.alignment);
+        if (found.now == fate::live && !found.mark_has_ended() && (!on_ended || wait_for_work()))
+            this->pool_.deallocate(on_ended ? stream_ref(on_host) : stream, p, found.bytes, found.alignment);
+    }
+
+    /// Call this before cudaStreamDestroy(stream). If live blocks are to be freed on the stream, because it allocated them or
+    /// their container is on it, or are marked for it ('used_on'), the handler gets a sentence that lists them. Returns how
+    /// many they are. If a block that is live now is freed on this handle later, that is told as well, and CUDA is asked
+    /// nothing about the handle: the free waits for all work of the device instead. A marked block stays handed out until the
+    /// pool ends. Blocks that are allocated later are another stream's, which may have got the same handle. 0 for the host and
+    /// the default streams, which do not end. Any thread; does not block.
+    std::size_t before_destroy(stream_ref stream) noexcept {
+        if (runtime::is_default_stream(stream))
+            return 0;
+        std::size_t count = 0;
+        text complaint;
+        {
+            base::lock_guard<base::mutex> const lock(mutex_);
+            count = ledger_.end_of(stream);
+            try {
+                if (count != 0)
+                    complaint = ledger_.early_end(stream, count);
+            } catch (...) { // no host memory for the sentence, which stays empty
+            }
+        }
+        if (count != 0)
+            tell(complaint, "weir: layer::guard: a stream ends before its blocks, and the host has no memory to say which");
+        return count;
+    }
+
+    /// For containers: one holds the block at `p`, and frees it on `stream`.
+    void in_container(void* p, stream_ref stream) noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        if (std::uint32_t const at = ledger_.find(reinterpret_cast<std::uintptr_t>(p)); ledger_.is_live(at))
+            ledger_.hold(at, stream);
     }
 
     /// As the wrapped pool's, for a block that is live. They throw usage_error for another.
@@ -131,6 +178,9 @@ public:
     void used_on(void* p, stream_ref stream) {
         require_live(p, "used_on");
         this->pool_.used_on(p, stream);
+        base::lock_guard<base::mutex> const lock(mutex_);
+        if (std::uint32_t const at = ledger_.find(reinterpret_cast<std::uintptr_t>(p)); ledger_.is_live(at))
+            ledger_.mark(at, stream);
     }
     template <class P = typename wrapper::pool_type,
               class = std::enable_if_t<contract::holds<contract::has_last_used_on, P, void*, stream_ref>>>
@@ -168,8 +218,7 @@ public:
     void examine(memory_report& now) const noexcept {
         weir::examine(this->pool_, now);
         base::lock_guard<base::mutex> const lock(mutex_);
-        for (std::uint32_t at = youngest_; at != base::address_map::none; at = blocks_[at].older)
-            now.largest_live.offer(live_block{reinterpret_cast<void const*>(blocks_[at].address), blocks_[at].bytes});
+        ledger_.offer_to(now.largest_live);
     }
 
 private:
@@ -181,86 +230,60 @@ private:
         return &print_violation;
     }
 
-    enum class fate : unsigned char { freed, ended, live };
-    struct block {
-        std::uintptr_t address = 0;
-        std::size_t bytes = 0;
-        std::size_t alignment = 0;
-        std::uint32_t older = base::address_map::none; // neighbours in the list of live blocks
-        std::uint32_t younger = base::address_map::none;
-        std::uint64_t serial = 0; // the number of its allocation
-        fate now = fate::freed;
-    };
     template <class Point>
     struct marked {
         Point point;
         std::uint64_t serial; // the number of the last allocation before the mark
     };
 
-    bool is_live(std::uint32_t at) const noexcept { return at != base::address_map::none && blocks_[at].now == fate::live; }
-
     // Makes room in the ledger before the pool is asked. Otherwise a failure would have to give the block back, and that may
     // cost the pool those bytes.
     void expect() {
         base::lock_guard<base::mutex> const lock(mutex_);
-        std::size_t const needed = blocks_.size() + expected_ + 1;
-        if (needed > blocks_.capacity())
-            blocks_.reserve(2 * needed);
-        index_.reserve(needed);
+        ledger_.make_room(expected_);
         ++expected_;
-    }
-
-    // Call it with the lock held, after 'expect' made room.
-    void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment) noexcept {
-        std::uint32_t at = index_.find(address);
-        if (at == base::address_map::none) {
-            at = static_cast<std::uint32_t>(blocks_.size());
-            blocks_.push_back(block{});
-            index_.insert(address, at);
-        } else if (is_live(at)) {
-            leave(at, fate::ended); // ended where this layer did not hear of it
-        }
-        blocks_[at] = block{address, bytes, alignment, youngest_, base::address_map::none, ++serial_, fate::live};
-        if (youngest_ != base::address_map::none)
-            blocks_[youngest_].younger = at;
-        youngest_ = at;
-    }
-
-    // Takes a live block off the list. Call it with the lock held.
-    void leave(std::uint32_t at, fate then) noexcept {
-        block& gone = blocks_[at];
-        (gone.younger != base::address_map::none ? blocks_[gone.younger].older : youngest_) = gone.older;
-        if (gone.older != base::address_map::none)
-            blocks_[gone.older].younger = gone.younger;
-        gone.now = then;
     }
 
     void end_after(std::uint64_t serial) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        while (youngest_ != base::address_map::none && blocks_[youngest_].serial > serial)
-            leave(youngest_, fate::ended);
+        ledger_.end_after(serial);
     }
-
     std::uint64_t last_serial() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        return serial_;
+        return ledger_.last_serial();
     }
     std::uint64_t youngest_serial() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        return youngest_ == base::address_map::none ? 0 : blocks_[youngest_].serial;
+        return ledger_.youngest_serial();
     }
 
-    // `at`: the ledger's entry for the address, which is not live; or 'none'.
-    text wrong_address(std::uintptr_t address, std::uint32_t at) const {
-        for (std::uint32_t one = youngest_; one != base::address_map::none; one = blocks_[one].older)
-            if (block const& each = blocks_[one]; address > each.address && address - each.address < each.bytes)
-                return "is " + base::count_text(address - each.address, " byte") +
-                       " inside a live block; free the pointer that 'allocate' returned";
-        if (at == base::address_map::none)
-            return "was not handed out by this pool; free it where it was allocated";
-        if (blocks_[at].now == fate::ended)
-            return "ended already, with its scope, 'rewind' or 'clear'; such a block needs no free";
-        return "is freed already; free each block once";
+    // False: nobody knows whether work still uses what was freed, so the pool must not hand it out again.
+    static bool wait_for_work() noexcept {
+        if constexpr (wrapper::stream_ordered)
+            try {
+                runtime::wait_for_device(any_device);
+            } catch (...) {
+                return false;
+            }
+        return true;
+    }
+
+    void tell_owners() noexcept {
+        text complaint;
+        try {
+            if constexpr (contract::holds<contract::has_on_leak, typename wrapper::pool_type>)
+                if (this->pool_.on_leak() == leak_action::ignore)
+                    return;
+            if (this->pool_.state().live_blocks == 0) // what is in the ledger ended by 'inner()'
+                return;
+            text const owners = ledger_.list([](block const&) { return true; });
+            if (!owners.empty())
+                complaint = "the pool ends before the owners of its blocks: " + owners +
+                            "; free them before, or end their containers";
+        } catch (...) { // no host memory for the sentence; the pool itself says that blocks are handed out
+        }
+        if (!complaint.empty())
+            tell(complaint);
     }
 
     void require_live(void* p, char const* what) const {
@@ -268,14 +291,16 @@ private:
             return;
         base::lock_guard<base::mutex> const lock(mutex_);
         auto const address = reinterpret_cast<std::uintptr_t>(p);
-        std::uint32_t const at = index_.find(address);
-        if (!is_live(at))
+        std::uint32_t const at = ledger_.find(address);
+        if (!ledger_.is_live(at))
             throw usage_error(text("weir: layer::guard: '") + what + "' of the block at " + base::address_text(p) + ", which " +
-                              wrong_address(address, at));
+                              ledger_.wrong_address(address, at));
     }
 
     // Call it without the lock, because the wrapped pool is asked for its name.
-    void tell(text const& complaint) noexcept {
+    void tell(text const& complaint,
+              char const* without_memory = "weir: layer::guard: a block is freed wrongly, and the host has no memory to say "
+                                           "how") noexcept {
         text said;
         try {
             if (!complaint.empty()) {
@@ -284,19 +309,11 @@ private:
             }
         } catch (...) { // no host memory for the sentence, or the pool does not tell its name
         }
-        handler_(said.empty() ? "weir: layer::guard: a block is freed wrongly, and the host has no memory to say how"
-                              : said.c_str());
-    }
-
-    static text numbers(std::size_t bytes, std::size_t alignment) {
-        return base::count_text(bytes, " byte") + " at alignment " + base::number_text(alignment);
+        handler_(said.empty() ? without_memory : said.c_str());
     }
 
     mutable base::mutex mutex_;
-    base::address_map index_; // address -> index into blocks_, of every address that was ever handed out
-    base::growing_array<block> blocks_;
-    std::uint32_t youngest_ = base::address_map::none; // the newest of the live blocks
-    std::uint64_t serial_ = 0;                    // the number of the last allocation
+    ledger ledger_;
     std::size_t expected_ = 0; // how many allocations are under way
     violation_handler handler_ = usual_handler(this->pool_);
 };

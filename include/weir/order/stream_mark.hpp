@@ -33,8 +33,8 @@ namespace order {
 /// Throws usage_error while `stream` is captured: the work of such a stream has no end that a free could wait for.
 inline void require_end(stream_ref stream) {
     if (runtime::is_capturing(stream))
-        throw usage_error("weir: 'used_on' cannot mark a stream that is being captured into a graph; keep the block until the "
-                          "graph has run instead");
+        throw runtime::capture_refusal("weir: 'used_on' cannot mark a stream that is being captured into a graph; keep the "
+                                       "block until the graph has run instead");
 }
 
 /// One thread at a time.

@@ -41,6 +41,7 @@
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
+#include <weir/runtime/capture.hpp>
 #include <weir/runtime/cuda_pool.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
@@ -123,10 +124,14 @@ public:
     /// thread's stream, and that thread must live on, too; if another thread frees the block, the free waits for all blocking
     /// streams of the device. If `stream` is being captured at the free, that counts as a free on a captured stream, and a
     /// graph's block stays as it is. Never blocks. Throws usage_error while `stream` is captured, cuda_error, std::bad_alloc.
-    void used_on(void* p, stream_ref stream) { blocks_.used_on(p, stream); }
+    void used_on(void* p, stream_ref stream) {
+        runtime::naming(*this, [&] { blocks_.used_on(p, stream); });
+    }
     /// The same, but only for what is enqueued on `stream` so far: call it after the last launch there; then the stream may
     /// end.
-    void last_used_on(void* p, stream_ref stream) { blocks_.last_used_on(p, stream); }
+    void last_used_on(void* p, stream_ref stream) {
+        runtime::naming(*this, [&] { blocks_.last_used_on(p, stream); });
+    }
 
     /// Gets memory ahead of need, until the pool holds at least `bytes` bytes; 'trim' gives it back like other memory. CUDA
     /// gets memory only for a block, so one is allocated beside those in use, and freed. After that the release threshold keeps

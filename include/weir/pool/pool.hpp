@@ -28,6 +28,7 @@
 #include <weir/base/threads/mutex.hpp>
 #include <weir/base/threads/spin_lock.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/contract/fitting_parts.hpp>
 #include <weir/contract/growth_slot.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/reuse_slot.hpp>
@@ -41,6 +42,7 @@
 #include <weir/resource/pool_ref.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
+#include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
@@ -48,8 +50,14 @@
 namespace weir {
 inline namespace v0 {
 
-template <class Upstream, class Placement, class Reuse, class Growth>
-class pool : public resource<pool<Upstream, Placement, Reuse, Growth>> {
+template <class GivenUpstream, class GivenPlacement, class GivenReuse, class GivenGrowth>
+class pool : public resource<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
+    using parts = contract::fitting_parts<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>;
+    using Upstream = typename parts::upstream;
+    using Placement = typename parts::placement;
+    using Reuse = typename parts::reuse;
+    using Growth = typename parts::growth;
+    static_assert(contract::require_fitting_parts<parts>());
     static_assert(contract::require_upstream<Upstream>());
     static_assert(contract::require_placement<Placement>());
     static_assert(contract::require_rule<Reuse, Placement>());
@@ -115,7 +123,7 @@ public:
         require_power_of_two(alignment);
         if (bytes == 0)
             return nullptr;
-        base::range const block = rule_.take(bytes, alignment, stream);
+        base::range const block = runtime::naming(*this, [&] { return rule_.take(bytes, alignment, stream); });
         if (!block)
             return grow_for(bytes, alignment, stream);
         if (suspended()) // asked after the take: 'suspend' saves what was taken before it looked
@@ -144,13 +152,13 @@ public:
     template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
-            rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
+            runtime::naming(*this, [&] { rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
     }
     /// The same, but only for what is enqueued there so far: call it after the last launch on `stream`, which may end then.
     template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_last_used_on, R, base::range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
-            rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream);
+            runtime::naming(*this, [&] { rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
     }
 
     /// Gets memory from the upstream ahead of need, until the pool holds at least `bytes` bytes; 'trim' gives it back like
@@ -248,8 +256,9 @@ public:
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
     /// The most bytes that the pool may hold; SIZE_MAX: no limit.
     std::size_t limit_bytes() const noexcept { return held().limit_bytes(); }
-    /// What layer::guard does with a wrong free.
+    /// What layer::guard does with a mistake, and what the pool does if it ends before its blocks.
     violation_action on_violation() const noexcept { return options_.on_violation(); }
+    leak_action on_leak() const noexcept { return options_.on_leak(); }
     /// What the options call it.
     text const& name() const noexcept { return options_.name(); }
     /// The number of the pool's device, or any_device.
@@ -305,7 +314,8 @@ private:
     }
 
     [[gnu::noinline]] void* grow_for(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        base::range const block = ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream);
+        auto const climb = [&] { return ladder_of(rule_, supply_, growth_lock_).climb(bytes, alignment, stream); };
+        base::range const block = runtime::naming(*this, climb);
         return suspended() ? withhold(block, stream) : reinterpret_cast<void*>(block.offset);
     }
 

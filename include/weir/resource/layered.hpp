@@ -23,6 +23,7 @@
 #include <weir/base/text.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/resource/resource.hpp>
+#include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -79,6 +80,24 @@ public:
     template <class P = pool_type const>
     auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
         return locked()->owns(p);
+    }
+    template <class P = pool_type const>
+    auto on_violation() const -> decltype(std::declval<P&>().on_violation()) {
+        return locked()->on_violation();
+    }
+    template <class P = pool_type const>
+    auto on_leak() const -> decltype(std::declval<P&>().on_leak()) {
+        return locked()->on_leak();
+    }
+    std::size_t before_destroy(stream_ref stream) {
+        if constexpr (contract::holds<contract::has_before_destroy, pool_type, stream_ref>)
+            return locked()->before_destroy(stream);
+        else
+            return 0;
+    }
+    template <class P = pool_type>
+    auto in_container(void* p, stream_ref stream) noexcept -> decltype(std::declval<P&>().in_container(p, stream)) {
+        return locked()->in_container(p, stream);
     }
     template <class P = pool_type>
     auto trim(std::size_t keep_bytes = 0) -> decltype(std::declval<P&>().trim(keep_bytes)) {

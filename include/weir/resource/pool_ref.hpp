@@ -54,6 +54,7 @@ struct pool_table {
                        std::size_t alignment) noexcept;
     void (*used_on)(void* pool, void* p, stream_ref stream); // this and the next are null if the pool lacks either
     void (*last_used_on)(void* pool, void* p, stream_ref stream);
+    void (*in_container)(void* pool, void* p, stream_ref stream) noexcept; // null if the pool does not ask
     int (*device)(void const* pool);
     std::size_t default_alignment;
     memory_space space;
@@ -69,6 +70,15 @@ template <class Pool>
 struct call_used_on<Pool, true> {
     static void call(void* pool, void* p, stream_ref stream) { static_cast<Pool*>(pool)->used_on(p, stream); }
     static void call_last(void* pool, void* p, stream_ref stream) { static_cast<Pool*>(pool)->last_used_on(p, stream); }
+};
+
+template <class Pool, bool = contract::holds<contract::has_in_container, Pool, stream_ref>>
+struct call_in_container {
+    static constexpr void (*call)(void*, void*, stream_ref) noexcept = nullptr;
+};
+template <class Pool>
+struct call_in_container<Pool, true> {
+    static void call(void* pool, void* p, stream_ref stream) noexcept { static_cast<Pool*>(pool)->in_container(p, stream); }
 };
 
 template <class Pool>
@@ -90,6 +100,7 @@ struct pool_calls {
                                       &deallocate,
                                       call_used_on<Pool>::call,
                                       call_used_on<Pool>::call_last,
+                                      call_in_container<Pool>::call,
                                       &device,
                                       Pool::default_alignment,
                                       Pool::space};
@@ -106,6 +117,10 @@ public:
     template <class Pool, class = std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>>>>
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
+
+    /// Refused with a sentence: '&pool' where the pool is wanted.
+    template <class Pool>
+    pool_ref(Pool*&&) noexcept : pool_(nullptr), calls_(calls_of<Pool*>()) {}
 
     /// The pool that `other` names, whose memory must reach as far as is required here.
     template <memory_space Other, class = std::enable_if_t<Other != Required>>
@@ -145,6 +160,12 @@ public:
         calls_->last_used_on(pool_, p, stream);
     }
 
+    /// Tells a pool that asks (layer::guard) that a container holds the block at `p`, and frees it on `stream`.
+    void in_container(void* p, stream_ref stream) const noexcept {
+        if (calls_->in_container)
+            calls_->in_container(pool_, p, stream);
+    }
+
     /// The alignment, in bytes, that the pool gives where none is asked for.
     std::size_t default_alignment() const noexcept { return calls_->default_alignment; }
 
@@ -177,7 +198,7 @@ private:
                       "weir: a container allocates from its pool; hand the pool over as one that "
                       "is not const");
         static_assert(!contract::holds<detail::points, Pool>,
-                      "weir: a container takes the pool itself; hand '*pool' over, not what points to it");
+                      "weir: a container takes the pool itself; hand 'pool' over, or '*pool', not what points to it");
         if constexpr (std::is_const_v<Pool> || contract::holds<detail::points, Pool>)
             return nullptr;
         else

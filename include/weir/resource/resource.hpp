@@ -19,6 +19,7 @@
 #include <weir/base/stand_ins.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/resource/report_text.hpp>
+#include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -72,6 +73,10 @@ public:
                          std::size_t alignment = Derived::default_alignment) noexcept {
         self().deallocate(on_host, p, bytes, alignment);
     }
+
+    /// Call this before cudaStreamDestroy(stream): layer::guard, which the recipes wear in debug builds, then names the blocks
+    /// that still need the stream. Without that layer it does nothing and returns 0.
+    std::size_t before_destroy(stream_ref) noexcept { return 0; }
 
     /// Ends 'suspend', for a pool that has it, as its 'try_resume' does. Throws out_of_memory if the device has no room; the
     /// pool then stays suspended. Other errors as 'try_resume'.

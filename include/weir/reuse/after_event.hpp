@@ -45,6 +45,10 @@ struct after_event {
     static constexpr bool orders_streams = true;
     static constexpr bool waits_before_growing = false;
 
+    /// Whether it works over such a placement.
+    template <class Placement>
+    static constexpr bool fits = !contract::holds<contract::has_mark, Placement, base::usage>;
+
     template <class Placement>
     class over {
         static_assert(!contract::holds<contract::has_mark, Placement, base::usage>,

@@ -61,6 +61,11 @@ struct stream_ordered {
     static constexpr bool orders_streams = true;
     static constexpr bool waits_before_growing = Handover::waits_before_growing;
 
+    /// Whether it works over such a placement.
+    template <class Placement>
+    static constexpr bool fits =
+        contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>;
+
     template <class Placement>
     class over {
         static_assert(contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>,

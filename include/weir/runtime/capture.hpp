@@ -15,6 +15,7 @@
 //            a scope.
 
 #include <cuda_runtime_api.h>
+#include <weir/base/error.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
@@ -53,12 +54,30 @@ inline capture capture_of(stream_ref stream) {
     return status == cudaStreamCaptureStatusActive ? now : capture{};
 }
 
-/// Throws usage_error while `stream` is captured. Call this before any other question about a stream that may be captured:
-/// even cudaStreamGetId and cudaStreamGetDevice fail on a captured stream, and break its capture (seen on CUDA 13).
+/// A refusal of a captured stream. Who throws it does not know the pool's name.
+class capture_refusal : public usage_error {
+public:
+    using usage_error::usage_error;
+};
+
+/// Returns call(). If that refuses a captured stream, throws usage_error with the name of `pool` in the sentence.
+template <class Pool, class Call>
+[[gnu::always_inline]] inline auto naming(Pool const& pool, Call const& call) {
+    try {
+        return call();
+    } catch (capture_refusal const& refused) {
+        throw usage_error("weir: pool '" + pool.name() + "': " + (refused.what() + sizeof "weir: " - 1));
+    }
+}
+
+/// Throws capture_refusal, a usage_error, while `stream` is captured. Call this before any other question about a stream that
+/// may be captured: even cudaStreamGetId and cudaStreamGetDevice fail on a captured stream, and break its capture (seen on
+/// CUDA 13).
 inline void require_no_capture(stream_ref stream) {
     if (is_capturing(stream))
-        throw usage_error("weir: memory of this pool cannot be allocated or marked on a stream that is being captured "
-                          "into a graph; do it before the capture begins, or allocate from a weir::graph_memory of the pool");
+        throw capture_refusal("weir: memory of this pool cannot be allocated or marked on a stream that is being captured "
+                              "into a graph; do it before the capture begins, or allocate from a weir::graph_memory of the "
+                              "pool");
 }
 
 /// While it lives, CUDA calls of this thread do not fail because another stream is captured, and do not break that capture.

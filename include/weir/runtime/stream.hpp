@@ -14,6 +14,7 @@
 //            a function, whichever file it comes from. So each function that turns a handle into a stream_ref is either
 //            always inlined, or takes a stream_ref. In a program with both kinds of files, a function of yours that the
 //            linker may merge (an inline one, a template such as std::make_unique) must take a stream_ref, too.
+//            In such a function 'default_stream' stands for one file's meaning, too.
 // cost:      one pointer.
 // not for:   owning, creating or destroying streams.
 
@@ -48,26 +49,43 @@ struct has_value<T, std::enable_if_t<std::is_same_v<decltype(std::declval<T cons
     : std::true_type {};
 
 template <class T>
-inline constexpr bool names_a_stream = std::is_convertible_v<T const&, cudaStream_t> || runtime::detail::has_get<T>::value ||
-                                       runtime::detail::has_stream<T>::value || runtime::detail::has_value<T>::value;
+inline constexpr bool is_number = std::is_integral_v<T> || std::is_same_v<T, std::nullptr_t>;
+template <class T>
+inline constexpr bool names_a_stream =
+    !is_number<T> && (std::is_convertible_v<T const&, cudaStream_t> || runtime::detail::has_get<T>::value ||
+                      runtime::detail::has_stream<T>::value || runtime::detail::has_value<T>::value);
 } // namespace runtime::detail
+
+/// The default stream that the including file means: the calling thread's own one if the file is compiled with per-thread
+/// default streams (CUDA_API_PER_THREAD_DEFAULT_STREAM), or else the legacy one. Each file has a constant of its own, since
+/// files may differ in this.
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+[[maybe_unused]] static cudaStream_t const default_stream = cudaStreamPerThread;
+#else
+[[maybe_unused]] static cudaStream_t const default_stream = cudaStreamLegacy;
+#endif
 
 /// Names a CUDA stream, or the host, and owns nothing. Trivially copyable.
 class stream_ref {
 public:
-    /// From a stream's handle. 0, cudaStreamLegacy and cudaStreamPerThread are streams like others.
+    /// From a stream's handle. A null handle is 'default_stream'; that and CUDA's names for the default streams are streams
+    /// like others.
     [[gnu::always_inline]] stream_ref(cudaStream_t stream) noexcept : stream_(by_name(stream)) {}
 
     /// The host: see the head of this file.
     stream_ref(on_host_t) noexcept : stream_(nullptr), is_host_(true) {}
 
     /// Anything that is or has a cudaStream_t.
-    template <class Stream, class = std::enable_if_t<runtime::detail::names_a_stream<Stream> && !std::is_integral_v<Stream> &&
-                                                     !std::is_same_v<Stream, std::nullptr_t>>>
+    template <class Stream, class = std::enable_if_t<runtime::detail::names_a_stream<Stream>>>
     [[gnu::always_inline]] stream_ref(Stream const& stream) : stream_(by_name(handle_of(stream))) {}
 
-    stream_ref(std::nullptr_t) = delete; // ambiguous to a reader: write cudaStream_t{} or cudaStreamLegacy
-    stream_ref(int) = delete;
+    /// Refused: a reader cannot tell which stream '0', 'nullptr' or 'NULL' means.
+    template <class Number, std::enable_if_t<runtime::detail::is_number<Number>, int> = 0>
+    stream_ref(Number) noexcept : stream_(nullptr) {
+        static_assert(!runtime::detail::is_number<Number>,
+                      "weir: '0', 'nullptr', 'NULL' and other numbers do not say which stream they mean; write "
+                      "'weir::default_stream', 'cudaStreamLegacy' or 'cudaStreamPerThread', or pass a cudaStream_t");
+    }
 
     /// CUDA's handle; for 0, cudaStreamLegacy or cudaStreamPerThread; null if is_host().
     cudaStream_t get() const noexcept { return stream_; }
@@ -81,11 +99,7 @@ public:
 
 private:
     [[gnu::always_inline]] static cudaStream_t by_name(cudaStream_t stream) noexcept {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-        return stream ? stream : cudaStreamPerThread;
-#else
-        return stream ? stream : cudaStreamLegacy;
-#endif
+        return stream ? stream : default_stream;
     }
     template <class Stream>
     static cudaStream_t handle_of(Stream const& stream) {

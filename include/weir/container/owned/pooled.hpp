@@ -64,6 +64,8 @@ public:
         if (block_.data)
             order_after(later, stream_);
         stream_ = later;
+        if (block_.data)
+            pool_.in_container(block_.data, stream);
     }
 
     /// Says that work on another stream uses the container. Each later free of its memory, when it grows and when it ends,
@@ -193,6 +195,7 @@ private:
         runtime::device_scope const here(stream_.device);
         fresh.data = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
         fresh.capacity = bytes;
+        pool_.in_container(fresh.data, stream_.stream);
         return fresh;
     }
 
