@@ -6,8 +6,8 @@
 // The layer refuses an allocation that would raise its requested bytes above a limit. Requested bytes are those of the live
 // blocks (handed out through this layer and not yet freed), without the pool's rounding. A pool's own limit (pool_options)
 // bounds what the pool holds from the driver. This one bounds what one part of a program has, and several such layers can
-// stand on one pool: layer::limit<my_pool&>. Threads count in shards, ahead of need (base/threads/central_count.hpp). Before the
-// layer refuses, it takes back what the shards hold, and looks at the exact sum.
+// stand on one pool: layer::limit<my_pool&>. Threads count in shards, ahead of need (base/threads/central_count.hpp). Before
+// the layer refuses, it takes back what the shards hold, and looks at the exact sum.
 //
 // invariant: the requested bytes of the live blocks never exceed the limit, at any moment and with any threads, provided that
 //            each block is freed once and with its own size: a free lowers the count even if the wrapped pool refuses it.
@@ -103,8 +103,8 @@ public:
             now.limit_bytes = limit_bytes();
         return now;
     }
-    /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own bytes and limit, and those of its
-    /// largest blocks that it knows to be its own; otherwise the same as 'full_state'.
+    /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own bytes and limit, and its largest
+    /// blocks, if a layer below lists them; otherwise the same as 'full_state'.
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
         std::size_t const live = requested_bytes();
         if (bytes <= limit_bytes() - live)
@@ -126,8 +126,8 @@ public:
     /// The wrapped pool's report, and then this layer's figures, which that does not know. Exists if the pool has a report.
     template <class P = typename wrapper::pool_type const>
     auto report() const -> decltype(text(std::declval<P&>().report())) {
-        return text(this->pool_.report()) + "; through " + self() + ": " + base::bytes_text(requested_bytes()) + " live, limit " +
-               (limit_bytes() == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes()));
+        return text(this->pool_.report()) + "; through " + self() + ": " + base::bytes_text(requested_bytes()) +
+               " live, limit " + (limit_bytes() == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes()));
     }
     /// Why an allocation finds no room at this moment: this layer's limit, or the wrapped pool's reason.
     text refusal(std::size_t bytes, std::size_t alignment) const {

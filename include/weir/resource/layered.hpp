@@ -6,8 +6,8 @@
 // A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for 'layer::x<Pool&>',
 // by reference, and forwards the members that a pool may have. A member that the wrapped pool lacks is absent here too, so that
 // whoever asks for it is told the truth through any number of layers. 'clear', 'mark' and 'rewind' are not passed on: they end
-// blocks without a free, and a layer has to hear of that (guard, limit and statistics do). Every forwarded call goes through 'locked()': the
-// pool with a lock around it, if the layer has one ('lock_forwarded').
+// blocks without a free, and a layer has to hear of that (guard, limit and statistics do). Every forwarded call goes through
+// 'locked()': the pool with a lock around it, if the layer has one ('lock_forwarded').
 //
 // invariant: a layer adds no state to the blocks; memory of the wrapped pool is memory of the layer.
 // cost:      calls that inline to the wrapped pool's.

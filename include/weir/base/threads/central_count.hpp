@@ -9,16 +9,15 @@
 //     in use = granted - all credits,
 //
 // which is exact while nothing runs. The limit bounds what is granted, so it bounds what is in use at every moment. Where the
-// centre has no room, the caller locks all shards, 'collect' takes the credits back, and the centre is asked once more: what is
-// refused then did not fit at that moment.
+// centre has no room, the caller locks all shards, 'collect' takes the credits back, and the centre is asked once more: what
+// is refused then did not fit at that moment.
 //
-// The peak is the greatest value of granted - (the least credit that one shard had meanwhile). At every moment, what is in use
-// is at most granted - the credit of any one shard. Three cases show that no peak is missed:
-//   - a grant records granted - the new credit, which is more than was granted before: it covers all moments before it;
-//   - a shard that gives back records, before granted falls, granted - the least credit that it had since it was last here. That
-//     covers all moments since then: if granted rose meanwhile, those before the rise are covered by the grant;
-//   - a reader does as if all shards gave back.
-// With one thread there is one credit, and each of these figures is exact.
+// The peak is the greatest value of granted - least, where 'least' is the least credit that a shard had since it last was at
+// the centre. The value is recorded before granted falls, by the shard that gives back; and a reader takes the value of this
+// moment, with the least credits of all shards, into account. So no peak is missed. For let t be a moment, and let granted only
+// rise from t to a moment when the value is recorded or read. A shard that was granted units meanwhile added at least as many to
+// granted as its credit, and so its least credit, has. A shard that was not has a least credit of at most what it had at t. So
+// the value is at least granted - all credits at t. With one thread there is one credit, and each of these figures is exact.
 //
 // invariant: granted <= limit. granted >= the sum of all credits, if each unit is given back once. peak >= whatever was in use;
 //            it is exact with one thread, and else too high by at most the credits: `slack` units or 1/128 of the peak,
@@ -132,7 +131,6 @@ private:
             if (ahead > room / (2 * thread_shards)) // near the limit all shards together keep no more than half of the room
                 ahead = room / (2 * thread_shards);
         } while (!granted_.compare_exchange_weak(before, before + needed + ahead, memory_order_relaxed));
-        raise(peak_, before + needed);
         to.set(ahead);
         return true;
     }
@@ -153,10 +151,10 @@ private:
     template <class Shards, class Shard>
     std::uint64_t granted_without(Shards const& all, credit Shard::*which,
                                   atomic<std::uint64_t> credit::*figure) const noexcept {
-        std::uint64_t sum = granted_.load(memory_order_relaxed);
+        std::uint64_t sum = 0;
         for (Shard const& each : all)
-            sum = less(sum, (each.*which.*figure).load(memory_order_relaxed));
-        return sum;
+            sum += (each.*which.*figure).load(memory_order_relaxed);
+        return less(granted_.load(memory_order_relaxed), sum); // read last: what is granted meanwhile is not missed
     }
 
     std::uint64_t const limit_;
