@@ -250,7 +250,7 @@ TEST_CASE("interleavings: statistics: totals are exact and no peak is missed") {
         require(pool.failures() == refused, "the failures are not exact");
         require(pool.peak_requested_bytes() >= seen.most, "a peak is missed");
         require(pool.peak_requested_bytes() <= 550 + 3 * (550 / 64), "a peak counts more than all blocks and what was granted ahead");
-        require(pool.peak_live_blocks() >= 1 && pool.peak_live_blocks() <= 3, "a peak of blocks is missed");
+        require(pool.peak_live_blocks() >= 1 && pool.peak_live_blocks() <= 4, "a peak of more blocks than there were");
     });
 }
 

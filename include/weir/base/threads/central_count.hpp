@@ -15,9 +15,9 @@
 // The peak is the greatest value of granted - least, where 'least' is the least credit that a shard had since it last was at
 // the centre. The value is recorded before granted falls, by the shard that gives back; and a reader takes the value of this
 // moment, with the least credits of all shards, into account. So no peak is missed. For let t be a moment, and let granted only
-// rise from t to a moment when the value is recorded or read. A shard that was granted units meanwhile added at least as many to
-// granted as its credit, and so its least credit, has. A shard that was not has a least credit of at most what it had at t. So
-// the value is at least granted - all credits at t. With one thread there is one credit, and each of these figures is exact.
+// rise from t to a moment when the value is recorded or read. A shard that was granted units meanwhile added at least as many
+// to granted as its credit, and so its least credit, has. A shard that was not has a least credit of at most what it had at t.
+// So the value is at least granted - all credits at t. With one thread there is one credit, and each of these figures is exact.
 //
 // invariant: granted <= limit. granted >= the sum of all credits, if each unit is given back once. peak >= whatever was in use;
 //            it is exact with one thread, and else too high by at most the credits: `slack` units or 1/128 of the peak,
