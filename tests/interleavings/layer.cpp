@@ -166,6 +166,27 @@ TEST_CASE("interleavings: limit: never exceeded, at no step and with any threads
     });
 }
 
+TEST_CASE("interleavings: limit: never exceeded by what shards are granted ahead of need") {
+    explore([] {
+        weir::layer::limit<roomy> pool(600); // of which each shard may keep 100
+        books seen;
+        always([&] {
+            require(pool.requested_bytes() <= 600 && seen.live <= 600, "more is live than the limit allows");
+            require(seen.live <= pool.requested_bytes(), "what is live is not counted");
+        });
+        auto const take = [&](std::size_t bytes) {
+            for (int i = 0; i < 4; ++i)
+                if (pool.try_allocate(on_host, bytes))
+                    seen.add(bytes);
+        };
+        threads([&] { take(99); }, [&] { take(98); });
+        require(seen.live > 500, "a block is refused that fits");
+        pool.deallocate(on_host, &pool, seen.live);
+        require(pool.requested_bytes() == 0, "bytes that are not live stay counted");
+        seen.live = 0;
+    });
+}
+
 TEST_CASE("interleavings: limit: nothing that fits at every moment is refused, wherever others count meanwhile") {
     explore([] {
         weir::layer::limit<roomy> pool(600); // of which each shard may keep 100

@@ -57,8 +57,8 @@ public:
     /// As the wrapped pool's. Also null if the limit would be exceeded; the wrapped pool is not asked then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
-        if (bool const taken = requested_.take(shards_.mine()->bytes, bytes); !taken && !take_exactly(bytes))
-            return nullptr; // the shard is unlocked before all of them are asked
+        if (!take(bytes) && !take_exactly(bytes))
+            return nullptr;
         returned held{*this, bytes};
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block)
@@ -71,7 +71,7 @@ public:
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
         if (p)
-            requested_.give(shards_.mine()->bytes, bytes);
+            give(bytes);
     }
 
     /// As the wrapped pool's; the blocks that end no longer count.
@@ -80,11 +80,11 @@ public:
     template <class Mark, class P = typename wrapper::pool_type,
               class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
     void rewind(Mark const& to) {
-        requested_.give(shards_.mine()->bytes, this->ended_by([&](P& pool) { pool.rewind(to); }).in_use_bytes);
+        give(this->ended_by([&](P& pool) { pool.rewind(to); }).in_use_bytes);
     }
     template <class P = typename wrapper::pool_type, class = decltype(std::declval<P&>().clear())>
     void clear() {
-        requested_.give(shards_.mine()->bytes, this->ended_by([](P& pool) { pool.clear(); }).in_use_bytes);
+        give(this->ended_by([](P& pool) { pool.clear(); }).in_use_bytes);
     }
 
     /// The bytes that were asked for, of the blocks that are live. If read during calls, it may be off by those calls.
@@ -157,9 +157,16 @@ private:
         std::size_t bytes;
         ~returned() {
             if (bytes != 0)
-                owner.requested_.give(owner.shards_.mine()->bytes, bytes);
+                owner.give(bytes);
         }
     };
+
+    bool take(std::size_t bytes) noexcept {
+        return requested_.is_large(bytes) ? requested_.take_directly(bytes) : requested_.take(shards_.mine()->bytes, bytes);
+    }
+    void give(std::size_t bytes) noexcept {
+        requested_.is_large(bytes) ? requested_.give_directly(bytes) : requested_.give(shards_.mine()->bytes, bytes);
+    }
 
     // After the shards gave back what they hold, whether it fits is exact.
     [[gnu::noinline]] bool take_exactly(std::size_t bytes) noexcept {

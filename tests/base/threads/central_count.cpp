@@ -113,6 +113,23 @@ TEST_CASE("central_count: the limit holds to the unit, and after 'collect' nothi
     CHECK(in_vain != 0); // else nobody needed to collect
 }
 
+TEST_CASE("central_count: what a shard does not keep may go to the centre alone") {
+    counted x(1000 * weir::base::thread_shards, 1 << 20); // a shard keeps 500
+    CHECK_FALSE(x.count.is_large(500));
+    CHECK(x.count.is_large(501));
+    REQUIRE(x.take(0, 400));
+    REQUIRE(x.count.take_directly(1000));
+    CHECK(x.in_use() == 1400);
+    CHECK_FALSE(x.count.take_directly(1000 * weir::base::thread_shards - 1399));
+    x.give(1, 1000); // either way
+    x.count.give_directly(400);
+    CHECK(x.in_use() == 0);
+    x.collect();
+    CHECK(x.count.take_directly(1000 * weir::base::thread_shards));
+    x.count.give_directly(UINT64_MAX);
+    CHECK(x.in_use() == 0);
+}
+
 TEST_CASE("central_count: units that were given twice are not there twice") {
     counted x(1000, 1 << 20);
     REQUIRE(x.take(0, 600));

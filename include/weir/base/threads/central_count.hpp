@@ -83,14 +83,29 @@ public:
             to.left_.store(left, memory_order_relaxed);
     }
 
+    /// Whether a shard keeps less than that, so that each 'take' and 'give' goes to the centre. These two go there alone, and
+    /// need no shard. They are for a count whose peak nobody asks for. Units may be given back either way.
+    bool is_large(std::uint64_t units) const noexcept { return units > kept_; }
+    [[nodiscard]] bool take_directly(std::uint64_t units) noexcept {
+        std::uint64_t before = granted_.load(memory_order_relaxed);
+        do {
+            if (units > limit_ - before)
+                return false;
+        } while (!granted_.compare_exchange_weak(before, before + units, memory_order_relaxed));
+        return true;
+    }
+    void give_directly(std::uint64_t units) noexcept { lower(granted_, units); }
+
     /// Takes all credits back. The caller has locked all shards, so what is granted then is what is in use.
     template <class Shards, class Shard>
     void collect(Shards& all, credit Shard::*which) noexcept {
         raise(peak_, granted_without(all, which, &credit::least_));
-        std::uint64_t const used = in_use(all, which);
-        for (Shard& each : all) // first, so that no reader finds less in use than is
+        std::uint64_t sum = 0;
+        for (Shard& each : all) { // first, so that no reader finds less in use than is
+            sum += (each.*which).left_.load(memory_order_relaxed);
             (each.*which).set(0);
-        granted_.store(used, memory_order_relaxed);
+        }
+        lower(granted_, sum);
     }
 
     /// Sets the peak to what is in use, after 'collect'.
