@@ -38,6 +38,7 @@ enum class memory_space : unsigned char;
 class stream_ref;
 class text;
 class pool_options;
+class layer_options;
 
 namespace placement {
 class arena;

@@ -37,6 +37,7 @@
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
+#include <weir/resource/layer_options.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/runtime/managed_memory.hpp>
 #include <weir/runtime/stream.hpp>

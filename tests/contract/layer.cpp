@@ -5,6 +5,7 @@
 
 #include "pool_subject.hpp"
 #include <support/fault_sweep.hpp>
+#include <weir/growth/exact.hpp>
 #include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
@@ -12,7 +13,9 @@
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/layer/watermark.hpp>
+#include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
+#include <weir/upstream/from_pool.hpp>
 
 namespace pool_contract {
 namespace layer = weir::layer;
@@ -169,7 +172,8 @@ TEST_CASE("layer contract: a tower of layers says which part refused and why") {
         support::scoped_stream const s;
         tower pool(60 * MiB, weir::pool_options{}.limit(32 * MiB).name("first"), driver_limit(32 * MiB));
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 61 * MiB)); }),
-                   "layer::limit allows 62914560 bytes (60 MiB) at a time; ask for less or raise the layer's limit");
+                   "layer::limit allows 62914560 bytes (60 MiB) at a time; ask for at most 62914560 bytes (60 MiB), or raise the "
+                   "layer's limit");
         std::string const both =
             support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 50 * MiB)); });
         CHECK_SAYS(both, "pool 'first, then driver' cannot hand out 52428800 bytes (50 MiB): first: it needs a chunk of 52428800 bytes "
@@ -206,5 +210,46 @@ TEST_CASE("layer contract: one pool, many layers on it, and each counts its own"
         third.deallocate(s, r, 1000);
         CHECK(below.state().live_blocks == 0);
         CHECK(one.requested_bytes() + other.requested_bytes() + third.requested_bytes() == 0);
+    });
+}
+
+TEST_CASE("layer contract: a request's arena draws on its tenant, and that on the card; scopes and counts work through layers") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        unguarded card(weir::pool_options{}.limit(24 * MiB).name("card"));
+        using tenant = layer::limit<layer::statistics<unguarded&>>;
+        tenant a(weir::layer_options{}.name("tenant a"), 16 * MiB, card), b(weir::layer_options{}.name("tenant b"), 16 * MiB, card);
+        using chunks = weir::upstream::from_pool<tenant>;
+        using arena = weir::pool<chunks, weir::placement::arena, weir::reuse::immediate, weir::growth::exact>;
+        layer::statistics<layer::limit<arena>> request(14 * MiB, chunks(a, s), weir::pool_options{}.name("request"));
+        void* const whole = request.allocate(s, 1 * MiB);
+        {
+            weir::scope const frame(request);
+            for (int i = 0; i < 3; ++i)
+                CHECK(request.try_allocate(s, 3 * MiB) != nullptr);
+            CHECK(request.requested_bytes() == 10 * MiB);
+            CHECK(request.inner().requested_bytes() == 10 * MiB);
+            CHECK(request.try_allocate(s, 5 * MiB) == nullptr); // the request's own limit
+            CHECK(a.requested_bytes() == 10 * MiB);             // in chunks
+            CHECK(a.inner().live_blocks() == 4);
+            void* const beside = a.allocate(s, 6 * MiB); // what is left of the tenant's share
+            CHECK(request.try_allocate(s, 3 * MiB) == nullptr);
+            CHECK(b.requested_bytes() == 0);
+            CHECK(b.try_allocate(s, 12 * MiB) == nullptr); // within its share, and the card has no more
+            CHECK(card.reserved_bytes() <= 24 * MiB);
+            a.deallocate(s, beside, 6 * MiB);
+        }
+        CHECK(request.requested_bytes() == 1 * MiB);
+        CHECK(request.live_blocks() == 1);
+        CHECK(request.peak_requested_bytes() == 10 * MiB);
+        CHECK(request.inner().requested_bytes() == 1 * MiB);
+        CHECK(request.try_allocate(s, 9 * MiB) != nullptr); // chunks that the scope left go back to the tenant for it
+        request.deallocate(s, whole, 1 * MiB);
+        request.clear();
+        CHECK(request.requested_bytes() == 0);
+        CHECK(request.inner().requested_bytes() == 0);
+        request.trim();
+        CHECK(a.requested_bytes() == 0);
+        CHECK(a.inner().live_blocks() == 0);
     });
 }

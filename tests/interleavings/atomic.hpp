@@ -11,6 +11,7 @@
 #include "turns.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -125,6 +126,12 @@ public:
 private:
     bool held_ = false;
 };
+
+inline constexpr std::size_t thread_shards = 3; // few, so that whoever takes all of them takes few steps
+
+inline std::uintptr_t this_thread() noexcept {
+    return interleavings::inside::present_thread();
+}
 
 inline void spin(int) noexcept {
     interleavings::inside::wait_for_write_of_last_read();

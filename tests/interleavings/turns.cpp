@@ -497,6 +497,11 @@ bool fails_spuriously() {
     return true;
 }
 
+std::size_t present_thread() {
+    std::size_t const current = now().current;
+    return current == nobody ? 0 : current;
+}
+
 void fail(std::string sentence) {
     scheduler& s = now();
     s.failure = std::move(sentence);

@@ -110,6 +110,7 @@ void wrote(void const* where, std::uint64_t value);   ///< wakes who waits for i
 void wait_for(void const* where, char const* what);   ///< until it is written
 void wait_for_write_of_last_read();                   ///< unless it was written since
 bool fails_spuriously();
+std::size_t present_thread(); ///< its number, from 0; the program's own: as the first's
 [[noreturn]] void fail(std::string sentence);
 
 void begin_threads();

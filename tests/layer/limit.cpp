@@ -15,9 +15,14 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
+#include <weir/layer/statistics.hpp>
+#include <weir/pool/scope.hpp>
+#include <weir/recipes.hpp>
 
 using support::counting_pool;
+using weir::MiB;
 using weir::on_host;
 using limited = weir::layer::limit<counting_pool<>>;
 
@@ -119,27 +124,74 @@ TEST_CASE("limit: says who refused, and what to do") {
         static_cast<void>(pool.allocate(on_host, 601));
         FAIL_CHECK("nothing was thrown");
     } catch (weir::out_of_memory const& error) {
-        CHECK(error.reason() == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; free something or raise the "
-                                "layer's limit");
+        CHECK(error.reason() == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; ask for at most 600 bytes, "
+                                "free 1 byte of its blocks, or raise the layer's limit");
         CHECK(error.asked_bytes() == 601);
-        CHECK(error.limit_bytes() == 500); // the pool's is lower
+        CHECK(error.limit_bytes() == 1000); // its own, not the pool's
         CHECK(error.in_use_bytes() == 400);
         CHECK(error.pool_name() == "shared");
     }
     CHECK(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 101)); })
               .find("cannot hand out 101 bytes: shared has no 101 (") != std::string::npos); // within this limit
     CHECK(pool.refusal(600, 16) == "shared has no 600"); // which would fill this one
-    CHECK(pool.refusal(1000, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; free something or raise the "
-                                    "layer's limit");
+    CHECK(pool.refusal(1000, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; ask for at most 600 bytes, "
+                                    "free 400 bytes of its blocks, or raise the layer's limit");
     for (std::size_t never : {std::size_t{1001}, SIZE_MAX}) // whatever is freed
-        CHECK(pool.refusal(never, 16) == "layer::limit allows 1000 bytes at a time; ask for less or raise the layer's limit");
+        CHECK(pool.refusal(never, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; ask for at most 600 "
+                                         "bytes, or raise the layer's limit");
     pool.deallocate(on_host, p, 400);
     CHECK(limited(100, std::size_t{500}).state().limit_bytes == 100);
     limited one(1);
-    CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time; ask for less or raise the layer's limit");
-    void* const q = one.allocate(on_host, 1);
-    CHECK(one.refusal(1, 16) == "layer::limit allows 1 byte at a time, of which 1 byte are live; free something or raise the layer's limit");
+    CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time; ask for at most 1 byte, or raise the layer's limit");
+    void* const q = one.allocate(on_host, 1); // now nothing less would help
+    CHECK(one.refusal(1, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is live; free 1 byte of its blocks, or raise "
+                                "the layer's limit");
+    CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is live; raise the layer's limit");
     one.deallocate(on_host, q, 1);
+}
+
+TEST_CASE("limit: a tenant is refused by its name, with its own counts and its own largest blocks") {
+    weir::layer::guard<counting_pool<>> card(100 * MiB, "card"); // lists everybody's blocks
+    using tenant = weir::layer::limit<weir::layer::statistics<decltype(card)&>>;
+    tenant a(weir::layer_options{}.name("tenant a"), 4 * MiB, card), b(8 * MiB, card);
+    CHECK(a.name() == "tenant a");
+    CHECK(a.state().name == "tenant a");
+    CHECK(b.name() == "card");
+    void* const p = a.allocate(on_host, 3 * MiB);
+    void* const q = b.allocate(on_host, 5 * MiB);
+    CHECK(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(a.allocate(on_host, 2 * MiB)); })
+              .find("weir: out of memory: pool 'tenant a' cannot hand out 2097152 bytes (2 MiB): layer::limit 'tenant a' allows "
+                    "4194304 bytes (4 MiB) at a time, of which 3145728 bytes (3 MiB) are live; ask for at most 1048576 bytes (1 "
+                    "MiB), free 1048576 bytes (1 MiB) of its blocks, or raise the layer's limit (in use 3 MiB, reserved 3 MiB, "
+                    "limit 4 MiB); the largest live blocks: 3 MiB at 0x") == 0);
+    weir::memory_report own = a.refused_state(2 * MiB, 16);
+    CHECK(own.largest_live.size() == 1);
+    CHECK(own.largest_live[0].address == p);
+    CHECK(a.full_state().largest_live.size() == 2);             // what may be another's is told where it is no refusal of this one's
+    CHECK(a.refused_state(1 * MiB, 16).largest_live.size() == 2); // nor where the pool below has no room
+    weir::layer::limit<weir::layer::guard<counting_pool<>>> alone(weir::layer_options{}.name("alone"), 100);
+    void* const r = alone.allocate(on_host, 70);
+    CHECK(alone.refused_state(50, 16).largest_live.size() == 1); // a pool of its own has no others' blocks
+    CHECK_FALSE(weir::layer::limit<decltype(alone)&>::stands_alone);
+    alone.deallocate(on_host, r, 70);
+    a.deallocate(on_host, p, 3 * MiB);
+    b.deallocate(on_host, q, 5 * MiB);
+}
+
+TEST_CASE("limit: what a scope ends is room again") {
+    weir::layer::limit<weir::frame_pool> pool(1000, weir::pool_options{}.device(0));
+    void* const before = pool.allocate_sync(100);
+    {
+        weir::scope const frame(pool);
+        static_cast<void>(pool.allocate_sync(900));
+        pool.deallocate_sync(before, 100);
+        CHECK(pool.requested_bytes() == 900);
+        CHECK(pool.try_allocate(on_host, 101) == nullptr);
+    }
+    CHECK(pool.requested_bytes() == 0);
+    static_cast<void>(pool.allocate_sync(1000));
+    pool.clear();
+    CHECK(pool.requested_bytes() == 0);
 }
 
 namespace {
@@ -164,6 +216,8 @@ TEST_CASE("limit: a report ends with what this layer allows and how much of that
     CHECK(pool.full_report() == pool.report());
     weir::layer::limit<weir::layer::limit<telling>&> above(SIZE_MAX, pool);
     CHECK(above.report() == pool.report() + "; through layer::limit: 0 B live, limit none");
+    weir::layer::limit<telling> named(weir::layer_options{}.name("a"), 10);
+    CHECK(named.report() == "a line of its own; through layer::limit 'a': 0 B live, limit 10 B");
     pool.deallocate(on_host, p, 1000);
     CHECK(pool.report() == "a line of its own; through layer::limit: 0 B live, limit 2 KiB");
 }
@@ -216,6 +270,30 @@ TEST_CASE("limit: is never exceeded, at no moment and with any threads") {
     over.store(true);
     watcher.join();
     CHECK(wrong.load() == 0);
+    CHECK(pool.requested_bytes() == 0);
+}
+
+TEST_CASE("limit: what idle threads hold is collected before anybody is refused") {
+    constexpr std::size_t bytes = 64 * MiB; // of which each thread may keep a part after it freed
+    weir::layer::limit<counting_pool<>> pool(bytes);
+    std::atomic<unsigned> turn{0};
+    std::vector<std::thread> crew;
+    for (unsigned t = 0; t < 8; ++t)
+        crew.emplace_back([&, t] {
+            while (turn.load() != t)
+                std::this_thread::yield();
+            void* const p = pool.try_allocate(on_host, 100'000 + t);
+            void* const rest = pool.try_allocate(on_host, bytes - 100'000 - t);
+            bool const all_of_it = p && rest && !pool.try_allocate(on_host, 1); // whatever the others have kept
+            pool.deallocate(on_host, p, 100'000 + t);
+            pool.deallocate(on_host, rest, bytes - 100'000 - t);
+            turn.store(all_of_it ? t + 1 : 100);
+            while (turn.load() < 8) // all threads live until the last has had its turn
+                std::this_thread::yield();
+        });
+    for (std::thread& each : crew)
+        each.join();
+    CHECK(turn.load() == 8);
     CHECK(pool.requested_bytes() == 0);
 }
 

@@ -85,6 +85,9 @@ TEST_CASE("report_text: where no free would help, the refusal does not ask for o
           "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 4095 bytes (3.99 KiB); ask for less or raise pool_options::limit");
     CHECK(weir::refusal_text(4096, 0, 0, 0, "device", true) ==
           "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 0 bytes; ask for less or raise pool_options::limit");
+    CHECK(weir::refusal_text(4096, 0, 4095, 0, "device", false, {}, 4096) == // nor does less help
+          "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 4095 bytes (3.99 KiB); no chunk is smaller, so raise "
+          "pool_options::limit");
     CHECK(std::string(weir::refusal_text(4096, 1, 4096, 0, "device")).find("or free something") != std::string::npos);
     CHECK(std::string(weir::refusal_text(4096, 0, 4096, 0, "device")).find("has no room for another chunk") != std::string::npos);
 }

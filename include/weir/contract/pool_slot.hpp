@@ -47,6 +47,8 @@ using has_can_hold = decltype(std::declval<P const&>().can_hold(std::size_t{}, s
 template <class P>
 using has_examine = decltype(std::declval<P const&>().examine(std::declval<memory_report&>()));
 template <class P>
+using has_examine_own = decltype(std::declval<P const&>().examine_own(std::declval<memory_report&>()));
+template <class P>
 using has_device = decltype(std::declval<P const&>().device());
 template <class P>
 using has_on_violation = decltype(std::declval<P const&>().on_violation());

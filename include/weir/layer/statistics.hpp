@@ -5,13 +5,15 @@
 //
 // The layer counts requested bytes, that is, without the pool's rounding. Compare their peak with the pool's reserved bytes
 // to see what the pool costs. 'reset_peaks' starts a new measurement and leaves the counts of live blocks (handed out and not
-// yet freed) as they are. Large live blocks are also listed, so that an out_of_memory can name the largest.
+// yet freed) as they are. Large live blocks are also listed, so that an out_of_memory can name the largest. Threads count in
+// shards and meet rarely (base/threads/central_count.hpp).
 //
-// invariant: peak >= current; totals never fall. Each block must be freed once and with its own size: a free counts even if
-//            the wrapped pool refuses it. Under layer::guard, as guard<statistics<Pool>>, a wrong free does not reach this
-//            layer.
+// invariant: what was live never exceeds the peak. The peaks are exact as long as one thread calls. With several they are too
+//            high by at most 16 MiB or 1 % of the bytes, and 1024 or 1 % of the blocks, whichever is more. Totals never fall.
+//            Each block must be freed once and with its own size: a free counts even if the wrapped pool refuses it. Under
+//            layer::guard, as guard<statistics<Pool>>, a wrong free does not reach this layer.
 // order:     the counts are exact once no call is under way; if they are read during calls, they may be off by those calls.
-// cost:      a few relaxed atomic operations a call; for a large block a mutex and a hash look-up as well.
+// cost:      one atomic exchange a call, and 5 KiB of host memory; for a large block a mutex and a hash look-up as well.
 // not for:   how full the pool itself is: see pool::state. Blocks of a driver_pool that belong to a graph and are freed once
 //            a launch: allocate and free those through 'inner()'.
 
@@ -19,12 +21,18 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <weir/base/error.hpp>
+#include <weir/base/memory_report.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
 #include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/central_count.hpp>
 #include <weir/base/threads/counters.hpp>
+#include <weir/base/threads/shards.hpp>
+#include <weir/base/threads/spin_lock.hpp>
+#include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/statistics/live_blocks.hpp>
+#include <weir/resource/layer_options.hpp>
 #include <weir/resource/layered.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
@@ -43,25 +51,23 @@ public:
     static constexpr std::size_t least_listed_bytes = 1 * MiB;
 
     /// `arguments`: for the wrapped pool's constructor.
-    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...> &&
+                                                           !wrapper::template is_named<Arguments...>>>
     explicit statistics(Arguments&&... arguments) : wrapper(std::in_place, std::forward<Arguments>(arguments)...) {}
     template <class P = Pool, class = std::enable_if_t<std::is_default_constructible_v<P>>>
     statistics() : wrapper(std::in_place) {}
+
+    /// The same with a name, such as a tenant's.
+    template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
+    explicit statistics(layer_options const& options, Arguments&&... arguments)
+        : wrapper(std::in_place, std::forward<Arguments>(arguments)...), own_name_(options.name()) {}
 
     /// As the wrapped pool's. Counts the block, or the failure.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
-        if (block) {
-            base::raise(peak_requested_bytes_, requested_bytes_.fetch_add(bytes, base::memory_order_relaxed) + bytes);
-            base::raise(peak_live_blocks_, live_blocks_.fetch_add(1, base::memory_order_relaxed) + 1);
-            total_bytes_.fetch_add(bytes, base::memory_order_relaxed);
-            total_blocks_.fetch_add(1, base::memory_order_relaxed);
-            if (bytes >= least_listed_bytes)
-                large_.enter(block, bytes);
-        } else if (bytes != 0) {
-            failures_.fetch_add(1, base::memory_order_relaxed);
-        }
+        if (bytes != 0)
+            block ? count(block, bytes) : base::add_alone(shards_.mine()->failures, std::uint64_t{1});
         return block;
     }
 
@@ -69,46 +75,119 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (p) {
-            base::lower(requested_bytes_, bytes);
-            base::lower(live_blocks_, std::uint64_t{1});
+            uncount(bytes, 1);
             if (bytes >= least_listed_bytes)
                 large_.leave(p);
         }
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
 
-    /// The requested bytes, and the number, of the live blocks.
-    std::uint64_t requested_bytes() const noexcept { return requested_bytes_.load(base::memory_order_relaxed); }
-    std::uint64_t live_blocks() const noexcept { return live_blocks_.load(base::memory_order_relaxed); }
-    /// The most bytes and blocks that were live since the last reset_peaks.
-    std::uint64_t peak_requested_bytes() const noexcept { return peak_requested_bytes_.load(base::memory_order_relaxed); }
-    std::uint64_t peak_live_blocks() const noexcept { return peak_live_blocks_.load(base::memory_order_relaxed); }
-    /// All bytes and blocks that were ever handed out.
-    std::uint64_t total_bytes() const noexcept { return total_bytes_.load(base::memory_order_relaxed); }
-    std::uint64_t total_blocks() const noexcept { return total_blocks_.load(base::memory_order_relaxed); }
-    /// Allocations that the pool refused.
-    std::uint64_t failures() const noexcept { return failures_.load(base::memory_order_relaxed); }
-
-    /// Sets the peaks to what is live at this moment. Call it while no other call is under way, or a peak may be missed.
-    void reset_peaks() noexcept {
-        peak_requested_bytes_.store(requested_bytes(), base::memory_order_relaxed);
-        peak_live_blocks_.store(live_blocks(), base::memory_order_relaxed);
+    /// As the wrapped pool's; the blocks that end are taken off the counts.
+    template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
+    auto mark() {
+        return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), large_.entered()};
+    }
+    template <class Mark, class P = typename wrapper::pool_type,
+              class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
+    void rewind(Mark const& to) {
+        end(to.entered, [&](P& pool) { pool.rewind(to.point); });
+    }
+    template <class P = typename wrapper::pool_type, class = decltype(std::declval<P&>().clear())>
+    void clear() {
+        end(0, [](P& pool) { pool.clear(); });
     }
 
+    /// The requested bytes, and the number, of the live blocks.
+    std::uint64_t requested_bytes() const noexcept { return bytes_.in_use(shards_, &shard::bytes); }
+    std::uint64_t live_blocks() const noexcept { return blocks_.in_use(shards_, &shard::blocks); }
+    /// The most bytes and blocks that were live since the last reset_peaks; see the head for how exact they are.
+    std::uint64_t peak_requested_bytes() const noexcept { return bytes_.peak(shards_, &shard::bytes); }
+    std::uint64_t peak_live_blocks() const noexcept { return blocks_.peak(shards_, &shard::blocks); }
+    /// All bytes and blocks that were ever handed out.
+    std::uint64_t total_bytes() const noexcept { return sum(&shard::total_bytes); }
+    std::uint64_t total_blocks() const noexcept { return sum(&shard::total_blocks); }
+    /// Allocations that the pool refused.
+    std::uint64_t failures() const noexcept { return sum(&shard::failures); }
+
+    /// Sets the peaks to what is live at this moment.
+    void reset_peaks() noexcept {
+        typename base::shards<shard>::all const locked(shards_);
+        bytes_.collect(shards_, &shard::bytes);
+        blocks_.collect(shards_, &shard::blocks);
+        bytes_.reset_peak();
+        blocks_.reset_peak();
+    }
+
+    /// The layer's name, or else the wrapped pool's.
+    text name() const { return own_name_.empty() ? this->pool_.state().name : own_name_; }
+    /// The wrapped pool's state, with this layer's name.
+    memory_report state() const {
+        memory_report now = this->pool_.state();
+        if (!own_name_.empty())
+            now.name = own_name_;
+        return now;
+    }
     /// Adds the largest of the listed live blocks to the report. See 'full_state'.
     void examine(memory_report& now) const noexcept {
         weir::examine(this->pool_, now);
         large_.offer_to(now.largest_live);
     }
+    /// The same without what other users of a pool below have.
+    void examine_own(memory_report& now) const noexcept {
+        large_.offer_to(now.largest_live);
+        wrapper::examine_own(now);
+    }
 
 private:
-    base::atomic<std::uint64_t> requested_bytes_{0};
-    base::atomic<std::uint64_t> live_blocks_{0};
-    base::atomic<std::uint64_t> peak_requested_bytes_{0};
-    base::atomic<std::uint64_t> peak_live_blocks_{0};
-    base::atomic<std::uint64_t> total_bytes_{0};
-    base::atomic<std::uint64_t> total_blocks_{0};
-    base::atomic<std::uint64_t> failures_{0};
+    struct shard {
+        base::spin_lock lock;
+        base::credit bytes, blocks; // handed out and not yet freed
+        base::atomic<std::uint64_t> total_bytes{0}, total_blocks{0}, failures{0};
+    };
+    template <class Point>
+    struct marked {
+        Point point;
+        std::uint64_t entered; // how many large blocks were listed before
+    };
+
+    [[gnu::always_inline]] void count(void* block, std::size_t bytes) noexcept {
+        {
+            auto const mine = shards_.mine();
+            static_cast<void>(bytes_.take(mine->bytes, bytes));
+            static_cast<void>(blocks_.take(mine->blocks, 1));
+            base::add_alone(mine->total_bytes, std::uint64_t{bytes});
+            base::add_alone(mine->total_blocks, std::uint64_t{1});
+        }
+        if (bytes >= least_listed_bytes)
+            large_.enter(block, bytes);
+    }
+    [[gnu::always_inline]] void uncount(std::size_t bytes, std::size_t blocks) noexcept {
+        auto const mine = shards_.mine();
+        bytes_.give(mine->bytes, bytes);
+        blocks_.give(mine->blocks, blocks);
+    }
+
+    // `act` ends blocks of the pool without a free, among them all large ones but the first `entered`.
+    template <class Act>
+    void end(std::uint64_t entered, Act const& act) {
+        memory_report const gone = this->ended_by(act);
+        uncount(gone.in_use_bytes, gone.live_blocks);
+        if (gone.live_blocks != 0)
+            large_.leave_after(entered);
+    }
+
+    std::uint64_t sum(base::atomic<std::uint64_t> shard::*figure) const noexcept {
+        std::uint64_t all = 0;
+        for (shard const& each : shards_)
+            all += (each.*figure).load(base::memory_order_relaxed);
+        return all;
+    }
+
+    static constexpr std::uint64_t most_blocks_ahead = 1024;
+    text const own_name_; // empty: none
+    base::central_count bytes_{UINT64_MAX, base::most_ahead_bytes};
+    base::central_count blocks_{UINT64_MAX, most_blocks_ahead};
+    base::shards<shard> shards_;
     layer::detail::live_blocks large_;
 };
 

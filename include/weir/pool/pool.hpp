@@ -293,7 +293,7 @@ public:
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
         return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), base::name_of(space),
                             ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
-                            upstream_lack{held().most_bytes(), held().out_of_addresses()}) +
+                            upstream_lack{held().most_bytes(), held().out_of_addresses()}, supply_of::chunk_for(1, 1)) +
                (needed == 0 || alignment <= default_alignment ? ""
                                                               : " (a block aligned to " + base::number_text(alignment) + ")");
     }

@@ -23,8 +23,8 @@ inline namespace v0 {
 template <class Pool>
 class [[nodiscard]] scope {
     static_assert(contract::holds<contract::has_rewind, Pool>,
-                  "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'; of the layers only "
-                  "layer::guard passes them on");
+                  "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'; of the layers "
+                  "guard, limit and statistics pass them on");
 
 public:
     /// Marks `pool`, which outlives the scope. Throws std::bad_alloc.

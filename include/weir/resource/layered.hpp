@@ -6,8 +6,8 @@
 // A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for 'layer::x<Pool&>',
 // by reference, and forwards the members that a pool may have. A member that the wrapped pool lacks is absent here too, so that
 // whoever asks for it is told the truth through any number of layers. 'clear', 'mark' and 'rewind' are not passed on: they end
-// blocks without a free, and a layer has to hear of that (layer::guard does). Every forwarded call goes through 'locked()': the
-// pool with a lock around it, if the layer has one ('lock_forwarded').
+// blocks without a free, and a layer has to hear of that (guard, limit and statistics do). Every forwarded call goes through
+// 'locked()': the pool with a lock around it, if the layer has one ('lock_forwarded').
 //
 // invariant: a layer adds no state to the blocks; memory of the wrapped pool is memory of the layer.
 // cost:      calls that inline to the wrapped pool's.
@@ -22,11 +22,19 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
 #include <weir/contract/pool_slot.hpp>
+#include <weir/fwd.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
+
+namespace resource_detail {
+template <class Pool, class = void>
+struct stands_alone : std::true_type {};
+template <class Pool>
+struct stands_alone<Pool, std::void_t<decltype(Pool::stands_alone)>> : std::bool_constant<Pool::stands_alone> {};
+} // namespace resource_detail
 
 /// `Derived`: the layer; `Pool`: a pool, or a reference to one that outlives the layer.
 template <class Derived, class Pool>
@@ -40,6 +48,9 @@ public:
     static constexpr bool thread_safe = pool_type::thread_safe;
     static constexpr bool stream_ordered = pool_type::stream_ordered;
     static constexpr std::size_t default_alignment = pool_type::default_alignment;
+
+    /// Whether nothing that the wrapped pool hands out goes past this layer: no pool below is a reference.
+    static constexpr bool stands_alone = !std::is_reference_v<Pool> && resource_detail::stands_alone<pool_type>::value;
 
     layered(layered const&) = delete;
     layered& operator=(layered const&) = delete;
@@ -57,6 +68,15 @@ public:
     template <class P = pool_type const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
         return locked()->examine(now);
+    }
+
+    /// Adds those of the largest live blocks to the report that were surely handed out through this layer: those that are
+    /// listed by a layer below which no other user shares.
+    void examine_own(memory_report& now) const noexcept {
+        if constexpr (stands_alone)
+            weir::examine(static_cast<Derived const&>(*this), now);
+        else if constexpr (!std::is_reference_v<Pool> && contract::holds<contract::has_examine_own, pool_type>)
+            locked()->examine_own(now);
     }
 
     template <class P = pool_type const>
@@ -149,8 +169,23 @@ protected:
         std::is_constructible_v<Pool, Arguments...> &&
         !(sizeof...(Arguments) == 1 && (std::is_same_v<std::decay_t<Arguments>, Derived> || ...));
 
+    /// Whether the first argument is a name for the layer itself, and not for its pool.
+    template <class First = void, class...>
+    static constexpr bool is_named = std::is_same_v<std::decay_t<First>, layer_options>;
+
     template <class... Arguments>
     explicit layered(std::in_place_t, Arguments&&... arguments) : pool_(std::forward<Arguments>(arguments)...) {}
+
+    // Calls end(pool), which ends blocks of the wrapped pool without a free. Returns what was in use and is no more.
+    template <class End>
+    memory_report ended_by(End const& end) {
+        memory_report gone = this->pool_.state();
+        end(this->pool_);
+        memory_report const left = this->pool_.state();
+        gone.in_use_bytes -= left.in_use_bytes;
+        gone.live_blocks -= left.live_blocks;
+        return gone;
+    }
 
     // What a forwarded call holds while it runs. A layer that locks hides it with a member that returns its lock.
     struct no_lock {};

@@ -45,14 +45,16 @@ struct upstream_lack {
 
 /// Why a pool of `kind` memory that holds `held_bytes` bytes and may hold `limit_bytes` has no room for a block that needs a
 /// chunk of `chunk_bytes` bytes (0: no chunk can hold it). `refused_bytes`: what its upstream did not take back.
-/// `ends_together`: blocks end with a scope, and a free gives nothing back.
+/// `ends_together`: blocks end with a scope, and a free gives nothing back. `least_bytes`: the smallest chunk of any block.
 inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::size_t limit_bytes, std::size_t refused_bytes,
-                         char const* kind, bool ends_together = false, upstream_lack lack = {}) {
+                         char const* kind, bool ends_together = false, upstream_lack lack = {}, std::size_t least_bytes = 0) {
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
     if (chunk_bytes > limit_bytes)
         return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", more than the pool's limit of " +
-               base::exact_bytes_text(limit_bytes) + "; ask for less or raise pool_options::limit";
+               base::exact_bytes_text(limit_bytes) +
+               (least_bytes > limit_bytes ? "; no chunk is smaller, so raise pool_options::limit"
+                                          : "; ask for less or raise pool_options::limit");
     if (chunk_bytes > lack.most_bytes)
         return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", and of " + kind + " memory there can be " +
                base::exact_bytes_text(lack.most_bytes) + " in all; ask for less";

@@ -95,6 +95,9 @@ public:
         return now;
     }
 
+    /// The full state of the part that refuses such a block now. A layer that refuses by itself hides this. Throws as 'state'.
+    memory_report refused_state(std::size_t, std::size_t) const { return full_state(); }
+
     /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'state'.
     text full_report() const { return full_report_text(self().report(), full_state()); }
 
@@ -109,7 +112,7 @@ protected:
 private:
     // Not inlined: composing the sentence would cost each allocation registers.
     [[noreturn, gnu::noinline]] void refuse(std::size_t bytes, std::size_t alignment) const {
-        throw out_of_memory(bytes, full_state(), self().refusal(bytes, alignment));
+        throw out_of_memory(bytes, self().refused_state(bytes, alignment), self().refusal(bytes, alignment));
     }
 
     Derived& self() noexcept { return static_cast<Derived&>(*this); }

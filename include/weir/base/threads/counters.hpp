@@ -9,7 +9,7 @@
 // invariant: 'lower' never takes a count below zero; 'raise' never lowers a peak.
 // order:     relaxed: a count says how many, not what happened before.
 // cost:      one compare and exchange, more if threads collide; 'raise' is mostly a single load.
-// not for:   counts that only grow: use fetch_add.
+// not for:   counts that only grow: use fetch_add. Counts that many threads change at once: use central_count.
 
 #include <weir/base/threads/atomic.hpp>
 
@@ -31,6 +31,12 @@ void raise(atomic<T>& peak, T now) noexcept {
     T seen = peak.load(memory_order_relaxed);
     while (seen < now && !peak.compare_exchange_weak(seen, now, memory_order_relaxed)) {
     }
+}
+
+/// Adds `by` to `count`, which one thread at a time writes and any may read.
+template <class T>
+void add_alone(atomic<T>& count, T by) noexcept {
+    count.store(count.load(memory_order_relaxed) + by, memory_order_relaxed);
 }
 
 } // namespace base
