@@ -94,8 +94,6 @@ public:
     template <class P = pool_type const>
     auto name() const -> decltype(std::declval<P&>().name()) { return locked()->name(); }
     template <class P = pool_type const>
-    auto on_violation() const noexcept -> decltype(std::declval<P&>().on_violation()) { return locked()->on_violation(); }
-    template <class P = pool_type const>
     auto report() const -> decltype(std::declval<P&>().report()) { return locked()->report(); }
     template <class P = pool_type const>
     auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
