@@ -424,6 +424,16 @@ CUresult context_state(CUdevice device, unsigned* flags, int* active) {
     return CUDA_SUCCESS;
 }
 
+CUresult context_device(CUdevice* device) { return unrecorded(cudaGetDevice(device)); }
+// Another number in each world, as a context is never another one's.
+CUresult current_context(CUcontext* context) {
+    locked scope;
+    auto const device = static_cast<std::size_t>(scope.thread.device);
+    bool const ready = device < scope.world.devices.size() && scope.world.devices[device].ready;
+    *context = reinterpret_cast<CUcontext>(ready ? (scope.world.generation << 16 | (device + 1) << 4) : 0);
+    return CUDA_SUCCESS;
+}
+
 cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                         cudaDriverEntryPointQueryResult* result) {
     entry const quiet[] = {{"cuStreamGetId", any(stream_id)},
@@ -434,7 +444,9 @@ cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                            {"cuStreamWaitEvent", any(stream_wait)},
                            {"cuMemAllocFromPoolAsync", any(pool_allocate)},
                            {"cuMemFreeAsync", any(free_ordered)},
-                           {"cuDevicePrimaryCtxGetState", any(context_state)}};
+                           {"cuDevicePrimaryCtxGetState", any(context_state)},
+                           {"cuCtxGetDevice", any(context_device)},
+                           {"cuCtxGetCurrent", any(current_context)}};
     for (entry const& one : quiet) {
         if (symbol != nullptr && out != nullptr && std::strcmp(one.name, symbol) == 0) {
             *out = one.function;

@@ -191,11 +191,9 @@ struct stream_ordered {
             std::size_t const needed_bytes = Placement::rounded(bytes, alignment);
             if (needed_bytes == 0)
                 return base::range{}; // no block can be that large
-            if constexpr (!Identity::asks) { // what follows may make the stream wait, or call the driver
-                who = who.in_full();
-                if (several_devices_ && !who.is_host())
-                    sets_.require_device(who.stream());
-            }
+            who = who.in_full(); // what follows may make the stream wait, or call the driver
+            if (!Identity::asks && several_devices_ && !who.is_host())
+                sets_.require_device(who.stream());
             set* mine = nullptr;
             bool gathers = false;
             {
@@ -242,10 +240,9 @@ struct stream_ordered {
             order::block_uses uses = uses_.take(block.offset, stream);
             try {
                 auto const own = sets_.enter(caller(stream));
-                if (uses.empty()) {
-                    if (give_verified(*own.get(), block, stream))
-                        return;
-                } else if (uses.are_known() && own->defer(block, std::move(uses.events), stream)) {
+                if (uses.empty())
+                    return give_verified(*own.get(), block, stream);
+                if (uses.are_known() && own->defer(block, std::move(uses.events), stream)) {
                     return own->used().gave(block);
                 }
             } catch (...) {
@@ -254,17 +251,14 @@ struct stream_ordered {
         }
 
         // Takes back a block on a stream that lives and whose set is `own`. Where no event can be recorded, as in a host
-        // function, the block stays open: it is this stream's until an event is recorded. False: a thread's own default
-        // stream, since its thread may end without another call. Throws usage_error and cuda_error before any change.
-        static bool give_verified(set& own, base::range block, stream_ref stream) {
+        // function, the block stays open: it is this stream's until an event is recorded. Throws usage_error and cuda_error
+        // before any change.
+        static void give_verified(set& own, base::range block, stream_ref stream) {
             if (own.give(block, stream))
-                return true;
+                return;
             weir::runtime::require_no_capture(stream);
-            if (runtime::is_per_thread(stream))
-                return false;
             own.keep_open(block);
             own.used().gave(block);
-            return true;
         }
 
         void lose(base::range block) noexcept {

@@ -24,6 +24,7 @@
 #include <weir/base/text.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/runtime/driver_calls.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -32,7 +33,7 @@ namespace runtime {
 /// The number of this thread's current device. Throws cuda_error.
 inline int current_device() {
     int device = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice");
+    check(detail::query_device(&device), "cudaGetDevice");
     return device;
 }
 

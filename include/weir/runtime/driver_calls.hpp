@@ -6,8 +6,8 @@
 // A call through the runtime takes 10 to 40 ns more than the driver's function behind it, and twice that if the host is slow:
 // 63 instead of 22 ns for cudaStreamGetId, 172 instead of 148 for cudaEventRecord, 147 instead of 112 for
 // cudaStreamWaitEvent. The driver's functions are looked up once, through the runtime, so there is nothing more to link. In
-// three cases the runtime is called all the same: for a default stream, whose handle means another stream in each variant of
-// a function; in a thread without a context, which only the runtime makes; and if the driver has no such function.
+// three cases the runtime is called all the same: for the handle 0, which means another stream in each variant of a function;
+// in a thread without a context, which only the runtime makes; and if the driver has no such function.
 //
 // invariant: each call does and answers what the runtime's function would. But no error stays on CUDA's per-thread record,
 //            whichever function was called.
@@ -42,6 +42,8 @@ struct driver_functions {
     int (*allocate)(unsigned long long*, std::size_t, cudaMemPool_t, cudaStream_t) = nullptr;
     int (*free)(unsigned long long, cudaStream_t) = nullptr;
     int (*primary_state)(int, unsigned*, int*) = nullptr;
+    int (*context)(void**) = nullptr;
+    int (*device)(int*) = nullptr;
 
     driver_functions() noexcept {
         find("cuStreamGetId", id);
@@ -53,6 +55,8 @@ struct driver_functions {
         find("cuMemAllocFromPoolAsync", allocate);
         find("cuMemFreeAsync", free);
         find("cuDevicePrimaryCtxGetState", primary_state);
+        find("cuCtxGetCurrent", context);
+        find("cuCtxGetDevice", device);
     }
 
     // Looks up the function of that name. If the driver has none, `function` stays as it is, and no error is left behind.
@@ -105,7 +109,7 @@ cudaError_t call_driver(Runtime const& runtime, Function* function, Arguments...
 // The function; null if it would take `stream` for another stream.
 template <class Function>
 Function* for_stream(cudaStream_t stream, Function* function) noexcept {
-    return is_default_handle(stream) ? nullptr : function;
+    return stream ? function : nullptr;
 }
 
 // cudaStreamGetId.
@@ -163,6 +167,19 @@ inline cudaError_t free_async(void* block, cudaStream_t stream) noexcept {
     unsigned long long const address = reinterpret_cast<std::uintptr_t>(block);
     return detail::call_driver([&] { return cudaFreeAsync(block, stream); },
                        detail::for_stream(stream, detail::driver().free), address, stream);
+}
+
+// cudaGetDevice: 17 instead of 45 ns.
+inline cudaError_t query_device(int* device) noexcept {
+    return detail::call_driver([&] { return cudaGetDevice(device); }, detail::driver().device, device);
+}
+
+// The context in which this thread's CUDA calls are made; null if it has none yet, or if the driver does not say. 12 ns.
+inline void* current_context() noexcept {
+    void* context = nullptr;
+    if (detail::driver().context && detail::ask_driver(detail::driver().context, &context) != cudaSuccess)
+        return nullptr;
+    return context;
 }
 
 // Whether CUDA is ready on device number `device`; true also if the driver does not say. The runtime has no function for

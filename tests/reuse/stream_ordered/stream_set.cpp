@@ -96,7 +96,7 @@ TEST_CASE("stream_set: knows the stream that it was named for") {
         CHECK(here.own.id() == weir::runtime::id_of(here.s));
         CHECK(here.own.id() != weir::runtime::id_of(here.other));
         CHECK(here.own.device() == 0);
-        CHECK(here.own.key.load(weir::base::memory_order_acquire) == weir::runtime::key_of(here.s));
+        CHECK(here.own.key.load(weir::base::memory_order_acquire) == reinterpret_cast<std::uintptr_t>(static_cast<cudaStream_t>(here.s)));
         CHECK(here.own.hint.bytes() == 1 * MiB);
         CHECK(here.own.reached());
     });

@@ -12,6 +12,7 @@
 // not for:   streams that the program made, which belong to one device.
 
 #include <weir/base/range.hpp>
+#include <weir/base/stand_ins.hpp>
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
@@ -32,7 +33,7 @@ template <class Rule>
         if constexpr (contract::holds<contract::has_last_used_on, Rule, base::range, stream_ref>)
             if (elsewhere)
                 rule.last_used_on(block, stream);
-        runtime::device_scope const current(device);
+        runtime::device_scope const current(elsewhere ? device : any_device);
         return rule.give(block, stream);
     } catch (...) { // CUDA failed
     }

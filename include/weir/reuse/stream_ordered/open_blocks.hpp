@@ -26,11 +26,10 @@ namespace reuse::detail {
 template <class Tuning>
 class open_blocks {
 public:
-    /// Begins to keep blocks of another stream. `may_keep`: blocks go into the first store once that stream is no longer
-    /// young; else none does.
-    void start_anew(bool may_keep) noexcept {
-        young_frees_ = may_keep ? Tuning::young_frees : 0;
-        limit_bytes_ = may_keep && young_frees_ == 0 ? Tuning::recent_bytes : 0;
+    /// Begins to keep blocks of another stream, which is young.
+    void start_anew() noexcept {
+        young_frees_ = Tuning::young_frees;
+        limit_bytes_ = young_frees_ == 0 ? Tuning::recent_bytes : 0;
     }
     /// Say so when the stream frees a block that went elsewhere: after so many of those it is no longer young.
     void count_free_elsewhere() noexcept {

@@ -199,6 +199,9 @@ private:
     // leave the set. What remains is at rest once the event was reached, and the set can serve another stream then.
     void retire(set& gone) noexcept {
         gone.key.store(0, base::memory_order_relaxed);
+        strand_open(gone);
+    }
+    void strand_open(set& gone) noexcept {
         locked const free = host();
         try {
             gone.leave_open([&](base::range block) { stranded_.add(block, gone.device()); });
@@ -263,12 +266,15 @@ private:
     // Gives the stream a set that another one does not need any more; null if there is none.
     set* take_over(caller who, int device, std::uint64_t now) {
         runtime::capture_mode_scope const relaxed;
-        set* const spare = sets_.find_spare();
+        set* const spare = sets_.find_spare(now);
         if (!spare)
             return nullptr;
         locked const other(*spare);
-        if (!other->is_at_rest())
+        if (!other->rests_without_open())
             return nullptr; // it has changed meanwhile
+        strand_open(*other.get());
+        if (!other->is_at_rest())
+            return nullptr; // no host memory for that
         std::uint64_t const former = other->key.load(base::memory_order_relaxed);
         if (former != 0)
             table_.assign(former, nullptr);

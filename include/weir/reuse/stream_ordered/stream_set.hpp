@@ -59,8 +59,7 @@ public:
         safe_.start_anew(device);
         id_ = who.id();
         this->wanted.store(false, base::memory_order_relaxed);
-        // A thread may end without another call, so nothing of its default stream stays without an event.
-        open_.start_anew(!runtime::is_per_thread(who.stream()));
+        open_.start_anew();
         this->key.store(who.key(), base::memory_order_release);
     }
 
@@ -181,8 +180,7 @@ public:
     /// the stream is captured, its handle names another stream by now, or CUDA failed.
     [[gnu::noinline]] bool close(stream_ref stream) noexcept {
         try {
-            // A thread's own default stream can be captured by that thread only, and the call that names it has asked.
-            if (!runtime::is_per_thread(stream) && runtime::is_capturing(stream))
+            if (runtime::is_capturing(stream))
                 return false;
             // After that, since the id of a captured stream may not be asked for.
             if (!runtime::is_default_stream(stream) && Identity::id(stream) != id_)
@@ -259,9 +257,10 @@ public:
     /// Whether work that no event tells of may use bytes that are open or were: who took those may have freed them elsewhere.
     bool is_untold() const noexcept { return reused_open_ || open_bytes() != 0; }
     /// Whether no work uses a byte of this set or of its older generation. Never blocks. Throws cuda_error.
-    bool is_at_rest() {
-        return !is_untold() && deferred_.empty() && reached() &&
-               (!this->older || base::locked<stream_set>(*this->older)->is_at_rest());
+    bool is_at_rest() { return !is_untold() && rests_without_open(); }
+    /// The same of all but the open bytes.
+    bool rests_without_open() {
+        return deferred_.empty() && reached() && (!this->older || base::locked<stream_set>(*this->older)->is_at_rest());
     }
 
     /// Counts how often bytes came here that may be in use, or open bytes went out.

@@ -8,7 +8,8 @@
 //
 // A set whose bytes no work uses can serve another stream, which then gets those bytes too. First in line are retired sets,
 // whose streams are gone, then the set of the default stream that has not come here for longest, since its thread may have
-// ended.
+// ended. Such a thread leaves its open bytes behind. If no set is wholly at rest, one counts too that would be without these
+// and whose stream has not come while many others did.
 //
 // invariant: the newest set comes first and the host's last. An older generation comes after its stream's set.
 // cost:      looking for a set to take over asks each set. After it was in vain, the number of sets must double first.
@@ -19,6 +20,7 @@
 #include <utility>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/reuse/stream_ordered/default_streams.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -72,20 +74,26 @@ public:
 
     /// Whether there are so many sets that it is time to look for one to take over.
     bool is_long() const noexcept { return count_ >= look_for_spare_at_; }
-    /// A set that another stream can take over; null if there is none. It was at rest a moment ago, so ask again under its
-    /// lock. Throws cuda_error.
-    Set* find_spare() {
-        Set* spare = first_in_line(false);
+    /// A set that another stream can take over, once its open bytes are gone from it; null if there is none. That was so a
+    /// moment ago, so ask again under its lock. `newcomers`: how many streams came here so far. Throws cuda_error.
+    Set* find_spare(std::uint64_t newcomers) {
+        Set* spare = first_in_line([](Set&) { return true; });
         if (spare && !locked(*spare)->is_at_rest())
-            spare = first_in_line(true);
+            spare = first_in_line([](Set& each) { return locked(each)->is_at_rest(); });
+        if (!spare)
+            spare = first_in_line([&](Set& each) {
+                return each.came_at.load(base::memory_order_relaxed) + count_ / 2 <= newcomers &&
+                       locked(each)->rests_without_open();
+            });
         if (!spare)
             look_for_spare_at_ = 2 * count_;
         return spare;
     }
 
 private:
-    // With `asks` only sets at rest count. Each set is asked about that, which is what costs most.
-    Set* first_in_line(bool asks) const {
+    // The first of the sets of which `serves(set)` is true.
+    template <class Serves>
+    Set* first_in_line(Serves const& serves) const {
         Set* best = nullptr;
         for (Set& each : *this) {
             if (best && best->key.load(base::memory_order_relaxed) == 0)
@@ -93,8 +101,7 @@ private:
             std::uint64_t const key = each.key.load(base::memory_order_relaxed);
             std::uint64_t const came_at = each.came_at.load(base::memory_order_relaxed);
             bool const is_first = !best || key == 0 || came_at < best->came_at.load(base::memory_order_relaxed);
-            if (&each != host_ && !each.is_older && (key == 0 || (key & 1) != 0) && is_first &&
-                (!asks || locked(each)->is_at_rest()))
+            if (&each != host_ && !each.is_older && (key == 0 || is_default_key(key)) && is_first && serves(each))
                 best = &each;
         }
         return best;
