@@ -90,11 +90,14 @@ public:
         finish(work);
     }
 
-    /// Lets the threads begin with `work`. Does not block. Any thread. Each start is followed by one 'finish'.
+    /// Lets the threads begin with `work`. Does not block. Any thread. Each start is followed by one 'finish', and then the same
+    /// work may be started again.
     void start(shared_work& work) noexcept {
         if (work.bytes == 0)
             return;
         lock();
+        work.begun_bytes = work.done_bytes = 0;
+        work.later = nullptr;
         *last_ = &work;
         last_ = &work.later;
         pthread_cond_broadcast(&started_);
