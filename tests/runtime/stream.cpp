@@ -3,19 +3,16 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
-#include <set>
 #include <string>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
-#include <thread>
 #include <type_traits>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 
 using support::sentence_of;
 using weir::check;
-using weir::runtime::key_of;
 using weir::stream_ref;
 
 namespace {
@@ -188,46 +185,4 @@ TEST_CASE("stream: the default streams are values, streams that were made are no
         CHECK_FALSE(weir::runtime::is_per_thread(s));
         CHECK_FALSE(weir::runtime::is_per_thread(weir::on_host));
     });
-}
-
-TEST_CASE("stream: streams that live at the same time have different keys, none of them 0") {
-    support::every_schedule([] {
-        support::scoped_stream const a, b, c;
-        std::set<std::uint64_t> keys;
-        for (weir::stream_ref s : {weir::stream_ref(a), weir::stream_ref(b), weir::stream_ref(c),
-                                   weir::stream_ref(cudaStreamLegacy), weir::stream_ref(cudaStreamPerThread)}) {
-            CHECK(key_of(s) != 0);
-            CHECK(key_of(s) == key_of(s));
-            CHECK(keys.insert(key_of(s)).second);
-        }
-        std::thread([&] { // another thread's own stream is another stream
-            CHECK(keys.insert(key_of(cudaStreamPerThread)).second);
-            CHECK(keys.count(key_of(cudaStreamLegacy)) == 1);
-            CHECK(keys.count(key_of(a)) == 1);
-        }).join();
-        CHECK(key_of(cudaStream_t{}) == key_of(cudaStreamLegacy));
-    });
-}
-
-TEST_CASE("stream: a default stream's key is odd, a handle's even, so that they cannot meet") {
-    support::every_schedule([] {
-        support::scoped_stream const s;
-        CHECK(key_of(s) % 2 == 0);
-        CHECK(key_of(cudaStreamLegacy) % 2 == 1);
-        CHECK(key_of(cudaStreamPerThread) % 2 == 1);
-    });
-}
-
-TEST_CASE("stream: a default stream is another one on another device") {
-#ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
-#endif
-    int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-    std::set<std::uint64_t> keys;
-    for (int i = 0; i < devices; ++i) {
-        weir::runtime::device_scope const there(i);
-        CHECK(keys.insert(key_of(cudaStreamLegacy)).second);
-        CHECK(keys.insert(key_of(cudaStreamPerThread)).second);
-    }
 }
