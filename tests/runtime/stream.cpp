@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <set>
 #include <string>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
