@@ -27,7 +27,7 @@ std::vector<range> drained(store& blocks) {
 // A store of a stream that is no longer young.
 struct grown : store {
     grown() {
-        start_anew(true);
+        start_anew();
         count_free_elsewhere();
         count_free_elsewhere();
     }
@@ -35,19 +35,17 @@ struct grown : store {
 
 } // namespace
 
-TEST_CASE("open_blocks: a young stream keeps nothing, and one that may not keep never does") {
+TEST_CASE("open_blocks: a young stream keeps nothing, nor does the next one whose blocks it keeps") {
     store blocks;
     CHECK_FALSE(blocks.put(range{0x1000, 256}));
-    blocks.start_anew(true);
+    blocks.start_anew();
     CHECK_FALSE(blocks.put(range{0x1000, 256}));
     blocks.count_free_elsewhere();
     CHECK_FALSE(blocks.put(range{0x1000, 256}));
     blocks.count_free_elsewhere();
     CHECK(blocks.put(range{0x1000, 256}));
     CHECK(blocks.take(256, 1) == range{0x1000, 256});
-    blocks.start_anew(false);
-    for (int frees = 0; frees < 10; ++frees)
-        blocks.count_free_elsewhere();
+    blocks.start_anew();
     CHECK_FALSE(blocks.put(range{0x1000, 256}));
     CHECK(blocks.empty());
 }

@@ -459,23 +459,23 @@ TEST_CASE("stream_set: receives bytes that another set lent, and what is lost st
     });
 }
 
-TEST_CASE("stream_set: a thread's own stream keeps nothing open, since a thread may end without a word") {
+TEST_CASE("stream_set: default streams keep open blocks as others do; without these the set would rest") {
     support::every_schedule([] {
-        set own{weir::placement::best_fit<512>()};
-        own.name(caller(cudaStreamPerThread), 0);
-        own.covered().add(range{base, 1 * MiB});
-        own.update_hint();
-        range const block = own.take(1000, 256, cudaStreamPerThread);
-        CHECK_FALSE(own.put_recent(block));
-        own.put(block, cudaStreamPerThread);
-        CHECK_FALSE(own.is_open());
-        CHECK(own.hint.bytes() == 1 * MiB);
-        // The legacy stream does not end.
-        own.name(caller(cudaStreamLegacy), 0);
-        range const other = own.take(1000, 256, cudaStreamLegacy);
-        CHECK(own.put_recent(other));
-        CHECK(own.is_open());
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        for (cudaStream_t const each : {cudaStreamPerThread, cudaStreamLegacy}) {
+            set own{weir::placement::best_fit<512>()};
+            own.name(caller(each), 0);
+            own.covered().add(range{base, 1 * MiB});
+            own.update_hint();
+            range const block = own.take(1000, 256, each);
+            CHECK(own.put_recent(block));
+            CHECK(own.is_open());
+            CHECK_FALSE(own.is_at_rest());
+            CHECK(own.rests_without_open());
+            CHECK(own.close(each));
+            CHECK(own.hint.bytes() == 1 * MiB);
+            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            CHECK(own.is_at_rest());
+        }
     });
 }
 
