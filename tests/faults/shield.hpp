@@ -67,6 +67,8 @@ inline cudaError_t entry_point(char const* name, void** found, unsigned version,
         driver<10, decltype(cuStreamWaitEvent)>::cover(name, "cuStreamWaitEvent", found);
         driver<11, decltype(cuMemAllocFromPoolAsync)>::cover(name, "cuMemAllocFromPoolAsync", found);
         driver<12, decltype(cuMemFreeAsync)>::cover(name, "cuMemFreeAsync", found);
+        driver<13, decltype(cuStreamGetId)>::cover(name, "cuStreamGetId", found);
+        driver<14, decltype(cuStreamIsCapturing)>::cover(name, "cuStreamIsCapturing", found);
     }
     return error;
 }

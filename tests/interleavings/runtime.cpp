@@ -188,8 +188,8 @@ TEST_CASE("interleavings: stream_set: what is hint is what is there whenever the
 /// Enters the set of `s` and looks whether it is that.
 set* enter(directory& sets, cudaStream_t s, bool frees = false) {
     auto const own = sets.enter(frees ? caller::that_frees(s) : caller(s));
-    require(own->key.load(std::memory_order_relaxed) == weir::runtime::key_of(s), "the set of another key");
-    require(own->id() == weir::runtime::id_of(s), "the set of another stream");
+    require(own->key.load(std::memory_order_relaxed) == caller(s).key(), "the set of another key");
+    require(own->id() == caller(s).id(), "the set of another stream");
     return own.get();
 }
 
@@ -298,7 +298,7 @@ TEST_CASE("interleavings: stream_directory: the set of a default stream is taken
             directory sets(0);
             fill(sets, full, 14);
             enter(sets, cudaStreamLegacy); // a new stream may have it
-            std::uint64_t const key = weir::runtime::key_of(cudaStreamLegacy);
+            std::uint64_t const key = caller(cudaStreamLegacy).key();
             threads(
                 [&] {
                     for (bool const frees : {true, false}) {
