@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <set>
 #include <support/every_schedule.hpp>
 #include <thread>
 #include <type_traits>
@@ -88,14 +89,31 @@ TEST_CASE("per-thread default streams: what one thread freed goes to another whe
     CHECK(pool.reserved_bytes() == reserved);
 }
 
-TEST_CASE("per-thread default streams: a thread that ends leaves nothing without an event") {
+TEST_CASE("per-thread default streams: a thread that ends without a word leaves a few blocks, until the pool settles") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     device_pool pool;
-    for (int turn = 0; turn < 200; ++turn) // past the frees of a young stream, which keeps nothing anyway
-        pool.deallocate(null, pool.allocate(null, 4 * KiB), 4 * KiB);
-    std::uint64_t const before = simulated_cuda::calls("cudaEventRecord");
-    pool.deallocate(null, pool.allocate(null, 4 * KiB), 4 * KiB);
-    CHECK(simulated_cuda::calls("cudaEventRecord") == before + 1);
+    simulated_cuda::gate gate;
+    void* theirs = nullptr;
+    std::thread([&] {
+        for (int turn = 0; turn < 200; ++turn) // past the frees of a young stream, which keeps nothing
+            pool.deallocate(null, pool.allocate(null, 4 * KiB), 4 * KiB);
+        std::uint64_t const before = simulated_cuda::calls("cudaEventRecord");
+        theirs = pool.allocate(null, 4 * KiB);
+        REQUIRE(gate.close(cudaStreamPerThread) == cudaSuccess);
+        REQUIRE(cudaMemsetAsync(theirs, 1, 4 * KiB, null) == cudaSuccess);
+        pool.deallocate(null, theirs, 4 * KiB);
+        CHECK(simulated_cuda::calls("cudaEventRecord") == before); // kept for this thread, as another stream's would be
+    }).join();
+    for (bool const settled : {false, true}) { // what it left goes to nobody while its work may run
+        std::set<void*> taken; // all that is at hand
+        for (std::size_t const before = pool.reserved_bytes(); pool.reserved_bytes() == before;)
+            taken.insert(pool.allocate(null, 4 * KiB));
+        CHECK(taken.count(theirs) == (settled ? 1 : 0));
+        for (void* each : taken)
+            pool.deallocate(null, each, 4 * KiB);
+        gate.open();
+        pool.settle();
+    }
 }
 
 #endif
