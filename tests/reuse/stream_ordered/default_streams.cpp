@@ -70,8 +70,10 @@ TEST_CASE("default_streams: every call may fail, and names itself") {
     struct nothing {};
     auto const prepare = [] { return std::make_unique<nothing>(); };
     auto const threw = [](nothing&, support::struck const& fault) { CHECK(fault.threw == !fault.calls.empty()); };
-    std::size_t runs = 0;
+    [[maybe_unused]] std::size_t runs = 0;
     for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread})
         runs += support::fault_sweep(prepare, [each](nothing&) { static_cast<void>(key_of_default(each)); }, threw);
+#ifdef WEIR_SIMULATED_CUDA
     CHECK(runs != 0);
+#endif
 }
