@@ -2,9 +2,12 @@
 
 #include "scene.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
 #include <functional>
+#include <mutex>
 #include <stdexcept>
 #include <unistd.h>
 #include <weir/recipes.hpp>
@@ -266,6 +269,8 @@ TEST_CASE("streaming: what cannot be is refused with a sentence, before anything
         CHECK_SAYS(says(here.stream, from_memory(reinterpret_cast<int const*>(here.row.data()), 9), no_sink{},
                         small_chunks().chunk_bytes(3)),
                    "a chunk of 3 bytes holds no element");
+        for (std::size_t const bytes : {SIZE_MAX, std::size_t{1} << 62})
+            CHECK_SAYS(says(here.stream, row, no_sink{}, small_chunks(4).chunk_bytes(bytes)), "more than can be counted");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([] { from_memory<int>(nullptr, 1); }), "null address");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([] { to_memory<int>(nullptr, 1); }), "null address");
         CHECK(here.device.allocations.empty());
@@ -290,9 +295,109 @@ TEST_CASE("streaming: what cannot be is refused with a sentence, before anything
     });
 }
 
+TEST_CASE("streaming: source, compute and sink may use the ring, and wait for others who do") {
+    for (std::size_t const slots : {std::size_t{1}, std::size_t{3}})
+        support::every_schedule([slots] {
+            stage first(counting(5 * chunk_bytes), small(slots));
+            device_pool second;
+            support::scoped_stream const s;
+            std::mutex mutex;
+            std::condition_variable more;
+            octets between, end;
+            bool over = false;
+            std::thread producer([&] {
+                stream_chunks(first.ring, first.device, first.stream, from_memory(first.row.data(), first.row.size()),
+                              to_callable([&](unsigned char const* p, std::size_t count) {
+                                  check_round_trip(first.ring, first.stream, 3 * slot_bytes);
+                                  std::lock_guard<std::mutex> const lock(mutex);
+                                  between.insert(between.end(), p, p + count);
+                                  more.notify_one();
+                              }),
+                              small_chunks(2), first.compute());
+                std::lock_guard<std::mutex> const lock(mutex);
+                over = true;
+                more.notify_one();
+            });
+            std::size_t at = 0;
+            stream_chunks(first.ring, second, s, from_callable<unsigned char>([&](unsigned char* to, std::size_t most) {
+                              std::unique_lock<std::mutex> lock(mutex);
+                              more.wait(lock, [&] { return at != between.size() || over; });
+                              std::size_t const count = std::min(most, between.size() - at);
+                              std::copy_n(between.begin() + static_cast<long>(at), count, to);
+                              at += count;
+                              return count;
+                          }),
+                          to_callable([&](unsigned char const* p, std::size_t count) { end.insert(end.end(), p, p + count); }),
+                          small_chunks(2), [](weir::stream_ref, chunk const&) {});
+            producer.join();
+            CHECK(end == first.marked);
+            first.check_at_rest();
+        });
+}
+
 #ifdef WEIR_SIMULATED_CUDA
 
 namespace device = simulated_cuda;
+
+namespace {
+/// Notes how much work of the device is under way when a block comes back.
+struct watched_pool : weir::layered<watched_pool, weir::device_pool> {
+    using wrapper = weir::layered<watched_pool, weir::device_pool>;
+    watched_pool() : wrapper(std::in_place, weir::pool_options{}.on_leak(weir::leak_action::ignore)) {}
+    void* try_allocate(weir::stream_ref on, std::size_t bytes, std::size_t alignment = default_alignment) {
+        return pool_.try_allocate(on, bytes, alignment);
+    }
+    void deallocate(weir::stream_ref on, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+        under_way = device::pending();
+        pool_.deallocate(on, p, bytes, alignment);
+    }
+    std::size_t under_way = 0;
+};
+} // namespace
+
+TEST_CASE("streaming: chunks go back only when both ways of the link and the stream have been waited for") {
+    for (std::uint64_t call = 1; call <= 6; ++call) {
+        CAPTURE(call);
+        device::world world(device::config{}.late(), support::report_all);
+        support::scoped_stream const s;
+        weir::pinned_pool pinned;
+        watched_pool pool;
+        pinned_ring ring(pinned, small(3));
+        octets const row = counting(9 * chunk_bytes);
+        octets back(row.size());
+        struct thrown {};
+        CHECK_THROWS_AS(stream_chunks(ring, pool, s, from_memory(row.data(), row.size()), to_memory(back.data(), back.size()),
+                                      small_chunks(),
+                                      [&](weir::stream_ref, chunk const& c) {
+                                          if (c.index == 4) {
+                                              device::fail_call("cudaStreamSynchronize", call, cudaErrorUnknown);
+                                              throw thrown{};
+                                          }
+                                      }),
+                        thrown);
+        CHECK(pool.under_way == 0);
+        device::clear_faults();
+    }
+}
+
+TEST_CASE("streaming: a default stream is that of the ring's device, whichever is current") {
+    for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
+        device::world const world(device::config{}.with_devices(2).late(), support::report_all);
+        weir::check(cudaSetDevice(1), "cudaSetDevice");
+        weir::managed_pool pool;
+        weir::pinned_pool pinned;
+        pinned_ring ring(pinned, small(3));
+        weir::check(cudaSetDevice(0), "cudaSetDevice");
+        void* const before = pool.allocate(each, 1 * MiB);
+        weir::check(cudaMemsetAsync(before, 1, 1 * MiB, each), "cudaMemsetAsync");
+        pool.deallocate(each, before, 1 * MiB);
+        octets const row = counting(9 * chunk_bytes);
+        octets back(row.size());
+        stream_chunks(ring, pool, each, from_memory(row.data(), row.size()), to_memory(back.data(), back.size()), small_chunks(),
+                      [](weir::stream_ref, chunk const&) {});
+        CHECK(back == row);
+    }
+}
 
 TEST_CASE("streaming: a chunk more costs no allocation and no wait but one for its own memory") {
     for (bool const pinned : {false, true})

@@ -15,7 +15,8 @@
 //            did not fit at some moment of the call; a block that is being allocated or freed counts at that moment.
 // cost:      one atomic exchange a call; near the limit a lock of all shards (about 0.5 us); 4 KiB of host memory.
 // not for:   the memory that a pool reserves: see pool_options::limit. Blocks of a driver_pool that belong to a graph and are
-//            freed once a launch, because each of those frees would count: allocate and free those through 'inner()'.
+//            freed once a launch, because each of those frees would count: allocate and free those through 'inner()'. A scope,
+//            'rewind' or 'clear' of a pool on which several layers stand: it ends blocks of all, and counts them as this one's.
 
 #include <cstddef>
 #include <cstdint>

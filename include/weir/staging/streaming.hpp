@@ -71,13 +71,25 @@ template <class Sink>
 inline constexpr bool is_memory_sink = false;
 template <class T>
 inline constexpr bool is_memory_sink<memory_sink<T>> = true;
+template <class Sink>
+inline constexpr bool is_callable_sink = !is_no_sink<Sink> && !is_memory_sink<Sink>;
+template <class Sink, class T>
+inline constexpr bool takes = std::is_same_v<Sink, memory_sink<T>>;
+template <class Source>
+inline constexpr bool is_callable_source = false;
+template <class T, class Callable>
+inline constexpr bool is_callable_source<callable_source<T, Callable>> = true;
 
 /// One call of 'stream_chunks'.
 template <class Source, class Sink, class Options>
 class chunk_stream {
     using T = typename Source::value_type;
     static_assert(std::is_trivially_copyable_v<T>, "weir: elements travel as bytes; stream a trivially copyable type");
-    static_assert(alignof(T) <= 256);
+    static_assert(alignof(T) <= alignof(std::max_align_t), "weir: elements of a stream are aligned as ordinary host memory is");
+    static_assert(!is_callable_sink<Sink> || std::is_default_constructible_v<T>,
+                  "weir: a callable sink reads elements out of an array of them; give the type a default constructor, or stream "
+                  "to memory");
+    static_assert(!is_memory_sink<Sink> || takes<Sink, T>, "weir: the sink's elements are of another type than the source's");
 
     // A chunk on the device, and what is going on with it.
     struct lane {
@@ -100,10 +112,12 @@ public:
         most_ = memory_.bytes() / sizeof(T);
         now_.total_count = source.count();
         now_.chunk_bytes = most_ * sizeof(T);
+        if constexpr (is_callable_source<Source>)
+            made_.resize(slot_count() < most_ ? slot_count() : most_);
         for (lane& each : lanes_) {
             each.arrived = runtime::event(ring.device());
             each.computed = runtime::event(ring.device());
-            if constexpr (!is_no_sink<Sink> && !is_memory_sink<Sink>)
+            if constexpr (is_callable_sink<Sink>)
                 each.held.resize(most_);
         }
     }
@@ -154,6 +168,9 @@ private:
         if (options.chunk_bytes() != 0 && options.chunk_bytes() < sizeof(T))
             throw usage_error("weir: a chunk of " + base::number_text(options.chunk_bytes()) +
                               " bytes holds no element; ask for larger chunks");
+        if (options.chunk_bytes() > chunk_memory::most_bytes(options.depth()))
+            throw usage_error("weir: " + base::count_text(options.depth(), " chunk") + " of " +
+                              base::bytes_text(options.chunk_bytes()) + " are more than can be counted; ask for smaller chunks");
         if constexpr (is_memory_sink<Sink>)
             if (source.count() != unknown_count && source.count() > sink.count)
                 refuse_sink();
@@ -196,24 +213,34 @@ private:
         }
     }
 
-    // Lets the source fill a slot of the ring, and enqueues the copy. How many elements.
+    std::size_t slot_count() const noexcept { return ring_.slot_bytes() / sizeof(T); }
+
+    // Lets the source fill at most a slot of the ring, and enqueues the copy. How many elements. A callable may wait for whom
+    // it likes, also for others who use the ring. So it gets memory of its own, and no slot is held meanwhile.
     std::size_t fill(T* to, std::size_t room) {
-        ring_call const call(ring_, memory_.to_device(), 0);
-        std::size_t const slot_count = ring_.slot_bytes() / sizeof(T);
-        std::size_t const most = room < slot_count ? room : slot_count;
-        held_slot slot = ring_.take(call.stream_id(), most * sizeof(T), direction::to_device);
-        std::size_t const at = slot->filled_bytes;
-        std::byte* const from = slot->data + at;
-        std::size_t const got = source_.fill(reinterpret_cast<T*>(from), most);
-        if (got > most)
-            throw usage_error("weir: the source says that it wrote " + base::number_text(got) +
-                              " elements where there is room for " + base::number_text(most) +
-                              "; it may have written beyond its memory");
-        if (got != 0) {
-            piece const whole{to, from, got * sizeof(T)};
-            detail::enqueue_chunk(call, *slot, at, {&whole, 0, whole.bytes}, direction::to_device);
+        std::size_t const most = room < slot_count() ? room : slot_count();
+        if constexpr (is_callable_source<Source>) {
+            std::size_t const got = source_.fill(made_.data(), most);
+            if (got > most)
+                throw usage_error("weir: the source says that it wrote " + base::number_text(got) +
+                                  " elements where there is room for " + base::number_text(most) +
+                                  "; it may have written beyond its memory");
+            piece const whole{to, made_.data(), got * sizeof(T)};
+            if (got != 0)
+                detail::copy_to_device(ring_, memory_.to_device(), &whole, 1);
+            return got;
+        } else {
+            ring_call const call(ring_, memory_.to_device(), 0);
+            held_slot slot = ring_.take(call.stream_id(), most * sizeof(T), direction::to_device);
+            std::size_t const at = slot->filled_bytes;
+            std::byte* const from = slot->data + at;
+            std::size_t const got = source_.fill(reinterpret_cast<T*>(from), most);
+            if (got != 0) {
+                piece const whole{to, from, got * sizeof(T)};
+                detail::enqueue_chunk(call, *slot, at, {&whole, 0, whole.bytes}, direction::to_device);
+            }
+            return got;
         }
-        return got;
     }
 
     // Enqueues the copy of a chunk's results, if there is to be one and it was not enqueued.
@@ -261,6 +288,7 @@ private:
     Source& source_;
     Sink& sink_;
     Options& options_;
+    base::growing_array<T> made_; // what a callable source makes
     base::growing_array<lane> lanes_;
     chunk_memory memory_; // goes before the lanes: their copies are over then
     std::size_t most_ = 0; // elements of a chunk
@@ -274,7 +302,7 @@ private:
 /// Streams `source` chunk by chunk through memory of `pool`, which belongs to the ring's device, and calls compute(stream_ref,
 /// device_chunk<T> const&) for each, which enqueues its work on that stream; the results go to `sink`. Blocks until all of it
 /// is done, or was cancelled. Memory that is page-locked is copied directly, other memory through `ring`. Returns how far it
-/// came. One thread; others may use ring and pool meanwhile, but source, compute and sink may not use the ring.
+/// came. One thread; others may use ring and pool meanwhile, also source, compute and sink.
 ///
 /// Throws what source, compute, sink and progress throw; usage_error for a stream that is captured, of another device or
 /// 'on_host', and for options and sinks that cannot be; out_of_memory, which says how much is needed, if the pool has no room
@@ -283,6 +311,8 @@ private:
 template <class Source, class Sink, class Progress, class Compute>
 streaming_progress stream_chunks(pinned_ring& ring, pool_ref<memory_space::device> pool, stream_ref stream, Source source,
                                  Sink sink, streaming_options<Progress> options, Compute compute) {
+    static_assert(std::is_invocable_v<Compute&, stream_ref, device_chunk<typename Source::value_type> const&>,
+                  "weir: compute is called as compute(weir::stream_ref, weir::staging::device_chunk<T> const&)");
     detail::chunk_stream<Source, Sink, streaming_options<Progress>> chunks(ring, pool, stream, source, sink, options);
     return chunks.run(compute);
 }

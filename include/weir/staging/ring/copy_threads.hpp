@@ -93,11 +93,11 @@ public:
     /// Lets the threads begin with `work`. Does not block. Any thread. Each start is followed by one 'finish'; then the same
     /// work may be started again.
     void start(shared_work& work) noexcept {
+        work.begun_bytes = work.done_bytes = 0; // nobody else has it yet
+        work.later = nullptr;
         if (work.bytes == 0)
             return;
         lock();
-        work.begun_bytes = work.done_bytes = 0;
-        work.later = nullptr;
         *last_ = &work;
         last_ = &work.later;
         pthread_cond_broadcast(&started_);

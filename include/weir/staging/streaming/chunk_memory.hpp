@@ -12,6 +12,7 @@
 // not for:   users: see staging/streaming.hpp.
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_report.hpp>
@@ -53,14 +54,17 @@ private:
 /// Sizes in bytes. `room`: a chunk, rounded up to 256.
 class chunk_memory {
 public:
+    /// The largest chunk of which `depth` can be counted.
+    static constexpr std::size_t most_bytes(std::size_t depth) noexcept { return (SIZE_MAX / depth) & ~std::size_t{255}; }
+
     /// `depth` chunks of `bytes`, or of less, but not less than `least_bytes`, if the pool has no room for so much. Throws
     /// out_of_memory, which says how much is needed; cuda_error.
     chunk_memory(pool_ref<memory_space::device> pool, stream_ref stream, int device, std::size_t depth, std::size_t bytes,
                  std::size_t least_bytes)
         : pool_(pool), stream_(stream), device_(device), to_device_(device), to_host_(device), depth_(depth), bytes_(bytes) {
+        runtime::device_scope const there(device_); // a default stream is that of the ring's device
         data_ = allocate(least_bytes);
         try {
-            runtime::device_scope const there(device_);
             order_after({to_device_.get(), device_}, {stream_, device_});
         } catch (...) { // nothing uses it yet
             pool_.deallocate(stream_, data_, in_all());
@@ -70,8 +74,13 @@ public:
     chunk_memory(chunk_memory const&) = delete;
     chunk_memory& operator=(chunk_memory const&) = delete;
     ~chunk_memory() {
-        if (is_drained_ || base::try_twice([this] { return drain(), true; }))
+        static_cast<void>(base::try_twice([this] {
+            runtime::device_scope const there(device_);
+            if (!is_drained_ && !drain())
+                return false;
             pool_.deallocate(stream_, data_, in_all());
+            return true;
+        }));
     }
 
     stream_ref to_device() const noexcept { return to_device_.get(); }
@@ -79,21 +88,19 @@ public:
     std::size_t bytes() const noexcept { return bytes_; }
     std::byte* chunk(std::size_t i) const noexcept { return data_ + i * room(); }
 
-    /// Blocks until no copy is under way, and no work of the user's stream either. Throws cuda_error.
-    void drain() {
-        runtime::device_scope const there(device_);
-        runtime::capture_mode_scope const relaxed;
-        bool over = true;
-        for (cudaStream_t const each : {to_device_.get(), to_host_.get(), stream_.get()})
-            over = runtime::succeeded(cudaStreamSynchronize(each)) && over;
-        if (!over)
-            check(cudaStreamSynchronize(to_device_.get()), "cudaStreamSynchronize");
-        is_drained_ = over;
-    }
     /// What is left is on the user's stream.
     void all_copies_are_over() noexcept { is_drained_ = true; }
 
 private:
+    // Blocks until no copy is under way, and no work of the user's stream either. False if CUDA cannot say so.
+    bool drain() const {
+        runtime::capture_mode_scope const relaxed;
+        bool over = true;
+        for (cudaStream_t const each : {to_device_.get(), to_host_.get(), stream_.get()})
+            over = runtime::succeeded(cudaStreamSynchronize(each)) && over;
+        return over;
+    }
+
     std::size_t room() const noexcept { return base::align_up(bytes_, 256); }
     std::size_t in_all() const noexcept { return room() * depth_; }
 

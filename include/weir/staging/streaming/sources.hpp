@@ -4,10 +4,10 @@
 // Where do the elements of a stream of chunks come from, and where do the results go?
 //
 // A source is memory, a file or a callable; a sink is memory, a callable, or nothing. What lies in memory has an address, so
-// it is copied from there, or to there. All else is filled into the pinned memory of a ring, or read out of a buffer.
+// it is copied from there, or to there. A file is read into the pinned memory of a ring; a callable has a buffer of its own.
 //
 // invariant: elements are asked for, and handed on, in their order, by the thread that called 'stream_chunks'.
-// cost:      a callable: a call for each slot of the ring. A file: one pread for each.
+// cost:      a callable: a call for each slot of the ring, and a copy more in host memory. A file: one pread for each slot.
 // not for:   files that are mapped: if such a file shrinks the process gets a signal, and no error.
 
 #include <cerrno>
@@ -63,7 +63,7 @@ private:
     Callable callable_;
 };
 /// `callable(T* to, std::size_t most) -> std::size_t` writes up to `most` elements to `to` and returns how many; 0: there are
-/// no more. It must not use the ring. What it throws, 'stream_chunks' throws.
+/// no more. It may wait, and use the ring. What it throws, 'stream_chunks' throws.
 template <class T, class Callable>
 callable_source<T, Callable> from_callable(Callable callable) {
     return callable_source<T, Callable>(std::move(callable));

@@ -25,7 +25,7 @@ struct streaming_progress {
     std::size_t done_count = 0;          ///< elements
     std::size_t total_count = SIZE_MAX;  ///< elements of the source; SIZE_MAX: it does not know
     std::size_t chunk_bytes = 0;         ///< the size of a chunk that was chosen
-    bool cancelled = false;              ///< the source was not read to its end
+    bool cancelled = false;              ///< the flag was seen before the end of the source was
 };
 
 namespace detail {
