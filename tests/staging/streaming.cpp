@@ -270,9 +270,13 @@ TEST_CASE("streaming: what cannot be is refused with a sentence, before anything
                         small_chunks().chunk_bytes(3)),
                    "a chunk of 3 bytes holds no element");
         for (std::size_t const bytes : {SIZE_MAX, std::size_t{1} << 62})
-            CHECK_SAYS(says(here.stream, row, no_sink{}, small_chunks(4).chunk_bytes(bytes)), "more than can be counted");
+            CHECK_SAYS(says(here.stream, row, no_sink{}, small_chunks(4).chunk_bytes(bytes)), "are together more than can be counted");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([] { from_memory<int>(nullptr, 1); }), "null address");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([] { to_memory<int>(nullptr, 1); }), "null address");
+        pinned_ring refusing(here.pool, small(3).on_full(full_action::refuse));
+        CHECK_SAYS(support::sentence_of<weir::usage_error>(
+                       [&] { stream_chunks(refusing, here.device, here.stream, row, [](weir::stream_ref, chunk const&) {}); }),
+                   "waits for copies of its own, and this ring refuses instead");
         CHECK(here.device.allocations.empty());
         auto const lies = from_callable<unsigned char>([](unsigned char*, std::size_t most) { return most + 1; });
         CHECK_SAYS(says(here.stream, lies, no_sink{}, small_chunks()), "elements where there is room for 4096");

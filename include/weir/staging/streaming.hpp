@@ -87,8 +87,7 @@ class chunk_stream {
     static_assert(std::is_trivially_copyable_v<T>, "weir: elements travel as bytes; stream a trivially copyable type");
     static_assert(alignof(T) <= alignof(std::max_align_t), "weir: elements of a stream are aligned as ordinary host memory is");
     static_assert(!is_callable_sink<Sink> || std::is_default_constructible_v<T>,
-                  "weir: a callable sink reads elements out of an array of them; give the type a default constructor, or stream "
-                  "to memory");
+                  "weir: a callable sink gets an array of elements; give the type a default constructor, or stream to memory");
     static_assert(!is_memory_sink<Sink> || takes<Sink, T>, "weir: the sink's elements are of another type than the source's");
 
     // A chunk on the device, and what is going on with it.
@@ -169,11 +168,14 @@ private:
             throw usage_error("weir: a chunk of " + base::number_text(options.chunk_bytes()) +
                               " bytes holds no element; ask for larger chunks");
         if (options.chunk_bytes() > chunk_memory::most_bytes(options.depth()))
-            throw usage_error("weir: " + base::count_text(options.depth(), " chunk") + " of " +
-                              base::bytes_text(options.chunk_bytes()) + " are more than can be counted; ask for smaller chunks");
+            throw usage_error("weir: chunks of " + base::bytes_text(options.chunk_bytes()) +
+                              " are together more than can be counted; ask for smaller ones");
         if constexpr (is_memory_sink<Sink>)
             if (source.count() != unknown_count && source.count() > sink.count)
                 refuse_sink();
+        if (ring.options().on_full() == full_action::refuse)
+            throw usage_error("weir: a stream of chunks waits for copies of its own, and this ring refuses instead; use a ring "
+                              "whose 'on_full' is full_action::wait");
         ring_call const asked(ring, stream, 0); // for what it refuses
         return stream;
     }
@@ -305,9 +307,10 @@ private:
 /// came. One thread; others may use ring and pool meanwhile, also source, compute and sink.
 ///
 /// Throws what source, compute, sink and progress throw; usage_error for a stream that is captured, of another device or
-/// 'on_host', and for options and sinks that cannot be; out_of_memory, which says how much is needed, if the pool has no room
-/// for the chunks; cuda_error. The first error wins: then nothing more is read, what was enqueued ends, and the pool gets its
-/// memory back. Progress told before how far it came; the sink may hold some of the results.
+/// 'on_host', for a ring that refuses when it is full, and for options and sinks that cannot be; out_of_memory, which says how
+/// much is needed, if the pool has no room for the chunks; cuda_error. The first error wins: then nothing more is read, what
+/// was enqueued ends, and the pool gets its memory back. Progress told before how far it came; the sink may hold some of the
+/// results.
 template <class Source, class Sink, class Progress, class Compute>
 streaming_progress stream_chunks(pinned_ring& ring, pool_ref<memory_space::device> pool, stream_ref stream, Source source,
                                  Sink sink, streaming_options<Progress> options, Compute compute) {
