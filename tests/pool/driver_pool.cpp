@@ -434,6 +434,7 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options options;
+    CHECK_SAYS(sentence_of<weir::usage_error>([&] { driver_pool none(options.device(devices)); }), "weir: there is no device ");
     options.device(devices - 1);
     driver_pool pool(options);
     CHECK(pool.device() == devices - 1);

@@ -345,14 +345,23 @@ TEST_CASE("copy: a full ring leaves copies to CUDA or refuses them, if it is to"
                                else
                                    copy_to_host_sync(here.ring, b, back.data(), elsewhere.at(), large.size());
                            }),
-                           "pool 'small' cannot hand out 4096 bytes (4 KiB): every slot of the ring is in use");
+                           "ring 'small' cannot hand out 4096 bytes (4 KiB): every slot of the ring is in use");
+            pinned const target(large.size()); // for whose copy a slot's event is needed
+            CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] {
+                           copy_to_host_sync(here.ring, b, target.data(), elsewhere.at(), large.size());
+                       }),
+                       "ring 'small' cannot hand out 24576 bytes (24 KiB): every slot of the ring is in use");
             CHECK(device::pending() == pending);
-            CHECK(here.ring.state().refusals == 2);
+            CHECK(here.ring.state().refusals == 3);
         } else {
             copy_to_device_async(here.ring, b, elsewhere.at(), large.data(), large.size());
             CHECK_FALSE(static_cast<bool>(copy_to_host_async(here.ring, b, back.data(), elsewhere.at(), large.size())));
             CHECK(back == large);
-            CHECK(here.ring.state().left_to_cuda == 2);
+            pinned const target(large.size());
+            CHECK_FALSE(static_cast<bool>(copy_to_host_async(here.ring, b, target.data(), elsewhere.at(), large.size())));
+            CHECK(octets(target.data(), target.data() + large.size()) == large);
+            CHECK(here.ring.state().direct_bytes == large.size());
+            CHECK(here.ring.state().left_to_cuda == 3);
         }
         CHECK(here.ring.state().waits == 0);
         gate.open();
@@ -360,7 +369,7 @@ TEST_CASE("copy: a full ring leaves copies to CUDA or refuses them, if it is to"
         copy_to_device_async(here.ring, b, elsewhere.at(), large.data(), large.size());
         CHECK(here.ring.state().waits == 4); // once it has begun, a copy waits for its own parts
         CHECK(elsewhere.contents(b) == large);
-        CHECK(here.ring.state().refusals + here.ring.state().left_to_cuda == 2);
+        CHECK(here.ring.state().refusals + here.ring.state().left_to_cuda == 3);
     }
 }
 

@@ -54,6 +54,16 @@ public:
         : wrapper(std::in_place, std::forward<Arguments>(arguments)...), own_name_(options.name()),
           requested_(limit_bytes, base::most_ahead_bytes) {}
 
+    /// Refused with a sentence: the pool before the limit.
+    template <class P, class Bytes,
+              class = std::enable_if_t<std::is_integral_v<std::remove_reference_t<Bytes>> && wrapper::template makes_pool<P> &&
+                                       !wrapper::template is_named<P> && !std::is_convertible_v<P, std::size_t>>>
+    limit(P&& pool, Bytes&&) : limit(std::size_t{0}, std::forward<P>(pool)) {
+        static_assert(!std::is_integral_v<std::remove_reference_t<Bytes>>,
+                      "weir: layer::limit takes the limit first, and then what its pool is made from: 'layer::limit<Pool&> "
+                      "tenant(bytes, pool)'");
+    }
+
     /// As the wrapped pool's. Also null if the limit would be exceeded; the wrapped pool is not asked then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
