@@ -1536,9 +1536,9 @@ TEST_CASE("pool: the options name the device, and an upstream of another one is 
     CHECK(misuse_of([] { device_pool wrong(upstream::device(0), pool_options{}.device(1)); }) ==
           "weir: pool_options::device names a device that is not the upstream's; leave it out, or make the upstream of that device");
     CHECK(misuse_of([] { weir::pool<upstream::host, mixed, reuse::immediate> wrong(pool_options{}.device(1)); }) ==
-          "weir: pool_options::device: memory of this kind (host) is not that of one device; leave the option out");
+          "weir: pool_options::device: memory of this kind (host) is not that of one device; leave it out");
     CHECK_SAYS(misuse_of([] { weir::pool<upstream::managed, mixed, reuse::immediate> wrong(pool_options{}.device(0)); }),
-               "memory of this kind (managed) is not that of one device; leave the option out");
+               "memory of this kind (managed) is not that of one device; leave it out");
     CHECK(misuse_of([] { device_pool none(pool_options{}.device(2)); }).find("there is no device 2") != std::string::npos);
     CHECK(weir::runtime::current_device() == 0);
 }

@@ -104,8 +104,8 @@ constexpr bool require_upstream() {
             "what it can ever have out at most; SIZE_MAX where that is not known");
     if constexpr (holds<has_can_acquire, U>)
         static_assert(returns<bool, has_can_acquire, U> && noexcept(std::declval<U const&>().can_acquire(std::size_t{})),
-                      "weir: the upstream slot's upstream has 'can_acquire', which must be 'bool can_acquire(std::size_t bytes) "
-                      "const noexcept', false where it can never hand out such a chunk");
+                      "weir: the upstream slot's upstream has 'can_acquire', which must be 'bool can_acquire(std::size_t "
+                      "bytes) const noexcept', false where it can never hand out such a chunk");
     if constexpr (holds<has_addresses_behind, U>)
         static_assert(returns<std::size_t, has_addresses_behind, U> &&
                           noexcept(std::declval<U const&>().addresses_behind(nullptr)) &&

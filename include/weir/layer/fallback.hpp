@@ -45,8 +45,8 @@ class fallback : public resource<fallback<First, Second>> {
                   "weir: layer::fallback needs a first pool with 'bool owns(void const*) const', to know where a "
                   "block goes back to");
     // Whether the second pool's blocks may lie in blocks of the first, which then owns them, too.
-    static constexpr bool second_lies_in_first =
-        layer::detail::lies_within<second_pool, first_pool>::value && !layer::detail::lies_within<first_pool, second_pool>::value;
+    static constexpr bool second_lies_in_first = layer::detail::lies_within<second_pool, first_pool>::value &&
+                                                 !layer::detail::lies_within<first_pool, second_pool>::value;
     static_assert(!second_lies_in_first || contract::holds<contract::has_owns, second_pool>,
                   "weir: layer::fallback over a pool that takes its memory from the first one needs a second pool with 'bool "
                   "owns(void const*) const', too, to know where a block goes back to");

@@ -92,11 +92,10 @@ public:
         : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()),
           rule_(contract::device_number_of(held().upstream())) {
         if (options_.device() != any_device && options_.device() != device())
-            throw usage_error(device() == any_device
-                                  ? text("weir: pool_options::device: memory of this kind (") + base::name_of(space) +
-                                        ") is not that of one device; leave the option out"
-                                  : "weir: pool_options::device names a device that is not the upstream's; leave it out, or make "
-                                    "the upstream of that device");
+            throw usage_error(device() == any_device ? text("weir: pool_options::device: memory of this kind (") +
+                                                           base::name_of(space) + ") is not that of one device; leave it out"
+                                                     : "weir: pool_options::device names a device that is not the upstream's; "
+                                                       "leave it out, or make the upstream of that device");
         if (options_.reserve_bytes() != 0)
             reserve(options_.reserve_bytes());
     }

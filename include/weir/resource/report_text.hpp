@@ -48,7 +48,8 @@ struct upstream_lack {
 /// chunk of `chunk_bytes` bytes (0: no chunk can hold it). `refused_bytes`: what its upstream did not take back.
 /// `ends_together`: blocks end with a scope, and a free gives nothing back. `least_bytes`: the smallest chunk of any block.
 inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::size_t limit_bytes, std::size_t refused_bytes,
-                         char const* kind, bool ends_together = false, upstream_lack const& lack = {}, std::size_t least_bytes = 0) {
+                         char const* kind, bool ends_together = false, upstream_lack const& lack = {},
+                         std::size_t least_bytes = 0) {
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
     if (chunk_bytes > limit_bytes)
@@ -84,18 +85,19 @@ inline text reserve_refusal_text(std::size_t lacking_bytes, std::size_t held_byt
                                  upstream_lack const& lack = {}) {
     if (lacking_bytes == 0 || base::add_overflows(held_bytes, lacking_bytes))
         return "there are not so many addresses; reserve less";
-    text const needs = (held_bytes == 0 ? "it needs " : "it holds " + base::exact_bytes_text(held_bytes) + " and needs another ") +
-                       base::exact_bytes_text(lacking_bytes) + ", and ";
+    text const now = held_bytes == 0 ? "it needs " : "it holds " + base::exact_bytes_text(held_bytes) + " and needs another ";
+    text const needs = now + base::exact_bytes_text(lacking_bytes) + ", and ";
     if (held_bytes + lacking_bytes > limit_bytes)
         return needs + "its limit is " + base::exact_bytes_text(limit_bytes) + "; reserve less or raise pool_options::limit";
     if (held_bytes + lacking_bytes > lack.most_bytes)
-        return needs + "of " + kind + " memory there can be " + base::exact_bytes_text(lack.most_bytes) + " in all; reserve less";
+        return needs + "of " + kind + " memory there can be " + base::exact_bytes_text(lack.most_bytes) +
+               " in all; reserve less";
     if (lack.addresses)
         return needs + "the process has no more addresses for that; end pools that are not needed, unmap memory elsewhere, or "
                        "raise the limit that the system sets ('ulimit -v')";
-    return needs + (lack.reason.empty() ? text("the upstream (") + kind + " memory) has no room for that; reserve less or free "
-                                                                          "something elsewhere"
-                                        : lack.reason);
+    if (!lack.reason.empty())
+        return needs + lack.reason;
+    return needs + "the upstream (" + kind + " memory) has no room for that; reserve less or free something elsewhere";
 }
 
 } // namespace v0

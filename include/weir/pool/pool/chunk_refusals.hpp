@@ -3,8 +3,8 @@
 
 // Why does a pool get no chunk?
 //
-// For a block the pool needs a chunk that has room for it, and for 'reserve' the bytes that it lacks. Its own limit may be in the
-// way, or the upstream, which says by itself why where it can (upstream::from_pool names the pool below).
+// For a block the pool needs a chunk that has room for it, and for 'reserve' the bytes that it lacks. Its own limit may be in
+// the way, or the upstream, which says by itself why where it can (upstream::from_pool names the pool below).
 //
 // invariant: what is judged is the chunk that the pool asked for.
 // cost:      a text; refusals only.

@@ -90,8 +90,8 @@ public:
         finish(work);
     }
 
-    /// Lets the threads begin with `work`. Does not block. Any thread. Each start is followed by one 'finish', and then the same
-    /// work may be started again.
+    /// Lets the threads begin with `work`. Does not block. Any thread. Each start is followed by one 'finish', and then the
+    /// same work may be started again.
     void start(shared_work& work) noexcept {
         if (work.bytes == 0)
             return;
