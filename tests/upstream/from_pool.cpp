@@ -114,12 +114,12 @@ TEST_CASE("from_pool: what the pool below can never hand out is refused at once,
                "no free range is large enough, and for another chunk of 65 MiB there is no room: its pool 'card' (1 MiB in use, ");
     CHECK_SAYS(mine.refusal(65 * MiB, 256), "refuses: it needs a chunk of 69206016 bytes (66 MiB), and of device memory there can be");
 
-    using nodes = weir::pool<weir::upstream::device, weir::placement::slab<512>, weir::reuse::immediate>;
+    using nodes = weir::pool<weir::upstream::device, weir::placement::slab<1024>, weir::reuse::immediate>;
     nodes small;
     weir::pool<from_pool<nodes>, weir::placement::best_fit<>, weir::reuse::immediate> over_nodes(from_pool(small, weir::on_host));
     CHECK(over_nodes.can_hold(500, 256));
-    CHECK_FALSE(over_nodes.can_hold(1000, 256)); // no block below is as large
-    CHECK_SAYS(over_nodes.refusal(1000, 256), "refuses: no block of this pool can have that size");
+    CHECK_FALSE(over_nodes.can_hold(2000, 256)); // no block below is as large
+    CHECK_SAYS(over_nodes.refusal(2000, 256), "refuses: no block of this pool can have that size");
 }
 
 TEST_CASE("from_pool: while the pool below is suspended, nobody is asked to free something") {

@@ -4,6 +4,7 @@
 
 #ifdef WEIR_SIMULATED_CUDA
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -236,17 +237,17 @@ TEST_CASE_TEMPLATE("ledger: a block that is marked for a stream needs it, too, a
     {
         Pool pool(weir::pool_options{}.on_leak(weir::leak_action::ignore));
         listen(pool);
-        void* marked = nullptr;
+        std::vector<void*> marked;
         for (int round = 0; round < 100; ++round) { // marks of blocks that are gone count no more
             void* const before = pool.allocate(own, 1 * MiB);
-            marked = round == 0 ? before : marked;
+            marked.push_back(before);
             pool.used_on(before, user);
             pool.deallocate(own, before, 1 * MiB);
         }
         CHECK(pool.before_destroy(user) == 0);
         pool.settle();
         void* const unmarked = pool.allocate(own, 1 * MiB);
-        CHECK(unmarked == marked);
+        CHECK(std::find(marked.begin(), marked.end(), unmarked) != marked.end());
         CHECK(pool.before_destroy(user) == 0);
         pool.deallocate(own, unmarked, 1 * MiB);
         void* const p = pool.allocate(own, 1 * MiB);
