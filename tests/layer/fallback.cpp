@@ -13,8 +13,15 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/growth/geometric.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/limit.hpp>
+#include <weir/placement/best_fit.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/reuse/immediate.hpp>
+#include <weir/upstream/from_pool.hpp>
+#include <weir/upstream/host.hpp>
+#include <weir/upstream/span.hpp>
 
 using support::counting_pool;
 using weir::memory_space;
@@ -301,4 +308,79 @@ TEST_CASE("fallback: threads share it, and every block finds its way home") {
     CHECK(pool.second().live_blocks() == 0);
     CHECK(pool.first().frees > 0);
     CHECK(pool.second().frees > 0);
+}
+
+namespace {
+template <class Upstream>
+using plain_pool = weir::pool<Upstream, weir::placement::best_fit<>, weir::reuse::immediate>;
+using card = plain_pool<weir::upstream::host>;
+template <class Pool>
+using over = plain_pool<weir::upstream::from_pool<Pool>>;
+using piece = plain_pool<weir::upstream::span<memory_space::host>>;
+
+template <class Upper, class Lower>
+constexpr bool within = weir::layer::detail::lies_within<Upper, Lower>::value;
+struct derived_card : card {};
+using limited = weir::layer::limit<card&>;
+using limited_over = weir::layer::limit<over<card>>;
+
+static_assert(within<over<card>, card> && !within<card, over<card>> && !within<card, card>);
+static_assert(!within<over<card>, counting_pool<>> && !within<over<card>, over<card>>);
+static_assert(within<over<over<card>>, card> && within<over<over<card>>, over<card>>);
+static_assert(within<over<limited>, card> && within<over<card>, limited> && within<limited_over, card>);
+static_assert(within<over<derived_card>, card> && within<over<card>, derived_card>);
+static_assert(within<fallback<counting_pool<>&, over<card>&>, card> && within<over<card>, fallback<counting_pool<>&, card&>>);
+static_assert(within<over<fallback<counting_pool<>&, card&>>, card>);
+static_assert(within<over<fallback<card&, both&>>, fallback<both&, card&>>);
+static_assert(!within<over<fallback<counting_pool<>&, both&>>, fallback<piece&, card&>>);
+static_assert(within<piece, card>);
+} // namespace
+
+TEST_CASE_TEMPLATE("fallback: a second pool that stands on the first gets its own blocks back", Second, over<card>, over<limited>,
+                   limited_over, piece) {
+    constexpr std::size_t chunk = 1 << 20;
+    card first{weir::pool_options{}.limit(2 * chunk)};
+    limited tenant(SIZE_MAX, first);
+    auto const run = [&](auto&& second) {
+        auto& owner = static_cast<Second&>(second);
+        owner.reserve(chunk);
+        fallback<card&, Second&> pool(first, owner);
+        void* const filler = first.allocate_sync(chunk);
+        void* const block = pool.allocate_sync(1000);
+        REQUIRE(first.owns(block));
+        REQUIRE(owner.owns(block));
+        CHECK(owner.state().live_blocks == 1);
+        std::size_t const of_first = first.in_use_bytes();
+        pool.deallocate_sync(block, 1000);
+        CHECK(owner.state().live_blocks == 0);
+        CHECK(first.in_use_bytes() == of_first); // the chunk is still the second pool's
+        pool.deallocate_sync(filler, chunk);
+        CHECK(first.in_use_bytes() == of_first - chunk);
+    };
+    if constexpr (std::is_same_v<Second, over<card>>)
+        run(over<card>(weir::upstream::from_pool<card>(first, on_host)));
+    else if constexpr (std::is_same_v<Second, over<limited>>)
+        run(over<limited>(weir::upstream::from_pool<limited>(tenant, on_host)));
+    else if constexpr (std::is_same_v<Second, limited_over>)
+        run(limited_over(SIZE_MAX, weir::upstream::from_pool<card>(first, on_host)));
+    else {
+        void* const memory = first.allocate_sync(chunk, 512);
+        run(piece(weir::upstream::span<memory_space::host>(memory, chunk)));
+        first.deallocate_sync(memory, chunk, 512);
+    }
+    CHECK(first.in_use_bytes() == 0);
+}
+
+TEST_CASE("fallback: a first pool that stands on the second keeps its own blocks") {
+    card below;
+    over<card> first(weir::upstream::from_pool<card>(below, on_host), weir::pool_options{}.limit(1 << 20));
+    fallback<over<card>&, card&> pool(first, below);
+    void* const a = pool.allocate_sync(1000);
+    void* const b = pool.allocate_sync(2 << 20);
+    CHECK(first.state().live_blocks == 1);
+    pool.deallocate_sync(a, 1000);
+    pool.deallocate_sync(b, 2 << 20);
+    CHECK(first.state().live_blocks == 0);
+    CHECK(first.trim() != 0);
+    CHECK(below.in_use_bytes() == 0);
 }

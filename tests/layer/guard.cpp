@@ -30,6 +30,7 @@
 #include <weir/placement/arena.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
+#include <weir/resource/pool_ref.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/host.hpp>
 
@@ -608,6 +609,48 @@ TEST_CASE("guard: an address that is handed out again before the free has return
     CHECK(next == p);
     pool.deallocate(weir::on_host, next, 50);
     CHECK(told == 0);
+}
+
+using host_pool = weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate,
+                             weir::growth::fixed<64 * weir::KiB>>;
+
+// The memory of a pool that ended, which nobody uses for something else.
+template <class Pool>
+struct ended_pool {
+    template <class Use>
+    explicit ended_pool(weir::pool_options const& options, Use const& use) {
+        Pool* const pool = new (memory) Pool(options);
+        use(*pool);
+        pool->~Pool();
+    }
+    alignas(Pool) unsigned char memory[sizeof(Pool)];
+};
+
+TEST_CASE("guard: a free after the end of the pool is said, and touches nothing of it") {
+    using pool_type = weir::layer::guard<host_pool>;
+    heard.clear();
+    std::vector<void*> blocks;
+    weir::pool_options const options = weir::pool_options{}.on_leak(weir::leak_action::ignore);
+    auto const pool = std::make_unique<ended_pool<pool_type>>(options, [&](pool_type& alive) {
+        alive.on_violation(&hear);
+        for (int i = 0; i < 100; ++i)
+            blocks.push_back(alive.allocate_sync(100));
+    });
+    auto& gone = reinterpret_cast<pool_type&>(pool->memory);
+    weir::pool_ref<weir::memory_space::host> const calls(gone);
+    for (void* const each : blocks)
+        calls.deallocate(on_host, each, 100);
+    CHECK(heard.size() == 100);
+    CHECK(heard.back() == "weir: layer::guard: the block at " + address(blocks.back()) +
+                              " is freed after the end of its pool, with which it went back; free it before, or end its container");
+    CHECK(calls.device() == weir::any_device);
+    CHECK_THROWS_AS(static_cast<void>(calls.allocate(on_host, 100)), weir::usage_error);
+    heard.clear();
+}
+
+TEST_CASE("guard: the options can be asked for what they say, also through the layer") {
+    weir::layer::guard<host_pool> const pool(weir::pool_options{}.on_violation(weir::violation_action::abort));
+    CHECK(pool.on_violation() == weir::violation_action::abort);
 }
 
 #ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork

@@ -446,7 +446,7 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     pool.settle();
     CHECK(weir::runtime::current_device() == 0);
     options.device(12345);
-    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { driver_pool nowhere(options); }), "weir: cudaMemPoolCreate failed with");
+    CHECK_SAYS(sentence_of<weir::usage_error>([&] { driver_pool nowhere(options); }), "weir: there is no device 12345; CUDA sees ");
 }
 
 // ---- kinds of memory --------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
+#include <weir/upstream/pinned.hpp>
 #include <weir/upstream/span.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
@@ -1505,13 +1506,24 @@ TEST_CASE("pool: where there is no room to reserve, it says so and holds what it
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB), support::report_all);
     device_pool limited(pool_options{}.limit(8 * MiB).name("small"));
     limited.reserve(8 * MiB);
-    CHECK(refusal_of([&] { limited.reserve(8 * MiB + 1); }).find("raise pool_options::limit") != std::string::npos);
-    CHECK(refusal_of([&] { limited.reserve(SIZE_MAX); }) != "");
+    CHECK_SAYS(refusal_of([&] { limited.reserve(8 * MiB + 1); }),
+               "it holds 8388608 bytes (8 MiB) and needs another 2097152 bytes (2 MiB), and its limit is 8388608 bytes (8 MiB); "
+               "reserve less or raise pool_options::limit");
+    CHECK_SAYS(refusal_of([&] { limited.reserve(SIZE_MAX); }), "there are not so many addresses; reserve less");
     CHECK(limited.reserved_bytes() == 8 * MiB);
     device_pool all;
-    CHECK(refusal_of([&] { all.reserve(65 * MiB); }) != "");
+    CHECK_SAYS(refusal_of([&] { all.reserve(65 * MiB); }),
+               "it needs 69206016 bytes (66 MiB), and of device memory there can be 67108864 bytes (64 MiB) in all; reserve less");
     CHECK(all.reserved_bytes() == 0);
-    CHECK(refusal_of([] { device_pool none(pool_options{}.reserve(65 * MiB)); }) != "");
+    CHECK_SAYS(refusal_of([] { device_pool none(pool_options{}.reserve(65 * MiB)); }), "there can be 67108864 bytes (64 MiB) in all");
+    device_pool late(pool_options{}.limit(60 * MiB)); // what it lacks is within the limit, and more than the device has left
+    late.reserve(4 * MiB);
+    CHECK_SAYS(refusal_of([&] { late.reserve(60 * MiB); }),
+               "it holds 4194304 bytes (4 MiB) and needs another 58720256 bytes (56 MiB), and the upstream (device memory) has no room "
+               "for that; reserve less or free something elsewhere");
+    weir::pool<upstream::pinned<>, placement::slab<64>, reuse::immediate, growth::fixed<1 * MiB>> nodes; // no block has 1000 bytes
+    simulated_cuda::fail_call("cudaHostAlloc", 1, cudaErrorMemoryAllocation);
+    CHECK_SAYS(refusal_of([&] { nodes.reserve(1000); }), "it needs 65536 bytes (64 KiB), and the upstream (pinned memory) has no room");
 }
 
 TEST_CASE("pool: the options name the device, and an upstream of another one is refused") {
@@ -1521,10 +1533,12 @@ TEST_CASE("pool: the options name the device, and an upstream of another one is 
     CHECK(second.full_state().device_free_bytes == weir::runtime::device_free_bytes(1));
     device_pool both(upstream::device(1), pool_options{}.device(1));
     CHECK(both.device() == 1);
-    for (std::string const& said : {misuse_of([] { device_pool wrong(upstream::device(0), pool_options{}.device(1)); }),
-                                    misuse_of([] { weir::pool<upstream::host, mixed, reuse::immediate> wrong(pool_options{}.device(1)); })})
-        CHECK(said == "weir: pool_options::device names a device that is not the upstream's; leave it out, or make the upstream "
-                      "of that device");
+    CHECK(misuse_of([] { device_pool wrong(upstream::device(0), pool_options{}.device(1)); }) ==
+          "weir: pool_options::device names a device that is not the upstream's; leave it out, or make the upstream of that device");
+    CHECK(misuse_of([] { weir::pool<upstream::host, mixed, reuse::immediate> wrong(pool_options{}.device(1)); }) ==
+          "weir: pool_options::device: memory of this kind (host) is not that of one device; leave it out");
+    CHECK_SAYS(misuse_of([] { weir::pool<upstream::managed, mixed, reuse::immediate> wrong(pool_options{}.device(0)); }),
+               "memory of this kind (managed) is not that of one device; leave it out");
     CHECK(misuse_of([] { device_pool none(pool_options{}.device(2)); }).find("there is no device 2") != std::string::npos);
     CHECK(weir::runtime::current_device() == 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: deleted
+// expect: weir: copy it with 'device_vector<T>(xs.pool(), xs.stream(), xs)'
 #include <weir/container/vector.hpp>
 
 weir::device_vector<int> copy(weir::device_vector<int>& from, cudaStream_t stream) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <doctest/doctest.h>
 #include <string>
+#include <support/sentence.hpp>
 #include <weir/resource/report_text.hpp>
 
 using weir::GiB;
@@ -90,6 +91,27 @@ TEST_CASE("report_text: where no free would help, the refusal does not ask for o
           "pool_options::limit");
     CHECK(std::string(weir::refusal_text(4096, 1, 4096, 0, "device")).find("or free something") != std::string::npos);
     CHECK(std::string(weir::refusal_text(4096, 0, 4096, 0, "device")).find("has no room for another chunk") != std::string::npos);
+}
+
+TEST_CASE("report_text: a refusal to reserve judges the bytes that are missing") {
+    using weir::reserve_refusal_text;
+    CHECK(reserve_refusal_text(0, MiB, SIZE_MAX, "device") == "there are not so many addresses; reserve less");
+    CHECK(reserve_refusal_text(SIZE_MAX, 1, SIZE_MAX, "device") == "there are not so many addresses; reserve less");
+    CHECK(reserve_refusal_text(MiB, 0, MiB - 1, "device") ==
+          "it needs 1048576 bytes (1 MiB), and its limit is 1048575 bytes (1023.99 KiB); reserve less or raise pool_options::limit");
+    CHECK(reserve_refusal_text(MiB, MiB, 2 * MiB, "pinned") ==
+          "it holds 1048576 bytes (1 MiB) and needs another 1048576 bytes (1 MiB), and the upstream (pinned memory) has no room for "
+          "that; reserve less or free something elsewhere");
+    weir::upstream_lack lack;
+    lack.reason = "its pool 'x' (...) refuses: no";
+    CHECK(reserve_refusal_text(MiB, 0, SIZE_MAX, "device", lack) == "it needs 1048576 bytes (1 MiB), and its pool 'x' (...) refuses: no");
+    CHECK(weir::refusal_text(MiB, 0, SIZE_MAX, 0, "device", false, lack) ==
+          "no free range is large enough, and for another chunk of 1 MiB there is no room: its pool 'x' (...) refuses: no");
+    lack.addresses = true;
+    CHECK_SAYS(reserve_refusal_text(MiB, 0, SIZE_MAX, "device", lack), "and the process has no more addresses for that; end pools");
+    lack.most_bytes = MiB;
+    CHECK_SAYS(reserve_refusal_text(MiB, MiB, SIZE_MAX, "device", lack),
+               "and of device memory there can be 1048576 bytes (1 MiB) in all; reserve less");
 }
 
 TEST_CASE("report_text: a part over a pool names the pool that refused, and its state") {

@@ -337,6 +337,8 @@ TEST_CASE("copy: a full ring leaves copies to CUDA or refuses them, if it is to"
         fill(here.ring, a, gate, there, row);
         std::size_t const pending = device::pending();
         octets back(large.size());
+        pinned_pool other; // for a copy to there a slot's event is needed
+        auto* const locked = static_cast<unsigned char*>(other.allocate(on_host, large.size()));
         if (action == full_action::refuse) {
             for (bool const to_device : {true, false})
                 CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] {
@@ -345,22 +347,29 @@ TEST_CASE("copy: a full ring leaves copies to CUDA or refuses them, if it is to"
                                else
                                    copy_to_host_sync(here.ring, b, back.data(), elsewhere.at(), large.size());
                            }),
-                           "pool 'small' cannot hand out 4096 bytes (4 KiB): every slot of the ring is in use");
+                           "ring 'small' cannot hand out 4096 bytes (4 KiB): every slot of the ring is in use");
+            CHECK_SAYS(support::sentence_of<weir::out_of_memory>(
+                           [&] { copy_to_host_sync(here.ring, b, locked, elsewhere.at(), large.size()); }),
+                       "ring 'small' cannot hand out 24576 bytes (24 KiB): every slot of the ring is in use");
             CHECK(device::pending() == pending);
-            CHECK(here.ring.state().refusals == 2);
+            CHECK(here.ring.state().refusals == 3);
         } else {
             copy_to_device_async(here.ring, b, elsewhere.at(), large.data(), large.size());
             CHECK_FALSE(static_cast<bool>(copy_to_host_async(here.ring, b, back.data(), elsewhere.at(), large.size())));
             CHECK(back == large);
-            CHECK(here.ring.state().left_to_cuda == 2);
+            CHECK_FALSE(static_cast<bool>(copy_to_host_async(here.ring, b, locked, elsewhere.at(), large.size())));
+            CHECK(octets(locked, locked + large.size()) == large);
+            CHECK(here.ring.state().direct_bytes == large.size());
+            CHECK(here.ring.state().left_to_cuda == 3);
         }
         CHECK(here.ring.state().waits == 0);
+        other.deallocate(on_host, locked, large.size());
         gate.open();
         weir::synchronize(a);
         copy_to_device_async(here.ring, b, elsewhere.at(), large.data(), large.size());
         CHECK(here.ring.state().waits == 4); // once it has begun, a copy waits for its own parts
         CHECK(elsewhere.contents(b) == large);
-        CHECK(here.ring.state().refusals + here.ring.state().left_to_cuda == 2);
+        CHECK(here.ring.state().refusals + here.ring.state().left_to_cuda == 3);
     }
 }
 

@@ -8,21 +8,26 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <support/capture.hpp>
+#include <string>
 #include <support/every_schedule.hpp>
+#include <support/sentence.hpp>
 #include <type_traits>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/growth/geometric.hpp>
+#include <weir/layer/failure_handler.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
+#include <weir/placement/slab.hpp>
 #include <weir/pool/driver_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/from_pool.hpp>
+#include <weir/upstream/virtual_memory.hpp>
 
 using weir::check;
 using weir::MiB;
@@ -42,7 +47,7 @@ struct bare_pool {
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept;
 };
 static_assert(from_pool<bare_pool>::space == weir::memory_space::pinned && from_pool<bare_pool>::alignment == 64);
-static_assert(!weir::contract::holds<weir::contract::has_most_bytes, from_pool<bare_pool>>);
+static_assert(!weir::contract::holds<weir::contract::has_chunk_refusal, from_pool<bare_pool>>);
 static_assert(!weir::contract::holds<weir::contract::has_device_number, from_pool<bare_pool>>);
 static_assert(weir::contract::require_upstream<from_pool<bare_pool>>());
 
@@ -57,7 +62,8 @@ TEST_CASE("from_pool: the pool's limit and device are the upstream's, through la
         weir::layer::limit<card_pool> card(3 * MiB, weir::pool_options{}.device(0));
         from_pool chunks(card, weir::on_host);
         CHECK(std::is_same_v<decltype(chunks), from_pool<weir::layer::limit<card_pool>>>);
-        CHECK(chunks.most_bytes() == 3 * MiB);
+        CHECK(chunks.can_acquire(3 * MiB));
+        CHECK_FALSE(chunks.can_acquire(3 * MiB + 1));
         CHECK(chunks.device_number() == 0);
         void* const first = chunks.acquire(2 * MiB);
         CHECK(first != nullptr);
@@ -79,16 +85,56 @@ TEST_CASE("from_pool: a limit that CUDA does not tell is no limit here, and no e
     weir::driver_pool second;
     weir::layer::fallback<card_pool&, weir::driver_pool&> both(first, second);
     from_pool chunks(both, weir::on_host);
-    std::size_t const told = chunks.most_bytes();
-    std::uint64_t failed = 0;
+    CHECK_FALSE(chunks.can_acquire(SIZE_MAX / 4));
+    weir::layer::limit<decltype(both)&> tenant(MiB, both);
+    from_pool told(tenant, weir::on_host);
     for (std::uint64_t k = 1; k <= 4; ++k) {
         simulated_cuda::fail_call("cudaMemPoolGetAttribute", k, cudaErrorUnknown);
-        std::size_t const now = chunks.most_bytes();
-        failed += now == SIZE_MAX;
-        CHECK((now == told || now == SIZE_MAX));
+        static_cast<void>(chunks.can_acquire(MiB));
+        CHECK_FALSE(told.can_acquire(MiB + 1));
         simulated_cuda::clear_faults();
     }
-    CHECK(failed != 0);
+}
+
+TEST_CASE("from_pool: what the pool below can never hand out is refused at once, in the words of that pool") {
+    using over_card = weir::pool<from_pool<card_pool>, weir::placement::best_fit<>, weir::reuse::immediate>;
+    simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB));
+    card_pool card(weir::pool_options{}.name("card"));
+    over_card mine(from_pool(card, weir::on_host));
+    mine.reserve(MiB);
+    CHECK(mine.can_hold(32 * MiB, 256));
+    CHECK_FALSE(mine.can_hold(65 * MiB, 256));
+    int asked = 0;
+    auto const count = [&](weir::failed_allocation const&) { return ++asked, false; };
+    weir::layer::failure_handler careful(count, mine);
+    CHECK(careful.try_allocate(weir::on_host, 65 * MiB) == nullptr);
+    CHECK(asked == 0);
+    CHECK(mine.reserved_bytes() == MiB); // nothing went back for it
+    CHECK_SAYS(mine.refusal(65 * MiB, 256),
+               "no free range is large enough, and for another chunk of 65 MiB there is no room: its pool 'card' (1 MiB in use, ");
+    CHECK_SAYS(mine.refusal(65 * MiB, 256), "refuses: it needs a chunk of 69206016 bytes (66 MiB), and of device memory there can be");
+
+    using nodes = weir::pool<weir::upstream::device, weir::placement::slab<1024>, weir::reuse::immediate>;
+    nodes small;
+    weir::pool<from_pool<nodes>, weir::placement::best_fit<>, weir::reuse::immediate> over_nodes(from_pool(small, weir::on_host));
+    CHECK(over_nodes.can_hold(500, 256));
+    CHECK_FALSE(over_nodes.can_hold(2000, 256)); // no block below is as large
+    CHECK_SAYS(over_nodes.refusal(2000, 256), "refuses: no block of this pool can have that size");
+}
+
+TEST_CASE("from_pool: while the pool below is suspended, nobody is asked to free something") {
+    using mapped = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>, weir::reuse::stream_ordered<>>;
+    simulated_cuda::world const world;
+    mapped card;
+    weir::pool<from_pool<mapped>, weir::placement::best_fit<>, weir::reuse::immediate> mine(from_pool(card, weir::on_host));
+    CHECK(mine.can_hold(1000, 256));
+    card.suspend();
+    CHECK_FALSE(mine.can_hold(1000, 256));
+    CHECK_SAYS(mine.refusal(1000, 256), "is suspended");
+    CHECK(support::sentence_of<weir::out_of_memory>([&] { mine.reserve(1000); }).find("and its pool 'unnamed' (0 B in use, ") !=
+          std::string::npos);
+    card.resume();
+    CHECK(mine.can_hold(1000, 256));
 }
 #endif
 

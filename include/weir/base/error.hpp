@@ -88,10 +88,12 @@ private:
 /// There was no room. The exception carries what was asked for, the pool's state, and which part refused and why.
 class out_of_memory : public std::bad_alloc {
 public:
-    out_of_memory(std::size_t asked_bytes, memory_report state, text reason)
+    /// `who`: what it is that has no room; a literal.
+    out_of_memory(std::size_t asked_bytes, memory_report state, text reason, char const* who = "pool")
         : asked_bytes_(asked_bytes), state_(std::move(state)), reason_(std::move(reason)),
-          said_("weir: out of memory: pool '" + state_.name + "' cannot hand out " + base::exact_bytes_text(asked_bytes_) +
-                ": " + reason_ + " (in use " + base::bytes_text(state_.in_use_bytes) + ", reserved " +
+          said_(text("weir: out of memory: ") + who + " '" + state_.name + "' cannot hand out " +
+                base::exact_bytes_text(asked_bytes_) + ": " + reason_ + " (in use " +
+                base::bytes_text(state_.in_use_bytes) + ", reserved " +
                 base::bytes_text(state_.reserved_bytes) + ", limit " +
                 (state_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : base::bytes_text(state_.limit_bytes)) +
                 (state_.largest_free_bytes == static_cast<std::size_t>(-1)

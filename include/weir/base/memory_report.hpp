@@ -90,5 +90,12 @@ struct memory_report {
     largest_blocks largest_live = {};        ///< the largest live blocks, if a layer lists them
 };
 
+/// Why a part that gets its chunks from a pool has no room. `below`: that pool's state; `reason`: that pool's refusal.
+inline text refusal_below_text(memory_report const& below, text const& reason) {
+    return "its pool '" + below.name + "' (" + base::bytes_text(below.in_use_bytes) + " in use, " +
+           base::bytes_text(below.reserved_bytes) + " reserved, limit " +
+           (below.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(below.limit_bytes)) + ") refuses: " + reason;
+}
+
 } // namespace v0
 } // namespace weir

@@ -198,6 +198,10 @@ template <class T>
 class device_vector : public detail::elements<T, memory_space::device> {
 public:
     using detail::elements<T, memory_space::device>::elements;
+    device_vector(device_vector&&) noexcept = default;
+    device_vector& operator=(device_vector&&) noexcept = default;
+    device_vector(device_vector const&) = delete; // weir: copy it with 'device_vector<T>(xs.pool(), xs.stream(), xs)'
+    device_vector& operator=(device_vector const&) = delete; // weir: copy the elements with 'xs.assign(ys)'
 
     /// Refused: the host does not reach the elements.
     template <class Index = std::size_t>
@@ -258,6 +262,10 @@ template <class T>
 class pinned_vector : public detail::elements<T, memory_space::pinned> {
 public:
     using detail::elements<T, memory_space::pinned>::elements;
+    pinned_vector(pinned_vector&&) noexcept = default;
+    pinned_vector& operator=(pinned_vector&&) noexcept = default;
+    pinned_vector(pinned_vector const&) = delete; // weir: copy it with 'pinned_vector<T>(xs.pool(), xs.stream(), xs)'
+    pinned_vector& operator=(pinned_vector const&) = delete; // weir: copy the elements with 'xs.assign(ys)'
 
     /// The element at `index`, which must be less than size().
     T& operator[](std::size_t index) noexcept { return this->data()[index]; }

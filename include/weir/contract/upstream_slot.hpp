@@ -10,7 +10,8 @@
 //            'device_number': the device of the memory.
 //            'extends', which needs 'acquire' and 'extend' in pieces, 'move' and 'wait_before_unmapping': whether the
 //            upstream can add memory right behind a chunk, and put the memory of a free chunk elsewhere.
-//            'most_bytes': a request for more than this is refused without a try.
+//            'most_bytes', 'can_acquire': a request for more than this, or of which this says no, is refused without a try.
+//            'refusal': why it has no room for a chunk.
 //            'addresses_behind', 'out_of_addresses': for upstreams whose addresses may run out before their memory does.
 //            'withdraw', 'restore', 'abandon': take the memory of a chunk away but keep its addresses, put memory there
 //            again, or give the addresses up. Suspending a pool uses them.
@@ -21,6 +22,7 @@
 #include <utility>
 #include <weir/base/size.hpp>
 #include <weir/base/stand_ins.hpp>
+#include <weir/base/text.hpp>
 #include <weir/contract/holds.hpp>
 
 namespace weir {
@@ -49,6 +51,10 @@ template <class U>
 using has_wait_before_unmapping = when<noexcept(std::declval<U&>().wait_before_unmapping())>;
 template <class U>
 using has_most_bytes = decltype(std::declval<U const&>().most_bytes());
+template <class U>
+using has_can_acquire = decltype(std::declval<U const&>().can_acquire(std::size_t{}));
+template <class U>
+using has_chunk_refusal = decltype(text(std::declval<U const&>().refusal(std::size_t{})));
 template <class U>
 using has_addresses_behind = decltype(std::declval<U const&>().addresses_behind(std::declval<void const*>()));
 template <class U>
@@ -96,6 +102,10 @@ constexpr bool require_upstream() {
             returns<std::size_t, has_most_bytes, U> && noexcept(std::declval<U const&>().most_bytes()),
             "weir: the upstream slot's upstream has 'most_bytes', which must be 'std::size_t most_bytes() const noexcept', "
             "what it can ever have out at most; SIZE_MAX where that is not known");
+    if constexpr (holds<has_can_acquire, U>)
+        static_assert(returns<bool, has_can_acquire, U> && noexcept(std::declval<U const&>().can_acquire(std::size_t{})),
+                      "weir: the upstream slot's upstream has 'can_acquire', which must be 'bool can_acquire(std::size_t "
+                      "bytes) const noexcept', false where it can never hand out such a chunk");
     if constexpr (holds<has_addresses_behind, U>)
         static_assert(returns<std::size_t, has_addresses_behind, U> &&
                           noexcept(std::declval<U const&>().addresses_behind(nullptr)) &&

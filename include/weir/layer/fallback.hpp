@@ -5,14 +5,15 @@
 //
 // It goes to a second pool. The first pool is asked first, and if it refuses, the second is asked. A free goes back to the
 // pool that owns the address, so the first pool must be able to tell whether it owns one. Fallbacks can be nested for more
-// than two pools.
+// than two pools. A second pool that takes its chunks from the first (upstream::from_pool) is asked first whether it owns a
+// block: the first pool owns the chunk in which that block lies.
 //
 // invariant: a block goes back where it came from.
 // order:     that of the two pools.
 // cost:      each free looks up the owner; an allocation that the first pool grants costs nothing extra.
 // not for:   two kinds of memory that the user has to tell apart, because the layer states only the narrower kind; two layers
-//            over one pool, because both own what it handed out; a second pool that takes its chunks from the first
-//            (upstream::from_pool), for the same reason: the first would take the second's blocks back and hand them out again.
+//            over one pool, because both own what it handed out. An upstream of your own that cuts up a block of the first
+//            pool: only from_pool, span and graph_memory are known to do that (fallback/lies_within.hpp).
 
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include <weir/base/text.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/layer/fallback/lies_within.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
@@ -42,6 +44,12 @@ class fallback : public resource<fallback<First, Second>> {
     static_assert(contract::holds<contract::has_owns, first_pool>,
                   "weir: layer::fallback needs a first pool with 'bool owns(void const*) const', to know where a "
                   "block goes back to");
+    // Whether the second pool's blocks may lie in blocks of the first, which then owns them, too.
+    static constexpr bool second_lies_in_first = layer::detail::lies_within<second_pool, first_pool>::value &&
+                                                 !layer::detail::lies_within<first_pool, second_pool>::value;
+    static_assert(!second_lies_in_first || contract::holds<contract::has_owns, second_pool>,
+                  "weir: layer::fallback over a pool that takes its memory from the first one needs a second pool with 'bool "
+                  "owns(void const*) const', too, to know where a block goes back to");
 
 public:
     /// Where memory of either pool can be used: their common space, or else the space that fewer may touch.
@@ -82,7 +90,7 @@ public:
     /// Returns the block to the pool that it came from.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = default_alignment) noexcept {
-        if (first_.owns(p))
+        if (is_of_first(p))
             first_.deallocate(stream, p, bytes, alignment);
         else
             second_.deallocate(stream, p, bytes, alignment);
@@ -93,7 +101,7 @@ public:
               class = std::enable_if_t<contract::holds<contract::has_used_on, A, void*, stream_ref> &&
                                        contract::holds<contract::has_used_on, B, void*, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
-        if (first_.owns(p))
+        if (is_of_first(p))
             first_.used_on(p, stream);
         else
             second_.used_on(p, stream);
@@ -102,12 +110,23 @@ public:
               class = std::enable_if_t<contract::holds<contract::has_last_used_on, A, void*, stream_ref> &&
                                        contract::holds<contract::has_last_used_on, B, void*, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
-        if (first_.owns(p))
+        if (is_of_first(p))
             first_.last_used_on(p, stream);
         else
             second_.last_used_on(p, stream);
     }
 
+    /// For containers, as layer::guard's. Forwarded to the pool that owns the block.
+    void in_container(void* p, stream_ref stream) noexcept {
+        auto const tell = [&](auto& pool) {
+            if constexpr (contract::holds<contract::has_in_container, decltype(pool), stream_ref>)
+                pool.in_container(p, stream);
+        };
+        if (is_of_first(p))
+            tell(first_);
+        else
+            tell(second_);
+    }
     /// How many blocks of both need `stream`; see layer::guard.
     std::size_t before_destroy(stream_ref stream) noexcept {
         return first_.before_destroy(stream) + second_.before_destroy(stream);
@@ -181,6 +200,13 @@ public:
     }
 
 private:
+    bool is_of_first(void const* p) const {
+        if constexpr (second_lies_in_first)
+            return !second_.owns(p);
+        else
+            return first_.owns(p);
+    }
+
     static constexpr std::size_t larger_known(std::size_t a, std::size_t b) noexcept {
         return b == SIZE_MAX || (a != SIZE_MAX && a > b) ? a : b;
     }

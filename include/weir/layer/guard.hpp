@@ -37,6 +37,7 @@
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/guard/ledger.hpp>
+#include <weir/layer/guard/life_mark.hpp>
 #include <weir/resource/layered.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/resource.hpp>
@@ -80,16 +81,20 @@ public:
     ~guard() {
         if constexpr (!std::is_reference_v<Pool>)
             tell_owners();
+        life_.end();
     }
 
     /// Sets who gets the sentence about a mistake. The handler runs in the thread that frees. Under layer::synchronized it
     /// runs with that layer's lock held, so it may not call the pool there. Do not call this while other threads use the
     /// pool.
     void on_violation(violation_handler handler) noexcept { handler_ = handler; }
+    using wrapper::on_violation; // what the options say
 
     /// As the wrapped pool's.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
+        if (life_.is_over())
+            throw usage_error("weir: layer::guard: the pool that is to allocate has ended; end its containers before it");
         expect();
         void* p = nullptr;
         try {
@@ -106,11 +111,15 @@ public:
         return p;
     }
 
-    /// As the wrapped pool's if the block is live. Otherwise the handler gets a sentence, and nothing is freed.
+    /// As the wrapped pool's if the block is live. Otherwise the handler gets a sentence, and nothing is freed. That is also so
+    /// after the end of the pool, if its own memory is still as it was, as that of a global or local object mostly is: the
+    /// block went back with the pool.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (!p)
             return;
+        if (life_.is_over())
+            return tell_of_end(p);
         block found;
         bool wrong = false;
         bool on_ended = false; // the handle may name no stream, so CUDA cannot be asked about it
@@ -214,6 +223,12 @@ public:
         end_after(0);
     }
 
+    /// As the wrapped pool's; any_device once the pool has ended, for the containers that outlive it.
+    template <class P = typename wrapper::pool_type const>
+    auto device() const -> decltype(std::declval<P&>().device()) {
+        return life_.is_over() ? any_device : wrapper::device();
+    }
+
     /// Adds the largest live blocks to the report. See 'full_state'.
     void examine(memory_report& now) const noexcept {
         weir::examine(this->pool_, now);
@@ -286,6 +301,16 @@ private:
             tell(complaint);
     }
 
+    [[gnu::noinline]] void tell_of_end(void* p) const noexcept {
+        text said;
+        try {
+            said = "weir: layer::guard: the block at " + base::address_text(p) +
+                   " is freed after the end of its pool, with which it went back; free it before, or end its container";
+        } catch (...) { // no host memory for the sentence
+        }
+        handler_(said.empty() ? "weir: layer::guard: a block is freed after the end of its pool" : said.c_str());
+    }
+
     void require_live(void* p, char const* what) const {
         if (!p)
             return;
@@ -316,6 +341,7 @@ private:
     ledger ledger_;
     std::size_t expected_ = 0; // how many allocations are under way
     violation_handler handler_ = usual_handler(this->pool_);
+    detail::life_mark life_;
 };
 
 } // namespace layer

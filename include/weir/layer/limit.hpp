@@ -55,6 +55,16 @@ public:
         : wrapper(std::in_place, std::forward<Arguments>(arguments)...), own_name_(options.name()),
           requested_(limit_bytes, base::most_ahead_bytes) {}
 
+    /// Refused with a sentence: the pool before the limit.
+    template <class P, class Bytes,
+              class = std::enable_if_t<std::is_integral_v<std::remove_reference_t<Bytes>> && wrapper::template makes_pool<P> &&
+                                       !wrapper::template is_named<P> && !std::is_convertible_v<P, std::size_t>>>
+    limit(P&& pool, Bytes&&) : limit(std::size_t{0}, std::forward<P>(pool)) {
+        static_assert(!std::is_integral_v<std::remove_reference_t<Bytes>>,
+                      "weir: layer::limit takes the limit first, and then what its pool is made from: 'layer::limit<Pool&> "
+                      "tenant(bytes, pool)'");
+    }
+
     /// As the wrapped pool's. Also null if the limit would be exceeded; the wrapped pool is not asked then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
@@ -105,11 +115,16 @@ public:
         return now;
     }
     /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own bytes and limit, and its largest
-    /// blocks, if a layer below lists them; otherwise the same as 'full_state'.
+    /// blocks, if a layer below lists them; otherwise 'full_state' with the wrapped pool's name and limit, as that has no room.
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
         std::size_t const live = requested_bytes();
-        if (bytes <= limit_bytes() - live)
-            return wrapper::refused_state(bytes, alignment);
+        if (bytes <= limit_bytes() - live) {
+            memory_report below = wrapper::refused_state(bytes, alignment);
+            memory_report const pool = this->pool_.state();
+            below.name = pool.name;
+            below.limit_bytes = pool.limit_bytes;
+            return below;
+        }
         memory_report own;
         this->examine_own(own);
         own.device_free_bytes = memory_report::unknown; // there may be plenty, and it does not help

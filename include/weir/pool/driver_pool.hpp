@@ -68,8 +68,9 @@ public:
     static constexpr bool stream_ordered = true;
     static constexpr std::size_t default_alignment = detail::block_origins::unit_bytes;
 
-    /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have; out_of_memory if there
-    /// is no room for what is to be reserved; cuda_error, also if the machine has no such pools; std::bad_alloc.
+    /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have, and for a device that is
+    /// not there; out_of_memory if there is no room for what is to be reserved; cuda_error, also if the machine has no such
+    /// pools; std::bad_alloc.
     explicit driver_pool_of(driver_pool_options options)
         : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)),
           blocks_(pool_.get(), Space, options_.name(), options_.device()) {
@@ -267,8 +268,7 @@ private:
                                                : base::most_addresses;
     }
     static driver_pool_options here(driver_pool_options options) {
-        if (options.device() == any_device)
-            options.device(runtime::current_device());
+        options.device(runtime::existing_device(options.device()));
         return options;
     }
 

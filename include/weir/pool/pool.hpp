@@ -34,6 +34,7 @@
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/pool/pool/chunk_refusals.hpp>
 #include <weir/pool/pool/default_free.hpp>
 #include <weir/pool/pool/ladder.hpp>
 #include <weir/pool/pool/supply.hpp>
@@ -91,8 +92,10 @@ public:
         : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()),
           rule_(contract::device_number_of(held().upstream())) {
         if (options_.device() != any_device && options_.device() != device())
-            throw usage_error("weir: pool_options::device names a device that is not the upstream's; leave it out, or make the "
-                              "upstream of that device");
+            throw usage_error(device() == any_device ? text("weir: pool_options::device: memory of this kind (") +
+                                                           base::name_of(space) + ") is not that of one device; leave it out"
+                                                     : "weir: pool_options::device names a device that is not the upstream's; "
+                                                       "leave it out, or make the upstream of that device");
         if (options_.reserve_bytes() != 0)
             reserve(options_.reserve_bytes());
     }
@@ -165,7 +168,8 @@ public:
     /// other memory. Blocks. Throws out_of_memory if there is no room, and has then got nothing; otherwise as 'allocate'.
     void reserve(std::size_t bytes) {
         if (!ladder_of(rule_, supply_, growth_lock_).reserve(bytes))
-            throw out_of_memory(bytes, state(), refusal(bytes, 1));
+            throw out_of_memory(bytes, state(),
+                                suspended() ? is_suspended : detail::reserve_refusal(held(), bytes, base::name_of(space)));
     }
 
     /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns the bytes
@@ -284,21 +288,23 @@ public:
     text report() const { return report_text(state(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
     /// Whether a block of that size and alignment could be handed out if no other were: within the limit and what the upstream
-    /// can ever have, while the pool is not suspended. May call CUDA, once in the pool's life. Any thread.
+    /// can ever have, while the pool is not suspended. May call CUDA, mostly once in the pool's life. Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept { return supply_.can_hold(bytes, alignment); }
     /// Why an allocation of `bytes` bytes finds no room now. Throws std::bad_alloc.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (suspended())
-            return "the pool is suspended; call 'resume' first";
+            return is_suspended;
         std::size_t const needed = supply_of::chunk_for(bytes, alignment);
-        return refusal_text(needed, held().bytes(), limit_bytes(), held().refused_bytes(), base::name_of(space),
-                            ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
-                            upstream_lack{held().most_bytes(), held().out_of_addresses()}, supply_of::chunk_for(1, 1)) +
+        return detail::block_refusal(held(), needed, base::name_of(space),
+                                     ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
+                                     supply_of::chunk_for(1, 1)) +
                (needed == 0 || alignment <= default_alignment ? ""
                                                               : " (a block aligned to " + base::number_text(alignment) + ")");
     }
 
 private:
+    static constexpr char const* is_suspended = "the pool is suspended; call 'resume' first";
+
     auto const& held() const noexcept { return supply_.held(); }
 
     // Adds the bytes that go back to `given`. Returns the bytes still held, with those that 'resume' would get.

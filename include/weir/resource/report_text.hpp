@@ -41,13 +41,15 @@ inline text full_report_text(text line, memory_report const& state) {
 struct upstream_lack {
     std::size_t most_bytes = SIZE_MAX; ///< it never has more; SIZE_MAX: not known
     bool addresses = false;            ///< its last refusal was for want of addresses
+    text reason = {};                  ///< why it has no room, if it says so
 };
 
 /// Why a pool of `kind` memory that holds `held_bytes` bytes and may hold `limit_bytes` has no room for a block that needs a
 /// chunk of `chunk_bytes` bytes (0: no chunk can hold it). `refused_bytes`: what its upstream did not take back.
 /// `ends_together`: blocks end with a scope, and a free gives nothing back. `least_bytes`: the smallest chunk of any block.
 inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::size_t limit_bytes, std::size_t refused_bytes,
-                         char const* kind, bool ends_together = false, upstream_lack lack = {}, std::size_t least_bytes = 0) {
+                         char const* kind, bool ends_together = false, upstream_lack const& lack = {},
+                         std::size_t least_bytes = 0) {
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
     if (chunk_bytes > limit_bytes)
@@ -62,6 +64,8 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
     if (held_bytes <= limit_bytes - chunk_bytes && lack.addresses)
         return "no free range is large enough and the process has no more addresses for " + chunk +
                "; end pools that are not needed, unmap memory elsewhere, or raise the limit that the system sets ('ulimit -v')";
+    if (held_bytes <= limit_bytes - chunk_bytes && !lack.reason.empty())
+        return "no free range is large enough, and for " + chunk + " there is no room: " + lack.reason;
     if (held_bytes <= limit_bytes - chunk_bytes)
         return text("no free range is large enough and the upstream (") + kind + " memory) has no room for " + chunk +
                (ends_together
@@ -75,11 +79,25 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
                           : "; raise pool_options::limit or free something");
 }
 
-/// Why a part that gets its chunks from a pool has no room. `below`: that pool's state; `reason`: that pool's refusal.
-inline text refusal_below_text(memory_report const& below, text const& reason) {
-    return "its pool '" + below.name + "' (" + base::bytes_text(below.in_use_bytes) + " in use, " +
-           base::bytes_text(below.reserved_bytes) + " reserved, limit " +
-           (below.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(below.limit_bytes)) + ") refuses: " + reason;
+/// Why a pool that holds `held_bytes` bytes cannot get `lacking_bytes` more for 'reserve', at once and in whole pages. 0: with
+/// so many there would be more than there are addresses.
+inline text reserve_refusal_text(std::size_t lacking_bytes, std::size_t held_bytes, std::size_t limit_bytes, char const* kind,
+                                 upstream_lack const& lack = {}) {
+    if (lacking_bytes == 0 || base::add_overflows(held_bytes, lacking_bytes))
+        return "there are not so many addresses; reserve less";
+    text const now = held_bytes == 0 ? "it needs " : "it holds " + base::exact_bytes_text(held_bytes) + " and needs another ";
+    text const needs = now + base::exact_bytes_text(lacking_bytes) + ", and ";
+    if (held_bytes + lacking_bytes > limit_bytes)
+        return needs + "its limit is " + base::exact_bytes_text(limit_bytes) + "; reserve less or raise pool_options::limit";
+    if (held_bytes + lacking_bytes > lack.most_bytes)
+        return needs + "of " + kind + " memory there can be " + base::exact_bytes_text(lack.most_bytes) +
+               " in all; reserve less";
+    if (lack.addresses)
+        return needs + "the process has no more addresses for that; end pools that are not needed, unmap memory elsewhere, or "
+                       "raise the limit that the system sets ('ulimit -v')";
+    if (!lack.reason.empty())
+        return needs + lack.reason;
+    return needs + "the upstream (" + kind + " memory) has no room for that; reserve less or free something elsewhere";
 }
 
 } // namespace v0

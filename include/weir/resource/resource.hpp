@@ -14,6 +14,7 @@
 // not for:   choosing a block: that is the pool's.
 
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/stand_ins.hpp>
@@ -56,10 +57,17 @@ public:
                                                         std::size_t alignment = Derived::default_alignment) {
         // Inlined at any level of optimization. Here `stream` becomes a stream_ref, and the calling file decides what a null
         // stream means. If this were not inlined, the linker would keep one file's copy for all files.
-        void* const block = self().try_allocate(stream, bytes, alignment);
-        if (!block && bytes != 0)
-            refuse(bytes, alignment);
-        return block;
+        static_assert(std::is_convertible_v<Stream const&, stream_ref>,
+                      "weir: 'allocate' takes the stream first: a cudaStream_t, 'weir::on_host', or an object that converts to "
+                      "cudaStream_t or has a 'get()', 'stream()' or 'value()' that returns one");
+        if constexpr (std::is_convertible_v<Stream const&, stream_ref>) {
+            void* const block = self().try_allocate(stream, bytes, alignment);
+            if (!block && bytes != 0)
+                refuse(bytes, alignment);
+            return block;
+        } else {
+            return nullptr;
+        }
     }
 
     /// A block that any stream may use at once, and the host too if the space allows it. May wait for a device. Errors as

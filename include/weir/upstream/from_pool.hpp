@@ -25,9 +25,11 @@
 // not for:   pools that hand bytes to several streams (reuse::stream_ordered, reuse::after_event), unless on the host.
 
 #include <cstddef>
-#include <cstdint>
+#include <type_traits>
 #include <utility>
+#include <weir/base/memory_report.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/text.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/capture.hpp>
@@ -63,15 +65,24 @@ public:
     /// Frees a chunk on the stream; with 'on_host' no work may use it any more. Blocks no longer than the pool's 'deallocate'.
     void release(void* chunk, std::size_t bytes) noexcept { pool_->deallocate(stream_, chunk, bytes, alignment); }
 
-    /// The most bytes that the pool may have out, if it says a limit; SIZE_MAX: no limit, or CUDA does not tell (layers over a
-    /// driver_pool ask it).
-    template <class P = Pool const>
-    auto most_bytes() const noexcept -> decltype(std::declval<P&>().limit_bytes()) {
+    /// Whether the pool could hand out such a chunk if no other block were out; see its 'can_hold', or else its limit. True if
+    /// it cannot tell (layers over a driver_pool ask CUDA).
+    bool can_acquire([[maybe_unused]] std::size_t bytes) const noexcept {
         try {
-            return pool_->limit_bytes();
-        } catch (...) { // the pool keeps its limit itself
-            return SIZE_MAX;
+            if constexpr (contract::holds<contract::has_can_hold, Pool>)
+                return pool_->can_hold(bytes, alignment);
+            else if constexpr (contract::holds<contract::has_state, Pool>)
+                return bytes <= pool_->state().limit_bytes;
+        } catch (...) { // the pool itself refuses what it cannot hand out
         }
+        return true;
+    }
+
+    /// Why the pool has no room for such a chunk, if it says so. Throws as its 'state' and 'refusal'.
+    template <class P = Pool const, class = std::enable_if_t<contract::holds<contract::has_state, P> &&
+                                                             contract::holds<contract::has_refusal, P>>>
+    text refusal(std::size_t bytes) const {
+        return refusal_below_text(pool_->state(), pool_->refusal(bytes, alignment));
     }
 
     /// The device of the pool, if it says one.

@@ -165,7 +165,8 @@ public:
             block const& one = blocks_[find(reinterpret_cast<std::uintptr_t>(each.address))];
             said = said + (said.empty() ? "" : ", ") + base::bytes_text(each.bytes) + " at " +
                    base::address_text(each.address) + (one.in_container ? " (a container on " : " ('allocate' on ") +
-                   stream_text(one.stream) + ")";
+                   stream_text(one.stream) +
+                   (one.mark_has_ended() ? ", marked for " + stream_text(one.ended_mark) + ")" : text(")"));
         }
         return count > largest.size() ? said + " and " + base::number_text(count - largest.size()) + " more" : said;
     }
@@ -174,7 +175,7 @@ public:
     text early_end(stream_ref stream, std::size_t count) const {
         return detail::stream_text(stream) + " ends too early for " + base::count_text(count, " block") + ": " +
                list([&](block const& each) { return needs(each, stream); }) +
-               "; free them before, or end their containers or move these to another stream ('set_stream')";
+               "; free them before, or end their containers, or move those that are on it to another stream ('set_stream')";
     }
 
     /// What is wrong with the free of a live block.

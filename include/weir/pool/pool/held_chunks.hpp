@@ -210,6 +210,15 @@ public:
                 most_bytes_.store(most = upstream_.most_bytes(), base::memory_order_relaxed);
         return most < base::most_addresses ? most : base::most_addresses;
     }
+    /// Whether the upstream could ever hand out a chunk of `bytes` bytes, as far as is known.
+    bool can_acquire(std::size_t bytes) const noexcept {
+        if (bytes > most_bytes())
+            return false;
+        if constexpr (contract::holds<contract::has_can_acquire, Upstream>)
+            return upstream_.can_acquire(bytes);
+        else
+            return true;
+    }
     /// How many bytes of addresses behind `end`, the end of a chunk, can have memory.
     std::size_t addresses_behind(std::size_t end) const noexcept {
         if constexpr (contract::holds<contract::has_addresses_behind, Upstream>)

@@ -67,7 +67,7 @@ public:
         if (Placement::rounded(bytes, alignment) > base::align_down(held_.limit_bytes(), page) || suspended())
             return false;
         std::size_t const needed = chunk_for(bytes, alignment); // 0: no chunk has such a block
-        return needed != 0 && (needed <= held_.bytes() || needed <= held_.most_bytes());
+        return needed != 0 && (needed <= held_.bytes() || held_.can_acquire(needed));
     }
     /// The kind of the pool's memory, in words.
     char const* kind() const noexcept {

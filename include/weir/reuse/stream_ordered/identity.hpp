@@ -19,12 +19,13 @@
 // blocks (stream_exchange.hpp).
 //
 // The handles of the default streams (legacy, per thread) are fixed values. Which stream they name depends on the thread and
-// the current device, so both policies ask CUDA for their id.
+// the current device, so under both policies the context tells them apart, without a question for their id
+// (default_streams.hpp).
 //
 // invariant: under 'checked' no two streams that ever existed are taken for the same one.
 // cost:      checked: two questions to CUDA for an allocation and one for a free; one more for a free on a machine with
 //            several devices, where streams of different devices may have the same handle. promised: none where a block is at
-//            hand.
+//            hand. Default streams: see caller.hpp.
 // not for:   streams of other processes.
 
 #include <weir/fwd.hpp>

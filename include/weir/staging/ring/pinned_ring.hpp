@@ -96,9 +96,9 @@ public:
 
     // What follows is for staging's own functions.
 
-    /// A slot for the chunk with which a copy begins; see slot_table. Null: the ring is full, and the copy is to be left to
-    /// CUDA. Blocks while the ring is full, if the options say so. The caller holds no slot. Throws out_of_memory if the copy
-    /// is refused; cuda_error.
+    /// A slot for the chunk with which a copy begins, or for the event behind a direct copy; see slot_table. Null: the ring is
+    /// full, and the copy is to be left to CUDA. Blocks while the ring is full, if the options say so. The caller holds no
+    /// slot. Throws out_of_memory if the copy is refused; cuda_error.
     detail::held_slot begin(unsigned long long stream_id, std::size_t chunk_bytes, direction way) {
         if (detail::held_slot slot = slots_.try_take(stream_id, chunk_bytes, way))
             return slot;
@@ -149,7 +149,8 @@ private:
         now.in_use_bytes = now.reserved_bytes = now.limit_bytes = bytes();
         throw out_of_memory(asked_bytes, now,
                             "every slot of the ring is in use; wait for a copy, give the ring more slots, or let it wait "
-                            "('full_action::wait')");
+                            "('full_action::wait')",
+                            "ring");
     }
 
     pool_ref<memory_space::pinned> pool_;

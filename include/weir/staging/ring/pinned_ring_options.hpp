@@ -21,10 +21,11 @@ namespace weir {
 inline namespace v0 {
 namespace staging {
 
-/// What a copy does if every slot of the ring is in use as it begins. Once it has begun, it waits.
+/// What a copy does if every slot of the ring is in use as it begins. Once it has begun, it waits. A copy to page-locked memory
+/// needs a slot, too, for its event.
 enum class full_action : unsigned char {
     wait,          ///< blocks until the oldest copy has run: of its own stream if there is one, or of any
-    copy_directly, ///< is left to CUDA's own staging, which may block
+    copy_directly, ///< is left to CUDA's own staging, which may block; to page-locked memory: blocks until it has run
     refuse         ///< throws out_of_memory; nothing has been enqueued then
 };
 

@@ -27,6 +27,7 @@
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 #include <weir/staging/ring/copy_threads.hpp>
 #include <weir/staging/ring/pending_copy.hpp>
 #include <weir/staging/ring/piece.hpp>
@@ -227,7 +228,13 @@ inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece con
     ring_call const call(ring, stream, bytes);
     pending_copy pending(ring, call.threads());
     if (detail::is_known_to_cuda(detail::first_of(pieces).to)) {
-        held_slot const slot = ring.take(call.stream_id(), 0, direction::to_host); // for its event
+        held_slot const slot = ring.begin(call.stream_id(), bytes, direction::to_host); // for its event
+        if (!slot) {
+            detail::copy_directly(call, pieces, count);
+            ring.count_direct(bytes);
+            synchronize(stream);
+            return {};
+        }
         slot->copy = pending.number();
         try {
             detail::copy_directly(call, pieces, count);

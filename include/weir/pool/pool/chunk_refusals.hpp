@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Why does a pool get no chunk?
+//
+// For a block the pool needs a chunk that has room for it, and for 'reserve' the bytes that it lacks. Its own limit may be in
+// the way, or the upstream, which says by itself why where it can (upstream::from_pool names the pool below).
+//
+// invariant: what is judged is the chunk that the pool asked for.
+// cost:      a text; refusals only.
+// not for:   the words: they are in resource/report_text.hpp.
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+#include <weir/contract/upstream_slot.hpp>
+#include <weir/resource/report_text.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace detail {
+
+/// What the upstream of `held`, a held_chunks, lacks for a chunk of `chunk_bytes` bytes. Throws std::bad_alloc, and what the
+/// upstream's 'refusal' throws.
+template <class Held>
+upstream_lack lack_of(Held const& held, [[maybe_unused]] std::size_t chunk_bytes) {
+    upstream_lack lack{held.most_bytes(), held.out_of_addresses()};
+    if constexpr (contract::holds<contract::has_chunk_refusal, std::decay_t<decltype(held.upstream())>>)
+        lack.reason = held.upstream().refusal(chunk_bytes);
+    return lack;
+}
+
+/// Why a block that needs a chunk of `chunk_bytes` bytes finds no room; see refusal_text. Throws as lack_of.
+template <class Held>
+text block_refusal(Held const& held, std::size_t chunk_bytes, char const* kind, bool ends_together, std::size_t least_bytes) {
+    bool const fits = chunk_bytes != 0 && held.has_room(chunk_bytes); // or else the upstream is not what is in the way
+    return refusal_text(chunk_bytes, held.bytes(), held.limit_bytes(), held.refused_bytes(), kind, ends_together,
+                        fits ? detail::lack_of(held, chunk_bytes) : upstream_lack{}, least_bytes);
+}
+
+/// Why the pool cannot hold `bytes` bytes; see reserve_refusal_text. Throws as lack_of.
+template <class Held>
+text reserve_refusal(Held const& held, std::size_t bytes, char const* kind) {
+    std::size_t const now = held.bytes();
+    std::size_t const lacking = base::align_up(bytes > now ? bytes - now : 1, Held::granularity());
+    bool const fits = lacking != 0 && held.has_room(lacking);
+    return reserve_refusal_text(lacking, now, held.limit_bytes(), kind,
+                                fits ? detail::lack_of(held, lacking) : upstream_lack{});
+}
+
+} // namespace detail
+} // namespace v0
+} // namespace weir
