@@ -172,7 +172,7 @@ TEST_CASE("limit: a tenant is refused by its name, with its own counts and its o
     weir::layer::limit<decltype(card)&> wide(weir::layer_options{}.name("wide"), 500 * MiB, card);
     weir::memory_report const full = wide.refused_state(200 * MiB, 16); // the card is full, not the tenant
     CHECK(full.name == "card");
-    CHECK(full.limit_bytes == card.limit_bytes());
+    CHECK(full.limit_bytes == card.state().limit_bytes);
     weir::layer::limit<weir::layer::guard<counting_pool<>>> alone(weir::layer_options{}.name("alone"), 100);
     void* const r = alone.allocate(on_host, 70);
     CHECK(alone.refused_state(50, 16).largest_live.size() == 1); // a pool of its own has no others' blocks

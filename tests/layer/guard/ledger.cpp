@@ -305,6 +305,17 @@ TEST_CASE("ledger: pools without a guard, and layers, have 'before_destroy', too
     CHECK(heard.size() == 2);
     both.first().deallocate(weir::on_host, a, 1000);
     both.second().deallocate(weir::on_host, b, 1000);
+    {
+        heard.clear();
+        cudaStream_t const other = made();
+        weir::device_vector<float> xs(both, other, 1024);
+        xs.set_stream(stream);
+        CHECK(both.before_destroy(other) == 0);
+        CHECK(both.before_destroy(stream) == 1);
+        CHECK_SAYS(last(), "(a container on stream " + text_of(stream) + ")");
+        heard.clear();
+        CHECK(cudaStreamDestroy(other) == cudaSuccess);
+    }
     CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
