@@ -15,7 +15,7 @@
 // numbers up to `largest`. What does not fit is what the storage type's own conversion makes of it: half and bfloat16 become
 // infinite, both fp8 types stay at their largest number (infinities, too), and a NaN stays a NaN.
 //
-// invariant: a number that is stored is the quotient by the scale, rounded once, to nearest even.
+// invariant: what is stored is the quotient by the scale, an Element, rounded to the nearest number of the storage type (even).
 // order:     as for a pointer.
 // cost:      as a pointer, a size and a scale; a conversion for each access, and a division for each write.
 // not for:   integers as storage: the conversion would cut fractions off. Memory of the device on the host.
