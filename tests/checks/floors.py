@@ -45,7 +45,7 @@ MAY_INCLUDE = {
     "fwd.hpp": [],
     "recipes.hpp": CORE,
     "weir.hpp": CORE + ["recipes.hpp"],
-    "staging.hpp": ["staging"],
+    "staging.hpp": ["staging", "container"],  # a container that only staging fills
 }
 
 # Shared headers, or floors of them, that users need themselves, with what for.

@@ -68,8 +68,8 @@ public:
 
     /// What one unit of storage is worth.
     Element scale() const noexcept { return scale_; }
-    /// Changes the scale and converts nothing: all elements change by that factor. Throws usage_error for 0, and for what is not
-    /// finite.
+    /// Changes the scale and converts nothing: all elements change by that factor. Throws usage_error for 0, and for what is
+    /// not finite.
     void set_scale(Element scale) { scale_ = converted::checked_scale(scale); }
 
     /// As for a device_vector. Added elements are not initialised.

@@ -3,9 +3,9 @@
 
 // How do numbers that take fewer bits on the device, or on their way, get there and back in one pass?
 //
-// They pass through a pinned_ring, and what lies in its slots is as stored: half the bytes for float kept as __half. The threads
-// that would copy between ordinary memory and a slot convert instead. Where the elements are on the device, a kernel converts
-// them as it writes into the slot, or straight into page-locked memory.
+// They pass through a pinned_ring, and what lies in its slots is as stored: half the bytes for float kept as __half. The
+// threads that would copy between ordinary memory and a slot convert instead. Where the elements are on the device, a kernel
+// converts them as it writes into the slot, or straight into page-locked memory.
 //
 //     weir::stored_vector<float, __half> xs(pool, stream, floats.size());
 //     staging::copy_converted_to_device_async(ring, stream, xs.view(), floats.data(), floats.size());
@@ -59,9 +59,9 @@ inline void require_as_many(std::size_t viewed, std::size_t count) {
 } // namespace detail
 
 /// Enqueues a copy of the `count` elements at `from`, host memory, to those of `to`, memory of the ring's device. The host
-/// converts them before the call returns, also if they lie in pinned memory: work that writes them there is over before the call.
-/// A full ring waits, even if its options say 'copy_directly'. Everything else is as for 'copy_to_device_async'; and it throws
-/// usage_error if the view has not `count` elements.
+/// converts them before the call returns, also if they lie in pinned memory: work that writes them there is over before the
+/// call. A full ring waits, even if its options say 'copy_directly'. Everything else is as for 'copy_to_device_async'; and it
+/// throws usage_error if the view has not `count` elements.
 template <class Element, class Storage>
 void copy_converted_to_device_async(pinned_ring& ring, stream_ref stream, converting_view<Element, Storage> to,
                                     Element const* from, std::size_t count) {
@@ -69,7 +69,8 @@ void copy_converted_to_device_async(pinned_ring& ring, stream_ref stream, conver
     detail::require_as_many(to.size(), count);
     detail::conversion how = detail::conversion_of<Element, Storage>(to.scale());
     how.by_host = [](void* stored, void const* elements, std::size_t part, double scale) {
-        detail::store_row(static_cast<Storage*>(stored), static_cast<Element const*>(elements), part, static_cast<Element>(scale));
+        detail::store_row(static_cast<Storage*>(stored), static_cast<Element const*>(elements), part,
+                          static_cast<Element>(scale));
     };
     piece const whole{to.data(), from, to.size_bytes()};
     detail::copy_to_device(ring, stream, &whole, 1, how);
@@ -84,17 +85,18 @@ pending_copy copy_converted_to_host_async(pinned_ring& ring, stream_ref stream, 
     detail::require_as_many(from.size(), count);
     detail::conversion how = detail::conversion_of<Element, stored>(from.scale());
     how.by_host = [](void* elements, void const* numbers, std::size_t part, double scale) {
-        detail::load_row(static_cast<Element*>(elements), static_cast<stored const*>(numbers), part, static_cast<Element>(scale));
+        detail::load_row(static_cast<Element*>(elements), static_cast<stored const*>(numbers), part,
+                         static_cast<Element>(scale));
     };
     piece const whole{to, from.data(), from.size_bytes()};
     return detail::copy_to_host(ring, stream, &whole, 1, detail::pieces_stay::in_the_call, false, how);
 }
 
-/// Enqueues a copy of the `count` elements at `from`, memory of the ring's device, to the numbers of `to`, host memory. `convert`
-/// is called with a stream, a converting_view of page-locked memory, and an address of elements of the device: it enqueues the
-/// kernel that stores as many as the view has, and throws what goes wrong. 'converting_kernel' (staging/converting_kernel.cuh)
-/// is such a one; so is a call of thrust::copy. It is called for each chunk before the call returns; once for all if `to` is
-/// page-locked. Everything else is as for 'copy_to_host_async' and above.
+/// Enqueues a copy of the `count` elements at `from`, memory of the ring's device, to the numbers of `to`, host memory.
+/// `convert` is called with a stream, a converting_view of page-locked memory, and an address of elements of the device: it
+/// enqueues the kernel that stores as many as the view has, and throws what goes wrong. 'converting_kernel'
+/// (staging/converting_kernel.cuh) is such a one; so is a call of thrust::copy. It is called for each chunk before the call
+/// returns; once for all if `to` is page-locked. Everything else is as for 'copy_to_host_async' and above.
 template <class Element, class Storage, class Convert>
 pending_copy copy_stored_to_host_async(pinned_ring& ring, stream_ref stream, converting_view<Element, Storage> to,
                                        Element const* from, std::size_t count, Convert const& convert) {

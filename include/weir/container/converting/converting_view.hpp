@@ -56,8 +56,8 @@ struct stored_as {
     /// `scale`, unless it is none. Throws usage_error.
     static Element checked_scale(Element scale) {
         if (!(scale > 0 || scale < 0) || scale - scale != 0)
-            throw usage_error("weir: a scale is a finite number other than 0, because elements are divided by it where they are "
-                              "stored; a row of zeros takes the scale 1");
+            throw usage_error("weir: a scale is a finite number other than 0, because elements are divided by it where they "
+                              "are stored; a row of zeros takes the scale 1");
         return scale;
     }
 };
@@ -136,15 +136,13 @@ public:
     WEIR_HOST_DEVICE friend converting_iterator operator+(converting_iterator i, std::ptrdiff_t n) { return i += n; }
     WEIR_HOST_DEVICE friend converting_iterator operator+(std::ptrdiff_t n, converting_iterator i) { return i += n; }
     WEIR_HOST_DEVICE friend converting_iterator operator-(converting_iterator i, std::ptrdiff_t n) { return i -= n; }
-    WEIR_HOST_DEVICE friend std::ptrdiff_t operator-(converting_iterator const& a, converting_iterator const& b) {
-        return a.at_ - b.at_;
-    }
-    WEIR_HOST_DEVICE friend bool operator==(converting_iterator const& a, converting_iterator const& b) { return a.at_ == b.at_; }
-    WEIR_HOST_DEVICE friend bool operator!=(converting_iterator const& a, converting_iterator const& b) { return a.at_ != b.at_; }
-    WEIR_HOST_DEVICE friend bool operator<(converting_iterator const& a, converting_iterator const& b) { return a.at_ < b.at_; }
-    WEIR_HOST_DEVICE friend bool operator>(converting_iterator const& a, converting_iterator const& b) { return a.at_ > b.at_; }
-    WEIR_HOST_DEVICE friend bool operator<=(converting_iterator const& a, converting_iterator const& b) { return a.at_ <= b.at_; }
-    WEIR_HOST_DEVICE friend bool operator>=(converting_iterator const& a, converting_iterator const& b) { return a.at_ >= b.at_; }
+    WEIR_HOST_DEVICE friend std::ptrdiff_t operator-(converting_iterator a, converting_iterator b) { return a.at_ - b.at_; }
+    WEIR_HOST_DEVICE friend bool operator==(converting_iterator a, converting_iterator b) { return a.at_ == b.at_; }
+    WEIR_HOST_DEVICE friend bool operator!=(converting_iterator a, converting_iterator b) { return a.at_ != b.at_; }
+    WEIR_HOST_DEVICE friend bool operator<(converting_iterator a, converting_iterator b) { return a.at_ < b.at_; }
+    WEIR_HOST_DEVICE friend bool operator>(converting_iterator a, converting_iterator b) { return a.at_ > b.at_; }
+    WEIR_HOST_DEVICE friend bool operator<=(converting_iterator a, converting_iterator b) { return a.at_ <= b.at_; }
+    WEIR_HOST_DEVICE friend bool operator>=(converting_iterator a, converting_iterator b) { return a.at_ >= b.at_; }
 
     /// The address of the stored number, and the scale.
     WEIR_HOST_DEVICE Storage* base() const { return at_; }

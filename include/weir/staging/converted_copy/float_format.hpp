@@ -3,8 +3,8 @@
 
 // How does the host turn a float into one of fewer bits, and back?
 //
-// By integers: the sign is taken off; the mantissa is rounded to nearest even by adding half of the last place that stays, and a
-// bit less where that place is even; a carry walks into the exponent, where it belongs. Numbers below the smallest normal one
+// By integers: the sign is taken off; the mantissa is rounded to nearest even by adding half of the last place that stays, and
+// a bit less where that place is even; a carry walks into the exponent, where it belongs. Numbers below the smallest normal one
 // are rounded by an addition of floats: beside a number whose last place is the smallest subnormal one, a sum is rounded there.
 // No step branches, so compilers make vector code of it.
 //

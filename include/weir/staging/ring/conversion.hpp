@@ -3,9 +3,9 @@
 
 // How are numbers converted while they pass through a slot of a ring?
 //
-// A slot holds them as they are stored, in fewer bits: so these travel over the link. On one side of the slot they are elements.
-// On the side of the host, the host converts where it would copy: to fill the slot, or to empty it. On the side of the device a
-// kernel converts into the slot, where otherwise a copy would be enqueued.
+// A slot holds them as they are stored, in fewer bits: so these travel over the link. On one side of the slot they are
+// elements. On the side of the host, the host converts where it would copy: to fill the slot, or to empty it. On the side of
+// the device a kernel converts into the slot, where otherwise a copy would be enqueued.
 //
 // invariant: a part of a row begins and ends between two numbers: sizes of numbers are powers of two, and chunks are cut at
 //            multiples of 'grain'.

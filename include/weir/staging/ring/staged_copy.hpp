@@ -140,8 +140,9 @@ inline void enqueue_chunk(ring_call const& call, ring_slot& slot, std::size_t at
     joined_copies list(call.stream());
     slot.filled_bytes = base::align_up(at + chunk.bytes, 256);
     try {
-        if (chunk.how.by_device)
-            chunk.how.by_device(chunk.how.kernel, call.stream(), slot.data + at, chunk.first->from, chunk.how.count(chunk.bytes));
+        conversion const& how = chunk.how;
+        if (how.by_device)
+            how.by_device(how.kernel, call.stream(), slot.data + at, chunk.first->from, how.count(chunk.bytes));
         else
             detail::visit_pieces(chunk, 0, chunk.bytes, [&](void* to, void const* from, std::size_t skip, std::size_t bytes) {
                 std::byte* const in_slot = slot.data + at + skip;
@@ -225,8 +226,8 @@ inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pi
         send();
 }
 
-/// Where kernels write what `to` names: page-locked memory that is mapped. Null: it is ordinary memory, or the host converts, so
-/// that the ring is needed. Throws cuda_error.
+/// Where kernels write what `to` names: page-locked memory that is mapped. Null: it is ordinary memory, or the host converts,
+/// so that the ring is needed. Throws cuda_error.
 inline void* reached_by_kernels(conversion const& how, void* to) {
     cudaPointerAttributes attributes{};
     if (how.by_device)
