@@ -62,6 +62,12 @@ struct stored_as {
     }
 };
 
+/// Whether numbers have a scale already: those of another view, or of a stored_vector.
+template <class Range, class = void>
+inline constexpr bool has_scale = false;
+template <class Range>
+inline constexpr bool has_scale<Range, std::void_t<decltype(std::declval<Range&>().scale())>> = true;
+
 } // namespace detail
 
 /// What an iterator of a converting_view refers to: it converts to the element, and assigning an element stores it. A copy
@@ -176,9 +182,9 @@ public:
         : data_(data), size_(count), scale_(rules::checked_scale(scale)) {
         require_not_null(data, count);
     }
-    /// The numbers of a container or span of `Storage`. Throws as above.
+    /// The numbers of a container or span of `Storage`, which has no scale of its own. Throws as above.
     template <class Range, class = std::enable_if_t<std::is_convertible_v<decltype(std::declval<Range&>().data()), Storage*> &&
-                                                    sizeof(std::declval<Range&>().size()) != 0>>
+                                                    sizeof(std::declval<Range&>().size()) != 0 && !detail::has_scale<Range>>>
     explicit converting_view(Range& row, Element scale = 1) : converting_view(row.data(), row.size(), scale) {}
     /// From a view that may write.
     template <class Other, class = std::enable_if_t<std::is_same_v<Other const, Storage> && !std::is_same_v<Other, Storage>>>
