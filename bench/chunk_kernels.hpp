@@ -4,8 +4,8 @@
 // What is computed on a chunk that streams through the device?
 //
 // 'launch_sum' adds the numbers of a chunk to a total, 'launch_scale' doubles them in place: both touch every byte once, so
-// that the device takes much less time than the link. 'launch_halve' stores floats as __half, in memory that the device reaches.
-// On the simulated device they do the same, by the host.
+// that the device takes much less time than the link. 'launch_halve' stores floats as __half, in memory that the device
+// reaches. On the simulated device they do the same, by the host.
 //
 // not for:   the device's speed.
 

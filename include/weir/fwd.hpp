@@ -186,6 +186,8 @@ class device_value;
 template <class T>
 class pinned_value;
 template <class Element, class Storage>
+class converting_reference;
+template <class Element, class Storage>
 class converting_view;
 template <class Element, class Storage>
 class stored_vector;
