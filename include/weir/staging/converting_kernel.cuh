@@ -12,8 +12,8 @@
 //
 // order:     on the stream.
 // cost:      a launch, then the time of the link for the bytes as stored.
-// not for:   compilers other than nvcc: there any callable that enqueues such a kernel does. (On the simulated device the kernel
-//            is launched, but has no body, so that a test gives it a stand-in.)
+// not for:   compilers other than nvcc: there any callable that enqueues such a kernel does. (On the simulated device the
+//            kernel is launched, but has no body, so that a test gives it a stand-in.)
 
 #include <cstddef>
 #include <cstdint>
@@ -59,7 +59,7 @@ __global__ void store_packets(converting_view<Element, Storage> to, Element cons
 
 /// Stores the elements at an address of the device as the numbers of a view, memory that the device reaches.
 struct converting_kernel {
-    unsigned blocks = 64;   ///< at most. More: what a link of much higher speed needs. Less: more of the device is left to others
+    unsigned blocks = 64;   ///< at most. More: what a link of higher speed needs. Less: more of the device is left to others
     unsigned threads = 256; ///< of a block
 
     /// Enqueues the kernel. Does not block. Throws cuda_error.
@@ -72,7 +72,8 @@ struct converting_kernel {
         bool const aligned = (reinterpret_cast<std::uintptr_t>(to.data()) | reinterpret_cast<std::uintptr_t>(from)) % 16 == 0;
         std::size_t const wanted = (to.size() / (aligned ? most : 1) + threads - 1) / threads;
         unsigned const grid = wanted < 1 ? 1 : wanted < blocks ? static_cast<unsigned>(wanted) : blocks;
-        auto* const kernel = aligned ? &detail::store_packets<most, Element, Storage> : &detail::store_packets<1, Element, Storage>;
+        auto* const kernel =
+            aligned ? &detail::store_packets<most, Element, Storage> : &detail::store_packets<1, Element, Storage>;
         void* arguments[] = {&to, &from};
         check(cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3(grid), dim3(threads), arguments, 0, stream.get()),
               "cudaLaunchKernel");
