@@ -51,8 +51,8 @@ struct float_format {
         std::uint32_t const even = (size >> dropped) & 1u;
         std::uint32_t code = ((size + ((1u << (dropped - 1)) - 1) + even) >> dropped) - (rebias << MantissaBits);
         if constexpr (rebias != 0) {
-            std::uint32_t const small = detail::bits_of(detail::float_of(size) + detail::float_of(place)) - place;
-            code = size < least_normal ? small : code;
+            std::uint32_t const subnormal = detail::bits_of(detail::float_of(size) + detail::float_of(place)) - place;
+            code = size < least_normal ? subnormal : code;
         }
         code = code > Largest ? Overflow : code;
         code = size > float_infinity ? not_a_number : code;
