@@ -3,6 +3,8 @@
 
 #include "chunk_kernels.hpp"
 
+#include <weir/staging/converting_kernel.cuh>
+
 namespace weir_bench {
 
 namespace {
@@ -31,6 +33,11 @@ __global__ void scale_kernel(float* numbers, std::size_t count) {
 cudaError_t launch_sum(cudaStream_t stream, float const* from, std::size_t count, double* total) {
     sum_kernel<<<blocks, threads, 0, stream>>>(from, count, total);
     return cudaGetLastError();
+}
+
+cudaError_t launch_halve(cudaStream_t stream, __half* to, float const* from, std::size_t count, unsigned in_blocks) {
+    weir::staging::converting_kernel{in_blocks}(stream, weir::converting_view<float, __half>(to, count), from);
+    return cudaSuccess;
 }
 
 cudaError_t launch_scale(cudaStream_t stream, float* numbers, std::size_t count) {

@@ -4,11 +4,13 @@
 // What is computed on a chunk that streams through the device?
 //
 // 'launch_sum' adds the numbers of a chunk to a total, 'launch_scale' doubles them in place: both touch every byte once, so
-// that the device takes much less time than the link. On the simulated device they do the same, by the host.
+// that the device takes much less time than the link. 'launch_halve' stores floats as __half, in memory that the device
+// reaches. On the simulated device they do the same, by the host.
 //
 // not for:   the device's speed.
 
 #include <cstddef>
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 #ifdef WEIR_BENCH_SIMULATED
 #include <simulated_cuda/simulated_cuda.hpp>
@@ -34,7 +36,16 @@ inline cudaError_t launch_scale(cudaStream_t stream, float* numbers, std::size_t
             all[i] *= 2;
     });
 }
+inline cudaError_t launch_halve(cudaStream_t stream, __half* to, float const* from, std::size_t count, unsigned) {
+    return simulated_cuda::launch(stream, {{from, count * sizeof *from}}, {{to, count * sizeof *to}}, [=] {
+        auto const* const numbers = static_cast<float const*>(simulated_cuda::backing(from));
+        auto* const halves = static_cast<__half*>(simulated_cuda::backing(to));
+        for (std::size_t i = 0; i != count; ++i)
+            halves[i] = static_cast<__half>(numbers[i]);
+    });
+}
 #else
+cudaError_t launch_halve(cudaStream_t stream, __half* to, float const* from, std::size_t count, unsigned blocks);
 cudaError_t launch_sum(cudaStream_t stream, float const* from, std::size_t count, double* total);
 cudaError_t launch_scale(cudaStream_t stream, float* numbers, std::size_t count);
 #endif

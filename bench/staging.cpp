@@ -12,6 +12,9 @@
 // sum         data of 4 times the pool's limit, chunk by chunk, nothing comes back; 'naive': cudaMemcpy, kernel, wait
 // transform   the same, and all comes back; GB/s each way
 // managed     the kernel over managed memory that the host has written; within free memory
+// convert     floats that become halves on the way; GB/s of floats. To the device, from ordinary memory: by the ring's threads, and
+//             'memcpy_kernel': cudaMemcpy, then a kernel. To the host: by a kernel into pinned memory (with so many blocks) or
+//             through the ring, 'kernel_copy': a kernel, then a copy, and 'copy_host': a copy, then the host (by eight threads)
 //
 //     WEIR_BENCH_MIB=1024     how much is moved, in MiB (simulated: 8)
 //     WEIR_BENCH_REPEAT=3     repetitions
@@ -294,6 +297,90 @@ void streamed(table const& out, scene& s) {
     weir::check(cudaFree(managed), "cudaFree");
 }
 
+void converted(table const& out, scene& s, float* there) {
+    using view = weir::converting_view<float, __half>;
+    std::size_t const count = s.bytes / sizeof(float);
+    weir::device_pool pool;
+    weir::stored_vector<float, __half> halves(pool, s.stream, count);
+    auto* const of_host = reinterpret_cast<__half*>(s.to.data());
+    auto* const locked = reinterpret_cast<__half*>(s.locked_to);
+    auto const check = [&](__half const* found) {
+        for (std::size_t i = 0; i < count; i += 4099)
+            if (static_cast<float>(found[i]) != s.from[i])
+                throw std::runtime_error("the result is wrong");
+    };
+    auto const halve = [](unsigned blocks) {
+        return [blocks](weir::stream_ref on, view to, float const* from) {
+            weir::check(launch_halve(on.get(), to.data(), from, to.size(), blocks), "launch_halve");
+        };
+    };
+    auto const back = [&] {
+        copy(locked, halves.data(), halves.size_bytes(), cudaMemcpyDeviceToHost, s.stream);
+        s.stream.drain();
+    };
+    constexpr unsigned all_blocks = 1056;
+    out.row("convert/to_device/memcpy_kernel", s.bytes, [&] {
+        weir::check(cudaMemcpy(there, s.from.data(), s.bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        halve(all_blocks)(s.stream, halves.view(), there);
+        s.stream.drain();
+    });
+    staging::copy_threads seven(7);
+    for (unsigned const threads : {0u, 1u, 3u, 7u}) {
+        staging::copy_threads helpers(threads);
+        staging::pinned_ring_options options;
+        if (threads != 0)
+            options.threads(helpers);
+        staging::pinned_ring ring(s.pinned, options);
+        std::string const with = "/helpers_" + std::to_string(threads);
+        halves.zero_async();
+        if (out.row("convert/to_device/ring" + with, s.bytes, [&] {
+                staging::copy_converted_to_device_async(ring, s.stream, halves.view(), s.from.data(), count);
+                s.stream.drain();
+            }))
+            back(), check(locked);
+        out.row("convert/to_host/halves_of_device" + with, s.bytes, [&] {
+            staging::copy_converted_to_host_async(ring, s.stream, s.to.data(), count, halves.view()).wait();
+        });
+        if (out.row("convert/to_host/ring" + with, s.bytes, [&] {
+                staging::copy_stored_to_host_async(ring, s.stream, view(of_host, count), static_cast<float const*>(there), count,
+                                                   halve(64))
+                    .wait();
+            }))
+            check(of_host);
+    }
+    staging::pinned_ring ring(s.pinned);
+    for (unsigned const blocks : {16u, 32u, 64u, 132u, 528u}) {
+        std::memset(static_cast<void*>(locked), 0, halves.size_bytes());
+        if (out.row("convert/to_host_pinned/kernel/blocks_" + std::to_string(blocks), s.bytes, [&] {
+                staging::copy_stored_to_host_async(ring, s.stream, view(locked, count), static_cast<float const*>(there), count,
+                                                   halve(blocks))
+                    .wait();
+            }))
+            check(locked);
+    }
+    out.row("convert/to_host_pinned/kernel_copy", s.bytes, [&] {
+        halve(all_blocks)(s.stream, halves.view(), there);
+        back();
+    });
+    auto const copy_then_convert = [&] {
+        copy(s.locked_to, there, s.bytes, cudaMemcpyDeviceToHost, s.stream);
+        s.stream.drain();
+        std::pair<float const*, __half*> ends(s.locked_to, of_host);
+        staging::shared_work work;
+        work.run = [](void* what, std::size_t begin, std::size_t end) {
+            auto const& both = *static_cast<std::pair<float const*, __half*>*>(what);
+            std::size_t const first = begin / sizeof(__half), last = end / sizeof(__half);
+            staging::detail::store_row(both.second + first, both.first + first, last - first, 1.0f);
+        };
+        work.what = &ends;
+        work.bytes = halves.size_bytes();
+        seven.start(work);
+        seven.finish(work);
+    };
+    if (out.row("convert/to_host_pinned/copy_host", s.bytes, copy_then_convert))
+        check(of_host);
+}
+
 int measure() {
     cudaDeviceProp properties{};
     weir::check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
@@ -309,6 +396,9 @@ int measure() {
         plain(out, s, device);
         staged(out, s, device);
         small(out, s, device);
+        copy(device, s.locked_from, s.bytes, cudaMemcpyHostToDevice, s.stream);
+        s.stream.drain();
+        converted(out, s, static_cast<float*>(device));
     }
     streamed(out, s);
     return out.failures == 0 ? 0 : 1;

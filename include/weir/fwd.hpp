@@ -185,6 +185,12 @@ template <class T>
 class device_value;
 template <class T>
 class pinned_value;
+template <class Element, class Storage>
+class converting_reference;
+template <class Element, class Storage>
+class converting_view;
+template <class Element, class Storage>
+class stored_vector;
 
 } // namespace v0
 } // namespace weir

@@ -94,7 +94,11 @@ inline cudaError_t entry_point(char const* name, void** found, unsigned version,
 #define cudaMemPoolSetAttribute(...) shield::call(::cudaMemPoolSetAttribute, __VA_ARGS__)
 #define cudaMemPoolTrimTo(...) shield::call(::cudaMemPoolTrimTo, __VA_ARGS__)
 #define cudaMemcpyAsync(...) shield::call(::cudaMemcpyAsync, __VA_ARGS__)
-#define cudaMemcpyBatchAsync(...) shield::call(::cudaMemcpyBatchAsync, __VA_ARGS__)
+#define cudaMemcpyBatchAsync(...)  /* which nvcc knows several of */                                           \
+    ([&] {                                                                                                   \
+        shield::pause const here;                                                                            \
+        return ::cudaMemcpyBatchAsync(__VA_ARGS__);                                                          \
+    }())
 #define cudaPointerGetAttributes(...) shield::call(::cudaPointerGetAttributes, __VA_ARGS__)
 #define cudaMemsetAsync(...) shield::call(::cudaMemsetAsync, __VA_ARGS__)
 #define cudaSetDevice(...) shield::call(::cudaSetDevice, __VA_ARGS__)

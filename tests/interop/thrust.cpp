@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
@@ -14,15 +15,18 @@
 #include <thread>
 #include <thrust/copy.h>
 #include <thrust/device_vector.h>
+#include <thrust/functional.h>
 #include <thrust/host_vector.h>
 #include <thrust/reduce.h>
 #include <thrust/scan.h>
 #include <thrust/sequence.h>
 #include <thrust/sort.h>
+#include <thrust/transform.h>
 #include <type_traits>
 #include <utility>
 #include <vector>
 #include <weir/container/buffer.hpp>
+#include <weir/container/stored_vector.hpp>
 #include <weir/container/vector.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/interop/thrust.hpp>
@@ -152,6 +156,23 @@ TEST_CASE("thrust: making a policy orders an algorithm after the stream's work")
             CHECK(std::vector<int>(both.begin(), both.begin() + 3000) == sorted(host));
             CHECK(both[3000] == 0);
             CHECK(both[5999] == 2999);
+        },
+        visible);
+}
+
+TEST_CASE("thrust: algorithms read and write floats that are stored in fewer bits") {
+    support::every_schedule(
+        [] {
+            support::scoped_stream stream;
+            pool_type pool;
+            weir::stored_vector<float, __half> xs(pool, stream, 300, 0.5f);
+            auto const policy = weir::interop::thrust::par(pool, stream);
+            thrust::sequence(policy, xs.begin(), xs.end(), 300.f, -1.f);
+            thrust::sort(policy, xs.begin(), xs.end());
+            thrust::transform(policy, xs.begin(), xs.end(), xs.begin(), thrust::negate<float>());
+            thrust::inclusive_scan(policy, xs.begin(), xs.begin() + 3, xs.begin());
+            CHECK(thrust::reduce(policy, xs.begin(), xs.begin() + 5, 0.f) == -(1.f + 3 + 6 + 4 + 5));
+            CHECK(xs.element_sync(299) == -300);
         },
         visible);
 }

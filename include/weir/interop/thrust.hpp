@@ -27,6 +27,7 @@
 //            swap with a fresh vector.
 
 #include <cstddef>
+#include <thrust/detail/type_traits.h>
 #include <thrust/device_ptr.h>
 #include <thrust/execution_policy.h>
 #include <type_traits>
@@ -34,6 +35,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/fwd.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/resource/resource.hpp>
@@ -218,3 +220,11 @@ inline auto par_nosync(pool_ref<memory_space::device> pool, stream_ref stream) {
 } // namespace interop
 } // namespace v0
 } // namespace weir
+
+// Thrust's backends for the host write through a proxy reference only where it is named here, as its own ones are.
+THRUST_NAMESPACE_BEGIN
+namespace detail {
+template <class Element, class Storage>
+struct is_proxy_reference<weir::converting_reference<Element, Storage>> : std::true_type {};
+} // namespace detail
+THRUST_NAMESPACE_END

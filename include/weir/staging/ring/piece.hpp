@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstring>
 #include <weir/base/error.hpp>
+#include <weir/staging/ring/conversion.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -31,11 +32,13 @@ enum class direction : unsigned char { to_device, to_host };
 
 namespace detail {
 
-/// A part of a row of pieces: the `bytes` bytes that begin `skip_bytes` bytes into the piece at `first`.
+/// A part of a row of pieces: the `bytes` bytes that begin `skip_bytes` bytes into the piece at `first`. With a conversion: of
+/// one piece.
 struct piece_span {
     piece const* first = nullptr;
     std::size_t skip_bytes = 0;
     std::size_t bytes = 0;
+    conversion how{};
 };
 
 inline void* moved(void* p, std::size_t bytes) noexcept {
@@ -64,9 +67,17 @@ void visit_pieces(detail::piece_span const& span, std::size_t begin, std::size_t
 }
 
 /// Copies, by the host, the bytes from `begin` to before `end` of the span between ordinary memory and a slot that holds the
-/// whole span.
+/// whole span; or converts them.
 inline void copy_by_host(detail::piece_span const& span, std::byte* slot, direction way, std::size_t begin,
                          std::size_t end) noexcept {
+    if (span.how.by_host) {
+        std::size_t const at = span.how.in_elements(span.skip_bytes + begin), count = span.how.count(end - begin);
+        if (way == direction::to_device)
+            span.how.by_host(slot + begin, detail::moved(span.first->from, at), count, span.how.scale);
+        else
+            span.how.by_host(detail::moved(span.first->to, at), slot + begin, count, span.how.scale);
+        return;
+    }
     detail::visit_pieces(span, begin, end, [&](void* to, void const* from, std::size_t at, std::size_t bytes) {
         if (way == direction::to_device)
             std::memcpy(slot + at, from, bytes);
@@ -84,7 +95,7 @@ public:
     detail::piece_span next(std::size_t most) noexcept {
         while (now_ != end_ && skip_bytes_ == now_->bytes)
             step();
-        detail::piece_span chunk{now_, skip_bytes_, 0};
+        detail::piece_span chunk{now_, skip_bytes_, 0, {}};
         while (now_ != end_ && chunk.bytes != most) {
             std::size_t const left = now_->bytes - skip_bytes_;
             std::size_t const bytes = left < most - chunk.bytes ? left : most - chunk.bytes;

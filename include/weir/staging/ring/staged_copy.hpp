@@ -141,10 +141,14 @@ inline void enqueue_chunk(ring_call const& call, ring_slot& slot, std::size_t at
     joined_copies list(call.stream());
     slot.filled_bytes = base::align_up(at + chunk.bytes, 256);
     try {
-        detail::visit_pieces(chunk, 0, chunk.bytes, [&](void* to, void const* from, std::size_t skip, std::size_t bytes) {
-            std::byte* const in_slot = slot.data + at + skip;
-            way == direction::to_device ? list.add(to, in_slot, bytes) : list.add(in_slot, from, bytes);
-        });
+        conversion const& how = chunk.how;
+        if (how.by_device)
+            how.by_device(how.kernel, call.stream(), slot.data + at, chunk.first->from, how.count(chunk.bytes));
+        else
+            detail::visit_pieces(chunk, 0, chunk.bytes, [&](void* to, void const* from, std::size_t skip, std::size_t bytes) {
+                std::byte* const in_slot = slot.data + at + skip;
+                way == direction::to_device ? list.add(to, in_slot, bytes) : list.add(in_slot, from, bytes);
+            });
         list.enqueue();
     } catch (...) {
         slot.out = {};
@@ -172,13 +176,21 @@ inline piece const& first_of(piece const* pieces) noexcept {
     return *pieces;
 }
 
+/// A slot for the first chunk, or null: the copy is to be left to CUDA, which converts nothing.
+inline held_slot first_slot(ring_call const& call, std::size_t chunk_bytes, direction way, conversion const& how) {
+    if (how && call.ring().options().on_full() == full_action::copy_directly)
+        return call.ring().take(call.stream_id(), chunk_bytes, way);
+    return call.ring().begin(call.stream_id(), chunk_bytes, way);
+}
+
 /// See 'copy_to_device_async'.
-inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pieces, std::size_t count) {
+inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pieces, std::size_t count,
+                           conversion const& how = {}) {
     std::size_t const bytes = detail::bytes_of(pieces, count);
     if (bytes == 0)
         return;
     ring_call const call(ring, stream, bytes);
-    if (detail::is_known_to_cuda(detail::first_of(pieces).from)) {
+    if (!how && detail::is_known_to_cuda(detail::first_of(pieces).from)) {
         detail::copy_directly(call, pieces, count);
         ring.count_direct(bytes);
         return;
@@ -195,12 +207,14 @@ inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pi
     };
     std::size_t const ahead = call.threads() && ring.slots().size() > 1 ? ring.slots().size() < 2 * most ? 2 : most : 1;
     piece_cursor cursor(pieces, count);
-    for (piece_span chunk = cursor.next(call.chunk_bytes()); chunk.bytes != 0; chunk = cursor.next(call.chunk_bytes())) {
+    std::size_t const most_bytes = how.chunk_bytes(call.chunk_bytes());
+    for (piece_span chunk = cursor.next(most_bytes); chunk.bytes != 0; chunk = cursor.next(most_bytes)) {
+        chunk.how = how;
         held_slot slot;
         while (begun != sent && !(slot = ring.slots().try_take(call.stream_id(), chunk.bytes, direction::to_device)))
             send(); // nobody waits for a slot while holding one
         if (!slot)
-            slot = begun == 0 ? ring.begin(call.stream_id(), chunk.bytes, direction::to_device)
+            slot = begun == 0 ? detail::first_slot(call, chunk.bytes, direction::to_device, how)
                               : ring.take(call.stream_id(), chunk.bytes, direction::to_device);
         if (!slot)
             return detail::copy_directly(call, pieces, count);
@@ -213,6 +227,15 @@ inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pi
         send();
 }
 
+/// Where kernels write what `to` names: page-locked memory that is mapped. Null: it is ordinary memory, or the host converts,
+/// so that the ring is needed. Throws cuda_error.
+inline void* reached_by_kernels(conversion const& how, void* to) {
+    cudaPointerAttributes attributes{};
+    if (how.by_device)
+        check(cudaPointerGetAttributes(&attributes, to), "cudaPointerGetAttributes");
+    return attributes.type == cudaMemoryTypeUnregistered ? nullptr : attributes.devicePointer;
+}
+
 /// Until when a list of pieces stays.
 enum class pieces_stay : unsigned char {
     in_the_call, // there is one
@@ -221,23 +244,30 @@ enum class pieces_stay : unsigned char {
 
 /// See 'copy_to_host_async'. `waits`: the caller waits for what is returned at once.
 inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece const* pieces, std::size_t count, pieces_stay stay,
-                                 bool waits) {
+                                 bool waits, conversion const& how = {}) {
     std::size_t const bytes = detail::bytes_of(pieces, count);
     if (bytes == 0)
         return {};
     ring_call const call(ring, stream, bytes);
     pending_copy pending(ring, call.threads());
-    if (detail::is_known_to_cuda(detail::first_of(pieces).to)) {
+    void* const whole_target = how ? detail::reached_by_kernels(how, pieces->to) : nullptr;
+    if (how ? whole_target != nullptr : detail::is_known_to_cuda(detail::first_of(pieces).to)) {
+        auto const enqueue = [&] {
+            if (how)
+                how.by_device(how.kernel, stream, whole_target, pieces->from, how.count(bytes));
+            else
+                detail::copy_directly(call, pieces, count);
+        };
         held_slot const slot = ring.begin(call.stream_id(), bytes, direction::to_host); // for its event
         if (!slot) {
-            detail::copy_directly(call, pieces, count);
+            enqueue();
             ring.count_direct(bytes);
             synchronize(stream);
             return {};
         }
         slot->copy = pending.number();
         try {
-            detail::copy_directly(call, pieces, count);
+            enqueue();
         } catch (...) {
             call.close_after_failure(*slot);
             throw;
@@ -248,16 +278,17 @@ inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece con
     }
     // CUDA's copy to ordinary memory blocks; so does this one where it is larger than the ring.
     bool const blocks = waits || bytes > ring.slot_bytes() * ring.slots().size();
-    if (count == 1 && !call.threads() && blocks && bytes >= ring.options().leave_to_cuda_from_bytes()) {
+    if (!how && count == 1 && !call.threads() && blocks && bytes >= ring.options().leave_to_cuda_from_bytes()) {
         detail::copy_directly(call, pieces, count);
         ring.count_direct(bytes);
         return {};
     }
     piece_cursor cursor(pieces, count);
     bool begins = true;
-    for (piece_span chunk = cursor.next(call.chunk_bytes()); chunk.bytes != 0; chunk = cursor.next(call.chunk_bytes())) {
+    std::size_t const most_bytes = how.chunk_bytes(call.chunk_bytes());
+    for (piece_span chunk = cursor.next(most_bytes); chunk.bytes != 0; chunk = cursor.next(most_bytes)) {
         held_slot slot;
-        if (begins && !(slot = ring.begin(call.stream_id(), chunk.bytes, direction::to_host))) {
+        if (begins && !(slot = detail::first_slot(call, chunk.bytes, direction::to_host, how))) {
             detail::copy_directly(call, pieces, count);
             return {};
         }
@@ -269,8 +300,9 @@ inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece con
         begins = false;
         if (stay == pieces_stay::in_the_call) {
             piece const& whole = *chunk.first;
-            slot->own = {detail::moved(whole.to, chunk.skip_bytes), detail::moved(whole.from, chunk.skip_bytes), chunk.bytes};
-            chunk = {&slot->own, 0, chunk.bytes};
+            slot->own = {detail::moved(whole.to, how.on_host_side(chunk.skip_bytes)),
+                         detail::moved(whole.from, how.on_device_side(chunk.skip_bytes)), chunk.bytes};
+            chunk = {&slot->own, 0, chunk.bytes, how};
         }
         slot->copy = pending.number();
         slot->out = chunk;
