@@ -20,6 +20,7 @@ weir_has() {
     benchmark) weir_header benchmark/benchmark.h && weir_library benchmark ;;
     zlib) weir_header zlib.h && weir_library z ;;
     cli11) weir_header CLI/CLI.hpp ;;
+    fmt) weir_header fmt/format.h ;;
     googletest) weir_header gtest/gtest.h && weir_library gtest ;;
     valgrind) command -v valgrind >/dev/null && weir_header valgrind/callgrind.h ;;
     sanitizers) echo 'int main(){}' | clang++ -x c++ -fsanitize=address - -o /dev/null 2>/dev/null ;;
@@ -42,6 +43,7 @@ weir_package() {
     benchmark) echo libbenchmark-dev ;;
     zlib) echo zlib1g-dev ;;
     cli11) echo libcli11-dev ;;
+    fmt) echo libfmt-dev ;;
     googletest) echo libgtest-dev ;;
     sanitizers) clang++ -dumpversion 2>/dev/null | sed 's/^\([0-9]*\).*/libclang-rt-\1-dev/' ;;
     pip) echo python3-pip ;;
