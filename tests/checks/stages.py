@@ -40,7 +40,7 @@ NEEDS = {
     "headers": "g++ clang++ nvcc ccache-if-any git-if-any",
     "refuse": "g++ clang++ nvcc ccache-if-any",
     "bugs": f"{BUILDS} doctest git-if-any",
-    "consume": f"{BUILDS} nvcc doctest googletest-if-any",
+    "consume": f"{BUILDS} nvcc doctest googletest-if-any pkg-config-if-any conan-if-any",
     "readme": f"{BUILDS} doctest",
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
     "examples": f"{BUILDS} zlib cli11",
