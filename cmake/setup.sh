@@ -20,6 +20,7 @@ weir_has() {
     benchmark) weir_header benchmark/benchmark.h && weir_library benchmark ;;
     zlib) weir_header zlib.h && weir_library z ;;
     cli11) weir_header CLI/CLI.hpp ;;
+    fmt) weir_header fmt/format.h ;;
     googletest) weir_header gtest/gtest.h && weir_library gtest ;;
     valgrind) command -v valgrind >/dev/null && weir_header valgrind/callgrind.h ;;
     sanitizers) echo 'int main(){}' | clang++ -x c++ -fsanitize=address - -o /dev/null 2>/dev/null ;;
@@ -27,6 +28,7 @@ weir_has() {
     nvcc) weir_toolkit ;;
     cuda) weir_toolkit || [ -f "${CUDA_HOME:-/usr/local/cuda}/include/cuda_runtime_api.h" ] ;;
     oldest-cuda) [ -d $weir_oldest/include ] ;;
+    conan) [ -x build/conan/bin/conan ] || command -v conan >/dev/null ;;
     gpu) nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' ;;
     *) command -v "$1" >/dev/null ;;
     esac
@@ -42,10 +44,11 @@ weir_package() {
     benchmark) echo libbenchmark-dev ;;
     zlib) echo zlib1g-dev ;;
     cli11) echo libcli11-dev ;;
+    fmt) echo libfmt-dev ;;
     googletest) echo libgtest-dev ;;
     sanitizers) clang++ -dumpversion 2>/dev/null | sed 's/^\([0-9]*\).*/libclang-rt-\1-dev/' ;;
     pip) echo python3-pip ;;
-    nvcc | cuda | oldest-cuda) weir_has pip || weir_package pip ;;
+    nvcc | cuda | oldest-cuda | conan) weir_has pip || weir_package pip ;;
     gpu) ;;
     *) echo "$1" ;;
     esac
@@ -85,7 +88,7 @@ weir_get() {
     weir_missing=$weir_lacking
     weir_lacking=
     for weir_need in $weir_missing; do
-        weir_has "${weir_need%-if-any}" || weir_fetch "$weir_need" || case $weir_need in
+        weir_has "${weir_need%-if-any}" || weir_fetch "${weir_need%-if-any}" || case $weir_need in
         *-if-any) ;;
         *) weir_lacking="$weir_lacking $weir_need" ;;
         esac
@@ -129,7 +132,7 @@ weir_wheels() {
     python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$@" >&2 </dev/null
 }
 
-# weir_fetch NEED: what comes as wheels. Returns 1 if it does not, or is not to be had.
+# weir_fetch NEED: what pip brings. Returns 1 if it does not, or is not to be had.
 weir_fetch() {
     weir_has pip || return 1
     case $1 in
@@ -158,6 +161,12 @@ weir_fetch() {
             weir_say "pip could not fetch the headers of CUDA 12.8"
             return 1
         fi
+        ;;
+    conan)
+        weir_say "fetching Conan into build/conan"
+        rm -rf build/conan
+        python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target build/conan conan \
+            >&2 </dev/null
         ;;
     *) return 1 ;;
     esac

@@ -175,6 +175,14 @@ class streaming_options;
 
 template <memory_space Required>
 class pool_ref;
+using device_pool_ref = pool_ref<memory_space{0}>; // device
+using pinned_pool_ref = pool_ref<memory_space{1}>; // pinned
+using host_pool_ref = pool_ref<memory_space{3}>;   // host
+template <memory_space Required>
+class any_pool;
+using any_device_pool = any_pool<memory_space{0}>;
+using any_pinned_pool = any_pool<memory_space{1}>;
+using any_host_pool = any_pool<memory_space{3}>;
 class device_buffer;
 class pinned_buffer;
 template <class T>

@@ -31,12 +31,14 @@
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/layer/watermark.hpp>
+#include <weir/make_pool.hpp>
 #include <weir/pool/driver_pool.hpp>
 #include <weir/pool/graph_memory.hpp>
 #include <weir/pool/imported_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
+#include <weir/resource/any_pool.hpp>
 #include <weir/resource/layer_options.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/runtime/managed_memory.hpp>

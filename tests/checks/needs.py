@@ -16,7 +16,7 @@ from stages import NEEDS, STAGES
 from workshop import ROOT, run, tail
 
 # A command that not every Debian has: the need that brings it.
-COMMANDS = {name: name for name in ("g++", "clang++", "nvcc", "cmake", "ninja", "ccache", "gcovr", "valgrind", "git")}
+COMMANDS = {name: name for name in ("g++", "clang++", "nvcc", "cmake", "ninja", "ccache", "gcovr", "valgrind", "git", "pkg-config")}
 COMMANDS["ctest"] = "cmake"
 EVERYWHERE = {"sh", "env"}
 RUNS = {"run", "step", "call", "Popen"}  # functions that run a command
@@ -78,7 +78,7 @@ MISTAKES = [
 # the stages asked for, what a machine has besides a shell, Python and nvcc, what is said, in this order
 ASKED = [
     ("umbrella", ["apt-get"], ["installing: g++\n", "umbrella was not run: there is no g++ here", "0 passed, 1 failed"]),
-    ("refuse,consume", ["apt-get"], ["installing: g++ clang ccache cmake ninja-build\n"]),
+    ("refuse,consume", ["apt-get", "conan"], ["installing: g++ clang ccache cmake ninja-build pkg-config\n"]),
     ("refuse", [], ["missing here: g++ clang ccache (Debian's names)", "refuse was not run: there is no g++ and no clang++ here"]),
     ("umbrella,refuse", ["g++"], ["missing here: clang", "[ 1/2] refuse", "[ 2/2] umbrella", "umbrella: compiles under nvcc",
                                   "0 passed, 2 failed"]),

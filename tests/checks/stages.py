@@ -28,7 +28,7 @@ PY = sys.executable
 # What each stage cannot do without beside Python and what every Debian has, in the words of cmake/setup.sh; what is
 # there 'if-any' helps.
 BUILDS = "g++ cmake ninja cuda ccache-if-any"
-TESTS = f"{BUILDS} doctest zlib"
+TESTS = f"{BUILDS} doctest zlib fmt-if-any"
 NEEDS = {
     "checks": "",
     "gcc": TESTS,
@@ -36,16 +36,16 @@ NEEDS = {
     "clang": f"{TESTS} clang++",
     "asan": f"{TESTS} clang++ sanitizers",
     "tsan": f"{TESTS} clang++ sanitizers",
-    "coverage": f"{BUILDS} doctest gcovr",
+    "coverage": f"{BUILDS} doctest gcovr fmt-if-any",
     "headers": "g++ clang++ nvcc ccache-if-any git-if-any",
     "refuse": "g++ clang++ nvcc ccache-if-any",
     "bugs": f"{BUILDS} doctest git-if-any",
-    "consume": f"{BUILDS} nvcc doctest googletest-if-any",
+    "consume": f"{BUILDS} nvcc doctest googletest-if-any pkg-config-if-any conan-if-any",
     "readme": f"{BUILDS} doctest",
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
     "examples": f"{BUILDS} zlib cli11",
     "umbrella": "g++ nvcc",
-    "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any nvcc gpu",
+    "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any nvcc gpu",
 }
 
 

@@ -4,9 +4,9 @@
 
 usage: run.py [WAY...]
 
-add_subdirectory, FetchContent (from a local folder), find_package after an install, and a bare -I with no build
-system (and, configured only, a project in CUDA alone, and one whose language is a sibling's); each builds main.cpp and
-other.cpp, two translation units, links the CUDA runtime and runs. And with only CUDA's headers on the machine the project
+add_subdirectory, FetchContent (from a local folder), find_package after an install, pkg-config, Conan (where pip has it), one
+header made of all, and a bare -I with no build system (and, configured only, a project in CUDA alone, and one whose language is
+a sibling's); each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only CUDA's headers on the machine the project
 still configures and compiles. A consumer gets none of weir's tests, warnings or downloads, and of what weir cannot be or do
 a sentence. A user's tests take the simulated device in, in C++ and in CUDA. Then (linking.py) projects whose files were compiled in different ways.
 """
@@ -22,9 +22,9 @@ from linking import HERE, PLACE, Refused, WAYS, fails, launches_kernels, simulat
 from workshop import INCLUDE, ROOT, at_once, ccache, close_with, cuda_include, run, tail
 
 
-def with_cmake(way, *settings):
+def with_cmake(way, *settings, build=None):
     """Configures, builds and runs the project of one folder."""
-    build = PLACE / way
+    build = PLACE / (build or way)
     shutil.rmtree(build, ignore_errors=True)
     launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={word}" for word in ccache()]
     said = step("configure", ["cmake", "-G", "Ninja", "-S", HERE / way, "-B", build, f"-DWEIR={ROOT}",
@@ -81,6 +81,8 @@ def installed():
          "none", at)
     asks("find_package(weir REQUIRED OPTIONAL_COMPONENTS gpu)\nif(TARGET weir::weir)\nmessage(FATAL_ERROR \"here\")\nendif()",
          "here", at)
+    asks("include(FetchContent)\nFetchContent_Declare(weir URL /nowhere FIND_PACKAGE_ARGS 0.1)\nFetchContent_MakeAvailable(weir)\n"
+         "if(TARGET weir::weir)\nmessage(FATAL_ERROR \"here\")\nendif()", "here", at)
     asks("find_package(weir REQUIRED)", "WEIR_CUDA_INCLUDE_DIR is '/nowhere', which holds no cuda_runtime_api.h", at,
          "-DWEIR_CUDA_INCLUDE_DIR=/nowhere")
 
@@ -126,17 +128,75 @@ target_link_libraries(program PRIVATE library weir::simulated_device)""",
              "weir: a program has one CUDA runtime. Link weir::weir or weir::simulated_device, not both.")
 
 
-def bare():
-    """g++ -I, one command."""
+def by_command(name, flags, libraries):
+    """g++ with these flags, and no build system."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    objects = [PLACE / f"{name}-{source}.o" for source in ("main", "other")]
+    for source, target in zip((HERE / "main.cpp", HERE / "other.cpp"), objects):
+        step("g++", [*ccache(), "g++", "-std=c++17", "-O0", *flags, "-c", source, "-o", target])
+    step("link", ["g++", *objects, "-o", PLACE / name, *libraries])
+    if "consumed" not in step("run", [PLACE / name]):
+        raise Refused("the program did not end as it should")
+
+
+def runtime_library():
+    """What links the CUDA runtime."""
     cuda = cuda_include().parent
     libraries = next((p for p in (cuda / "lib64", cuda / "lib") if (p / "libcudart_static.a").exists()), None)
-    PLACE.mkdir(parents=True, exist_ok=True)
     if libraries is None:
         raise Refused(f"no libcudart_static.a under {cuda}")
-    step("g++", ["g++", "-std=c++17", "-O0", f"-I{INCLUDE}", f"-I{cuda_include()}", HERE / "main.cpp", HERE / "other.cpp", "-o",
-                 PLACE / "bare", f"-L{libraries}", "-lcudart_static", "-lpthread", "-ldl", "-lrt"])
-    if "consumed" not in step("run", [PLACE / "bare"]):
-        raise Refused("the program did not end as it should")
+    return [f"-L{libraries}", "-lcudart_static", "-lpthread", "-ldl", "-lrt"]
+
+
+def bare():
+    """g++ -I."""
+    by_command("bare", [f"-I{INCLUDE}", f"-I{cuda_include()}"], runtime_library())
+
+
+def one_header():
+    """cmake/amalgamate.py makes one header of all, of which several files may be made of one program."""
+    folder = PLACE / "amalgamated"
+    (folder / "weir").mkdir(parents=True, exist_ok=True)
+    made = step("amalgamate", [sys.executable, ROOT / "cmake/amalgamate.py", "weir/weir.hpp", "weir/interop/pmr.hpp"])
+    if "#include <weir/" in made or made.count("#pragma once") != 1:
+        raise Refused("the one header is not all")
+    (folder / "weir/weir.hpp").write_text(made)
+    by_command("one_header", [f"-I{folder}", f"-I{cuda_include()}"], runtime_library())
+
+
+def pkg_config():
+    """The installed weir.pc, where it was installed, and in a folder that was moved since."""
+    prefix = install("prefix_of_pkg_config")
+    moved = prefix.with_name("prefix_moved")
+    shutil.rmtree(moved, ignore_errors=True)
+    prefix.rename(moved)
+
+    def says(*words):
+        return step("pkg-config", ["pkg-config", f"--with-path={moved / 'share/pkgconfig'}", *words, "weir"]).split()
+    if not says("--modversion")[0].startswith("0.") or "-I/other/include" not in says("--cflags", "--define-variable=cuda=/other"):
+        raise Refused("weir.pc has no version, or takes no other CUDA toolkit")
+    by_command("pkg_config", says("--cflags"), says("--libs"))
+
+
+def conan_command():
+    """How Conan is run here; [] where there is none. setup.sh puts it into build/conan."""
+    own = ROOT / "build/conan"
+    if (own / "bin/conan").exists():
+        return ["env", f"PYTHONPATH={own}", sys.executable, own / "bin/conan"]
+    return ["conan"] if shutil.which("conan") else []
+
+
+def conan():
+    """A package is made of the clone, and a project finds it."""
+    home, out = PLACE / "conan-home", PLACE / "conan-out"
+    for each in (home, out):
+        shutil.rmtree(each, ignore_errors=True)
+    command = ["env", f"CONAN_HOME={home}", *conan_command()]
+    step("conan", [*command, "profile", "detect"])
+    ninja = ["-c", "tools.cmake.cmaketoolchain:generator=Ninja"]
+    step("conan", [*command, "create", ROOT / "cmake/packages", *ninja])
+    step("conan", [*command, "install", "--requires=weir/[*]", "-g", "CMakeToolchain", "-of", out, *ninja])
+    with_cmake("find_package", f"-DCMAKE_TOOLCHAIN_FILE={out / 'conan_toolchain.cmake'}", build="conan")
 
 
 def cuda_alone():
@@ -193,6 +253,9 @@ def main():
         "two runtimes": two_runtimes,
         **({"a kernel on the simulated device, with CMake": simulated_kernel} if shutil.which("nvcc") else {}),
         "bare -I": bare,
+        "one header": one_header,
+        **({"pkg-config": pkg_config} if shutil.which("pkg-config") else {}),
+        **({"Conan": conan} if conan_command() else {}),
         "CUDA alone": cuda_alone,
         "a sibling's language": sibling,
         "headers only": headers_only,

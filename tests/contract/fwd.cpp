@@ -25,6 +25,9 @@ struct mentions_pools {
     weir::pinned_buffer* pinned_buffer;
     weir::device_pool* recipes[2];
     weir::layer::limit<weir::compact_device_pool>* tenant;
+    weir::any_device_pool* owner;
+    weir::any_pool<weir::memory_space{2}>* of_managed;
+    weir::device_pool_ref* ref;
     weir::pool_options* options;
     weir::text* name;
     weir::upstream::host* host;
@@ -56,6 +59,9 @@ static_assert(std::is_same_v<weir::pool<weir::upstream::device, placement::arena
                              weir::pool<weir::upstream::device, placement::arena, reuse::immediate, growth::geometric<>>>);
 static_assert(sizeof(weir::upstream::span<memory_space::device>) > 0);
 static_assert(sizeof(weir::pool_ref<memory_space::device>) == 2 * sizeof(void*));
+static_assert(std::is_same_v<weir::device_pool_ref, weir::pool_ref<memory_space::device>>);
+static_assert(std::is_same_v<weir::any_pinned_pool, weir::any_pool<memory_space::pinned>>);
+static_assert(std::is_same_v<weir::host_pool_ref, weir::pool_ref<memory_space::host>>);
 } // namespace
 
 TEST_CASE("fwd: the version reads as a number") {

@@ -17,6 +17,7 @@
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/pool/pool/held_chunks.hpp>
 #include <weir/growth/geometric.hpp>
+#include <weir/interop/pmr.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/stream_ordered.hpp>
@@ -89,7 +90,7 @@ unsigned char byte_at(memory_space space, void* p, std::size_t at) {
 #define WEIR_TEST_UPSTREAMS                                                                                            \
     upstream::device, upstream::virtual_memory<>, upstream::managed, upstream::pinned<>, upstream::pinned<cudaHostAllocPortable>,                  \
         upstream::pinned<cudaHostAllocMapped>, upstream::host, upstream::span<memory_space::device>,                   \
-        upstream::span<memory_space::host>, upstream::from_pool<card>
+        upstream::span<memory_space::host>, upstream::from_pool<card>, weir::interop::pmr::upstream<>
 
 TEST_CASE_TEMPLATE("upstream contract: has what the slot needs", Upstream, WEIR_TEST_UPSTREAMS) {
     CHECK(weir::contract::require_upstream<Upstream>());

@@ -22,6 +22,7 @@ TEST_CASE("report_text: a report is one line with every fact") {
     CHECK(weir::report_text(state, "device") ==
           "pool 'frames' (device): 3 MiB in use in 7 blocks, 8 MiB reserved in 2 chunks, largest free 512 B, limit 1 "
           "GiB");
+    CHECK(std::string(weir::report_text(state, "")).substr(0, 25) == "pool 'frames': 3 MiB in u");
     state.limit_bytes = SIZE_MAX;
     std::string said = weir::report_text(state, "device");
     CHECK(said.substr(said.size() - 10) == "limit none");

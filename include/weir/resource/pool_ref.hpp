@@ -11,6 +11,8 @@
 //     pool_ref<pinned>    kernels and the host reach it: pinned and managed pools
 //     pool_ref<host>      the host reaches it: all but device pools
 //
+// Their short names are device_pool_ref, pinned_pool_ref and host_pool_ref. 'any_pool' owns a pool in the same manner.
+//
 // invariant: equal references name one pool. Two references to one pool that are made in one shared object are equal. Shared
 //            objects with hidden visibility have tables of their own, so two references made in different ones may name one
 //            pool and still differ.
@@ -118,6 +120,10 @@ public:
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 
+    /// The pool that `owner` holds; the reference stays valid when the owner is moved.
+    template <memory_space Other>
+    pool_ref(any_pool<Other>& owner) noexcept : pool_ref(owner.ref()) {}
+
     /// Refused with a sentence: '&pool' where the pool is wanted.
     template <class Pool>
     pool_ref(Pool*&&) noexcept : pool_(nullptr), calls_(calls_of<Pool*>()) {}
@@ -184,6 +190,8 @@ public:
 private:
     template <memory_space>
     friend class pool_ref;
+    template <memory_space>
+    friend class any_pool;
 
     void require_used_on() const {
         if (!has_used_on())

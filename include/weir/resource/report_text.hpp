@@ -17,10 +17,11 @@
 namespace weir {
 inline namespace v0 {
 
-/// One line on a pool's state; `kind`: where its memory is.
+/// One line on a pool's state; `kind`: where its memory is; "": not said.
 inline text report_text(memory_report const& state, char const* kind) {
-    return "pool '" + state.name + "' (" + kind + "): " + base::bytes_text(state.in_use_bytes) + " in use in " +
-           base::count_text(state.live_blocks, " block") + ", " + base::bytes_text(state.reserved_bytes) + " reserved in " +
+    return "pool '" + state.name + (*kind ? text("' (") + kind + "): " : text("': ")) +
+           base::bytes_text(state.in_use_bytes) + " in use in " + base::count_text(state.live_blocks, " block") + ", " +
+           base::bytes_text(state.reserved_bytes) + " reserved in " +
            base::count_text(state.chunks, " chunk") +
            (state.largest_free_bytes == SIZE_MAX ? "" : ", largest free " + base::bytes_text(state.largest_free_bytes)) +
            ", limit " + (state.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(state.limit_bytes)) +

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""weir for Spack, for a repository of your own: 'spack create --name weir' makes the folder, this file goes into it.
+
+Written after Spack's documentation, and untried.
+"""
+
+from spack.package import *
+
+
+class Weir(CMakePackage):
+    """CUDA memory pools that compose at compile time."""
+
+    git = "https://example.com/weir.git"  # the address that you clone from
+
+    license("Apache-2.0 WITH LLVM-exception")
+
+    version("main", branch="main")
+
+    depends_on("cxx", type="build")
+    depends_on("cmake@3.22:", type="build")
+    depends_on("cuda@12.8:")
+
+    def cmake_args(self):
+        return [self.define(f"WEIR_BUILD_{each}", False) for each in ("TESTS", "EXAMPLES", "BENCHES")]

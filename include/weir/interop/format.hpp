@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// How do sizes, states and reports print with iostreams, {fmt} and std::format?
+//
+// As they read in weir's own reports. A state prints as a line, with the largest live blocks in lines of their own where it
+// lists them ('full_state'), a report ('text') as it is, and a size with its unit if it is marked as one:
+//
+//     std::cout << std::setw(10) << weir::interop::format::bytes{n} << '\n';       //   1.50 MiB
+//     fmt::print("{}\n{:>10}\n", pool.state(), weir::interop::format::bytes{n});
+//
+// This header includes none of the three. Include it after <fmt/format.h> or <format>: it defines formatters for what is there
+// at its first inclusion. They take the format of a string: fill, alignment, width, precision. std::format is untested: no
+// compiler that weir is tested with has it.
+//
+// cost:      the text is made for each print.
+// not for:   files that other programs read: print the members of the state.
+
+#include <cstddef>
+#include <utility>
+#include <weir/base/memory_report.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/text.hpp>
+#include <weir/resource/report_text.hpp>
+#ifdef __cpp_lib_format
+#include <format>
+#include <string_view>
+#endif
+
+namespace weir {
+inline namespace v0 {
+namespace interop {
+namespace format {
+
+/// A number of bytes that prints with a unit and two decimals, which are cut off and not rounded: '256 B', '1.50 MiB'.
+struct bytes {
+    std::size_t count;
+};
+
+namespace detail {
+
+inline text const& printed(text const& what) { return what; }
+inline text printed(bytes what) { return base::bytes_text(what.count); }
+inline text printed(memory_space what) { return base::name_of(what); }
+inline text printed(memory_report const& what) { return full_report_text(report_text(what, ""), what); }
+
+// A formatter of a library's views of strings, for whatever 'printed' knows.
+template <class OfView, class View>
+struct formatter : OfView {
+    template <class T, class Context>
+    auto format(T const& what, Context& context) const {
+        text const said = printed(what);
+        return OfView::format(View(said.data(), said.size()), context);
+    }
+};
+
+} // namespace detail
+
+/// Prints to a std::ostream, with its width, fill and alignment.
+template <class Stream, class = decltype(std::declval<Stream&>() << "")>
+Stream& operator<<(Stream& stream, bytes what) {
+    stream << detail::printed(what).c_str();
+    return stream;
+}
+
+} // namespace format
+} // namespace interop
+
+// These stand where the types are, and are found without a 'using'. Those of texts are in base/text.hpp.
+template <class Stream, class = decltype(std::declval<Stream&>() << "")>
+Stream& operator<<(Stream& stream, memory_report const& what) {
+    stream << interop::format::detail::printed(what).c_str();
+    return stream;
+}
+template <class Stream, class = decltype(std::declval<Stream&>() << "")>
+Stream& operator<<(Stream& stream, memory_space what) {
+    stream << interop::format::detail::printed(what).c_str();
+    return stream;
+}
+
+} // namespace v0
+} // namespace weir
+
+#ifdef FMT_VERSION
+template <>
+struct fmt::formatter<weir::text>
+    : weir::interop::format::detail::formatter<fmt::formatter<fmt::string_view>, fmt::string_view> {};
+template <>
+struct fmt::formatter<weir::memory_report> : fmt::formatter<weir::text> {};
+template <>
+struct fmt::formatter<weir::memory_space> : fmt::formatter<weir::text> {};
+template <>
+struct fmt::formatter<weir::interop::format::bytes> : fmt::formatter<weir::text> {};
+#endif
+
+#ifdef __cpp_lib_format
+template <>
+struct std::formatter<weir::text>
+    : weir::interop::format::detail::formatter<std::formatter<std::string_view>, std::string_view> {};
+template <>
+struct std::formatter<weir::memory_report> : std::formatter<weir::text> {};
+template <>
+struct std::formatter<weir::memory_space> : std::formatter<weir::text> {};
+template <>
+struct std::formatter<weir::interop::format::bytes> : std::formatter<weir::text> {};
+#endif
