@@ -200,8 +200,9 @@ template <class Resource>
 constexpr memory_space space_that() {
     constexpr bool device = ::cuda::has_property<Resource, ::cuda::mr::device_accessible>;
     constexpr bool host = ::cuda::has_property<Resource, ::cuda::mr::host_accessible>;
-    static_assert(device || host, "weir: a resource that is a pool's upstream says who reaches its memory: it needs the property "
-                                  "'cuda::mr::device_accessible', 'cuda::mr::host_accessible' or both");
+    static_assert(device || host,
+                  "weir: a resource that is a pool's upstream says who reaches its memory: it needs the property "
+                  "'cuda::mr::device_accessible', 'cuda::mr::host_accessible' or both");
     return !host ? memory_space::device : !device ? memory_space::host : memory_space::pinned;
 }
 
@@ -238,7 +239,7 @@ public:
         }
     }
 
-    /// Gives a chunk back that no work uses any more. False if the resource throws; the chunk is then lost.
+    /// Gives a chunk back that no work uses any more. Returns false if the resource throws; the chunk is then still the pool's.
     bool release(void* chunk, std::size_t bytes) noexcept {
         try {
             runtime::device_scope const current(device_);
