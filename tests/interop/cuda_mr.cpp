@@ -353,6 +353,20 @@ TEST_CASE("cuda_mr: a pool's chunks come from another pool through type erasure"
     });
 }
 
+#if CCCL_VERSION >= 3001000
+TEST_CASE("cuda_mr: an environment names the stream and the pool") {
+    support::every_schedule([] {
+        support::scoped_stream const stream;
+        recording<memory_space::device> pool;
+        weir::interop::cuda_mr::environment const environment(pool, stream);
+        CHECK(cuda::get_stream(environment).get() == static_cast<cudaStream_t>(stream));
+        auto const mr = cuda::mr::__get_memory_resource(environment);
+        CHECK(&mr.pool() == &pool);
+        CHECK_THROWS_AS(weir::interop::cuda_mr::environment(pool, weir::on_host), weir::usage_error);
+    });
+}
+#endif
+
 #if CCCL_VERSION >= 3002000
 namespace {
 struct watched_pool : recording<memory_space::device> {

@@ -37,6 +37,7 @@
 #include <new>
 #include <type_traits>
 #include <utility>
+#include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/resource/pool_ref.hpp>
@@ -261,6 +262,28 @@ private:
     Resource resource_;
     int device_;
 };
+
+#if CCCL_VERSION >= 3001000 // what environments are asked with
+/// An environment, which many of CUB's algorithms take as their last argument since CCCL 3.1, more with each version: they then
+/// work on `stream`, with temporary storage from `pool`, which outlives them. `Pool`: a pool, a layer, or a pool_ref.
+template <class Pool>
+class environment {
+public:
+    /// Throws usage_error if `stream` is the host.
+    environment(Pool& pool, stream_ref stream) : resource_(pool, stream), stream_(stream.get()) {
+        if (stream.is_host())
+            throw usage_error("weir: CUB runs on a stream, and 'on_host' is none; name one");
+    }
+
+    // CCCL's questions.
+    ::cuda::stream_ref query(::cuda::get_stream_t const&) const noexcept { return stream_; }
+    resource<Pool> const& query(::cuda::mr::__get_memory_resource_t const&) const noexcept { return resource_; }
+
+private:
+    resource<Pool> resource_;
+    cudaStream_t stream_;
+};
+#endif
 
 } // namespace cuda_mr
 } // namespace interop
