@@ -4,8 +4,8 @@
 
 usage: cccl.py [VERSION...]
 
-The tests of interop/ that name libcu++ are compiled with the headers of each version under build/cccl, which cmake/setup.sh
-fetches, and with a toolkit's CUDA; those of the oldest and the newest are linked with the simulated device and run.
+The test of interop/cuda_mr is compiled with the headers of each version under build/cccl, which cmake/setup.sh fetches, and
+with a toolkit's CUDA. With the oldest and the newest, it and the tests of Thrust are linked with the simulated device and run.
 """
 
 import re
@@ -14,7 +14,8 @@ import sys
 from programs import libraries
 from workshop import BUILD, ROOT, WARNINGS, at_once, ccache, close_with, cuda_include, head, run
 
-SOURCES = ["cuda_mr"]
+EVERYWHERE = ["cuda_mr"]
+ENDS = ["thrust", "thrust/memory_resource"]
 DEFINES = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DDOCTEST_CONFIG_USE_STD_HEADERS"]
 
 
@@ -27,24 +28,26 @@ def main():
     linked = libraries("weir-test-main", "simulated_cuda")
     place = BUILD / "cccl" / "tests"
     place.mkdir(exist_ok=True)
+    ends = (versions[0], versions[-1])
 
     def judge(job):
         version, source = job
         name = f"cccl: {source}.cpp with CCCL {version}"
-        target = place / f"{source}-{version}"
+        target = place / f"{source.replace('/', '-')}-{version}"
         done = run([*ccache(), "g++", "-std=c++17", "-O0", *WARNINGS, *DEFINES, f"-I{ROOT / 'include'}", f"-I{ROOT / 'tests'}",
                     "-isystem", found[version], "-isystem", cuda_include(), "-c", ROOT / f"tests/interop/{source}.cpp",
                     "-o", f"{target}.o"], timeout=300)
         if done.code != 0:
             return name, f"does not compile:\n{head(done.output)}"
-        if version not in (versions[0], versions[-1]):
+        if version not in ends:
             return name, ""
         done = run(["g++", "-o", target, f"{target}.o", *linked, "-pthread", "-ldl"], timeout=120)
         if done.code == 0:
             done = run([target, "--minimal"], timeout=300)
         return name, "" if done.code == 0 else head(done.output)
 
-    close_with(at_once(judge, [(version, source) for version in sys.argv[1:] or versions for source in SOURCES]))
+    close_with(at_once(judge, [(version, source) for version in sys.argv[1:] or versions
+                               for source in (ENDS + EVERYWHERE if version in ends else EVERYWHERE)]))
 
 
 if __name__ == "__main__":
