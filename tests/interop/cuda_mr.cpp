@@ -9,6 +9,7 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <support/every_schedule.hpp>
 #include <support/recording_pool.hpp>
 #include <type_traits>
@@ -152,6 +153,36 @@ TEST_CASE("cuda_mr: a type-erased reference allocates from the pool, on the stre
         pool.fail_at = 1;
         CHECK_THROWS_AS(static_cast<void>(allocate(ref, stream, 100, 16)), weir::out_of_memory);
         CHECK_THROWS_AS(static_cast<void>(allocate(ref, stream, std::size_t{1} << 40, 16)), std::bad_alloc);
+    });
+}
+
+namespace {
+struct their_out_of_memory : std::bad_alloc {
+    explicit their_out_of_memory(char const* text) : text_(text) {}
+    char const* what() const noexcept override { return text_.c_str(); }
+
+private:
+    std::string text_;
+};
+} // namespace
+
+TEST_CASE("cuda_mr: code that catches its own exception gets that, with the pool's words") {
+    support::every_schedule([] {
+        support::scoped_stream const stream;
+        recording<memory_space::device> pool;
+        resource<recording<memory_space::device>, their_out_of_memory> const mr(pool);
+        shared_resource<weir::device_pool, their_out_of_memory> const owner(std::in_place, weir::pool_options{}.name("small"));
+        std::string said;
+        try {
+            static_cast<void>(owner.allocate_sync(std::size_t{1} << 50));
+        } catch (their_out_of_memory const& error) {
+            said = error.what();
+        }
+        CHECK(said.find("small") != std::string::npos);
+        pool.fail_at = 1;
+        CHECK_THROWS_AS(static_cast<void>(mr.allocate(cuda::stream_ref(stream), 100)), their_out_of_memory);
+        void* const p = mr.allocate(cuda::stream_ref(stream), 100);
+        mr.deallocate(cuda::stream_ref(stream), p, 100);
     });
 }
 

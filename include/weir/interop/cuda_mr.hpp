@@ -107,7 +107,7 @@ template <>
 struct properties<memory_space::host> : on_the_host, version::list<::cuda::mr::host_accessible> {};
 
 // The members that both kinds of resource have. `Held` names the pool: a pointer, or an owner.
-template <class Pool, class Held>
+template <class Pool, class Held, class OutOfMemory>
 class calls : public properties<space_of<Pool>::value> {
 public:
     /// The pool.
@@ -115,7 +115,7 @@ public:
 
     /// As the pool's 'allocate': same order, blocking and errors. `alignment`: the pool's default alignment at least.
     [[nodiscard]] void* allocate(::cuda::stream_ref stream, std::size_t bytes, std::size_t alignment = 1) const {
-        return pool().allocate(named(stream), bytes, aligned(alignment));
+        return taken(named(stream), bytes, alignment);
     }
     /// As the pool's 'deallocate'. `bytes` and `alignment` are those of the allocation.
     void deallocate(::cuda::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = 1) const noexcept {
@@ -123,7 +123,7 @@ public:
     }
     /// A block that any stream may use at once. As the pool's 'allocate_sync'.
     [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = 1) const {
-        return pool().allocate(on_host, bytes, aligned(alignment));
+        return taken(on_host, bytes, alignment);
     }
     /// Takes back a block that nothing uses any more.
     void deallocate_sync(void* p, std::size_t bytes, std::size_t alignment = 1) const noexcept {
@@ -154,6 +154,17 @@ protected:
     calls(Held held, stream_ref by_default) noexcept : held_(std::move(held)), default_stream_(by_default.get()) {}
 
 private:
+    void* taken(stream_ref stream, std::size_t bytes, std::size_t alignment) const {
+        if constexpr (std::is_same_v<OutOfMemory, out_of_memory>) {
+            return pool().allocate(stream, bytes, aligned(alignment));
+        } else {
+            try {
+                return pool().allocate(stream, bytes, aligned(alignment));
+            } catch (out_of_memory const& error) {
+                throw OutOfMemory(error.what());
+            }
+        }
+    }
     stream_ref named(::cuda::stream_ref stream) const noexcept { return stream.get() ? stream.get() : default_stream_; }
     std::size_t aligned(std::size_t alignment) const noexcept {
         std::size_t const least = detail::default_alignment_of(pool());
@@ -167,14 +178,15 @@ private:
 } // namespace detail
 
 /// Stands for a pool, a layer, or a pool_ref, wherever a cuda::mr resource is wanted. Copies name the same pool. Any thread may
-/// call any member if the pool is thread-safe.
-template <class Pool>
-class resource : public detail::calls<Pool, Pool*> {
+/// call any member if the pool is thread-safe. `OutOfMemory`: what is thrown in place of weir's, made from its text, for code
+/// that catches an exception of its own: 'resource<weir::device_pool, rmm::out_of_memory>' for RMM.
+template <class Pool, class OutOfMemory = out_of_memory>
+class resource : public detail::calls<Pool, Pool*, OutOfMemory> {
 public:
     /// `pool` outlives this, its copies and their memory. Leave `by_default` out: it is then the stream that a null stream
     /// means in your file.
     explicit resource(Pool& pool, stream_ref by_default = cudaStream_t{}) noexcept
-        : detail::calls<Pool, Pool*>(&pool, by_default) {}
+        : detail::calls<Pool, Pool*, OutOfMemory>(&pool, by_default) {}
 };
 template <class Pool>
 resource(Pool&) -> resource<Pool>;
@@ -182,14 +194,15 @@ template <class Pool>
 resource(Pool&, stream_ref) -> resource<Pool>;
 
 /// The same, and it and its copies own the pool: the last that ends destroys it, and must be the last that has its memory.
-template <class Pool>
-class shared_resource : public detail::calls<Pool, base::shared<Pool>> {
+template <class Pool, class OutOfMemory = out_of_memory>
+class shared_resource : public detail::calls<Pool, base::shared<Pool>, OutOfMemory> {
+    using held = base::shared<Pool>;
+
 public:
     /// A new pool, made from `arguments`. Throws std::bad_alloc, and what the pool's constructor throws.
     template <class... Arguments>
     [[gnu::always_inline]] explicit shared_resource(std::in_place_t, Arguments&&... arguments)
-        : detail::calls<Pool, base::shared<Pool>>(base::shared<Pool>::make(std::forward<Arguments>(arguments)...),
-                                                  cudaStream_t{}) {}
+        : detail::calls<Pool, held, OutOfMemory>(held::make(std::forward<Arguments>(arguments)...), cudaStream_t{}) {}
 };
 
 namespace detail {
