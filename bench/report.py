@@ -38,6 +38,7 @@ QUESTIONS = {
     "live_blocks": "Replacing one of many live blocks of 512 B to 4 KiB: ns a call",
     "side_by_side": "Pairs of 4 KiB on 64 pools in turn: ns a pair",
     "traces": "Traces of real programs at full speed: ns a call",
+    "interop": "By another library's way: ns a pair of 256 B, or for the whole sort",
     "suspension": "Giving 16 GiB up and getting them back: ns for all",
 }
 OWN_STREAM = {  # cases on a default stream, and the same on streams of one's own

@@ -5,7 +5,7 @@
 #
 # Debian's packages where apt-get is there; the CUDA toolkit's wheels into build/cuda where there is no nvcc (the
 # compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of the oldest CUDA that weir compiles
-# with into build/cuda-12.8. Nothing is installed that is there already, and everything said goes to stderr.
+# with into build/cuda-12.8, and versions of CCCL into build/cccl. Nothing is installed that is there already, and everything said goes to stderr.
 #
 #     . cmake/setup.sh; weir_get g++ doctest nvcc ccache-if-any
 
@@ -29,6 +29,7 @@ weir_has() {
     cuda) weir_toolkit || [ -f "${CUDA_HOME:-/usr/local/cuda}/include/cuda_runtime_api.h" ] ;;
     oldest-cuda) [ -d $weir_oldest/include ] ;;
     conan) [ -x build/conan/bin/conan ] || command -v conan >/dev/null ;;
+    cccl) for weir_each in $weir_cccl; do [ -d "build/cccl/${weir_each%%:*}" ] || return 1; done ;;
     gpu) nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' ;;
     *) command -v "$1" >/dev/null ;;
     esac
@@ -48,7 +49,7 @@ weir_package() {
     googletest) echo libgtest-dev ;;
     sanitizers) clang++ -dumpversion 2>/dev/null | sed 's/^\([0-9]*\).*/libclang-rt-\1-dev/' ;;
     pip) echo python3-pip ;;
-    nvcc | cuda | oldest-cuda | conan) weir_has pip || weir_package pip ;;
+    nvcc | cuda | oldest-cuda | cccl | conan) weir_has pip || weir_package pip ;;
     gpu) ;;
     *) echo "$1" ;;
     esac
@@ -168,6 +169,17 @@ weir_fetch() {
         python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target build/conan conan \
             >&2 </dev/null
         ;;
+    cccl)
+        weir_say "fetching the versions of CCCL that weir is tested with into build/cccl"
+        for weir_each in $weir_cccl; do
+            weir_place=build/cccl/${weir_each%%:*}
+            # The folder has its name when all is there.
+            [ -d "$weir_place" ] || { weir_wheels "$weir_place.part" "${weir_each#*:}" && mv "$weir_place.part" "$weir_place"; } || {
+                weir_say "pip could not fetch CCCL ${weir_each%%:*}"
+                return 1
+            }
+        done
+        ;;
     *) return 1 ;;
     esac
 }
@@ -211,6 +223,10 @@ weir_cache() {
 
 weir_fetched=build/cuda/nvidia/cu13
 weir_oldest=build/cuda-12.8
+# Each version of CCCL and the wheel that it comes in.
+weir_cccl='2.8:nvidia-cuda-cccl-cu12==12.9.* 3.0:nvidia-cuda-cccl==13.0.* 3.1:nvidia-cuda-cccl==13.1.* '
+weir_cccl="$weir_cccl 3.2:nvidia-cuda-cccl==13.2.* 3.3:nvidia-cuda-cccl==13.3.3.* 3.4:nvidia-cuda-cccl==13.3.4.*"
+weir_cccl="$weir_cccl 3.5:nvidia-cuda-cccl==13.3.5.*"
 # ccache finds in one clone what another compiled.
 CCACHE_BASEDIR=$PWD
 CCACHE_NOHASHDIR=1

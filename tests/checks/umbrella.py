@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What does <weir/weir.hpp> cost a user's compile time?
+"""What do <weir/weir.hpp> and the headers of interop/ cost a user's compile time?
 
 Compiles an empty C++17 .cu file and one that includes the umbrella with nvcc, in turn, eight times each, and prints
 the least of each: what else the machine does only ever adds. So where that is too much it goes on, up to 32 times.
 The aim is 0.6 s over the empty file. What is read is the processor's time, which is wall time on an idle machine:
 nvcc runs its steps one by one. Machines differ, and the empty file with them, so the bound is in empty files: 0.8, of
 which the umbrella takes about 0.5. Where an empty file takes 0.75 s, that is the aim.
+
+A header of interop/ is measured the same way over a file that includes what it includes of the other library; the aim is 0.3 s.
 """
 
+import re
 import resource
 
 from workshop import BUILD, INCLUDE, close_with, head, run
 
 AIM_SECONDS = 0.6
 BOUND = 0.8  # empty files
+INTEROP_AIM_SECONDS = 0.3
+INTEROP_BOUND = 0.4  # empty files
 ROUNDS = 8
 MOST_ROUNDS = 32
 
@@ -27,6 +32,44 @@ def seconds(source):
         raise RuntimeError(head(done.output))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def foreign(header):
+    """What a header of interop/ includes of other libraries, itself or through its private pieces, as lines."""
+    found, todo, seen = [], [header], set()
+    while todo:
+        name = todo.pop()
+        seen.add(name)
+        for target in re.findall(r"^#include <(\S+)>", (INCLUDE / name).read_text(), flags=re.M):
+            if target.startswith("weir/interop/"):
+                todo += [target] if target not in seen else []
+            elif not target.startswith("weir/"):
+                found.append(f"#include <{target}>\n")
+    return "".join(dict.fromkeys(found))
+
+
+def least(first, second, bound):
+    """The least times of two files, in turn, until the second is within the bound of the first or too often."""
+    pairs = []
+    while True:
+        pairs += [(seconds(first), seconds(second)) for _ in range(2)]
+        base, whole = (min(column) for column in zip(*pairs))
+        if whole - base <= bound or len(pairs) >= ROUNDS:
+            return whole - base
+
+
+def interop(empty_seconds):
+    """(name, complaint) of each header of interop/."""
+    for path in sorted((INCLUDE / "weir/interop").glob("*.hpp")):
+        name = f"weir/interop/{path.name}"
+        before, after = (BUILD / "umbrella" / f"{path.stem}_{which}.cu" for which in ("without", "with"))
+        # What CCCL keeps behind a switch costs with and without weir.
+        before.write_text("#define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE\n" + foreign(name))
+        after.write_text(before.read_text() + f"#include <{name}>\n")
+        over = least(before, after, INTEROP_BOUND * empty_seconds)
+        print(f"umbrella: <{name}> {over:.2f} s over what it adapts (aim {INTEROP_AIM_SECONDS} s)")
+        slow = over > INTEROP_BOUND * empty_seconds
+        yield f"umbrella: compile time of <{name}>", f"{over:.2f} s, more than {INTEROP_BOUND} empty files" if slow else ""
 
 
 def main():
@@ -44,12 +87,13 @@ def main():
             over = whole - base
             if over <= BOUND * base or len(pairs) >= MOST_ROUNDS:
                 break
+        plugs = list(interop(base))
     except RuntimeError as error:
         close_with([("umbrella: compiles under nvcc", str(error))])
     print(f"umbrella: {over:.2f} s over an empty file (least of {len(pairs)}: empty {base:.2f} s, umbrella {whole:.2f} s; "
           f"aim {AIM_SECONDS} s)")
     slow = over > BOUND * base
-    close_with([("umbrella: compile time", f"{over:.2f} s, more than {BOUND} empty files" if slow else "")])
+    close_with([("umbrella: compile time", f"{over:.2f} s, more than {BOUND} empty files" if slow else ""), *plugs])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@
 #include <thrust/sequence.h>
 #include <thrust/sort.h>
 #include <thrust/transform.h>
+#include <thrust/universal_vector.h>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -270,10 +271,11 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
 
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("thrust: what ends while another device is current is freed behind both devices' default streams") {
-    struct source : weir::interop::thrust::detail::source {
-        using weir::interop::thrust::detail::source::source;
-        using weir::interop::thrust::detail::source::allocate_by_default;
-        using weir::interop::thrust::detail::source::deallocate_by_default;
+    using parent = weir::interop::thrust::detail::source<memory_space::device>;
+    struct source : parent {
+        using parent::allocate_by_default;
+        using parent::deallocate_by_default;
+        using parent::source;
     };
     for (int const user : {0, 1}) {
         CAPTURE(user);
@@ -281,12 +283,12 @@ TEST_CASE("thrust: what ends while another device is current is freed behind bot
         pool_type pool;
         support::scoped_stream const stream;
         source from(pool, stream);
-        void* const p = from.allocate_by_default(1000, 1, 1);
+        void* const p = from.allocate_by_default(1000, 1);
         weir::order_after(weir::order::placed_stream{cudaStream_t{}, 1}, weir::order::placed_stream{stream});
         REQUIRE(cudaSetDevice(user) == cudaSuccess);
         CHECK(cudaMemsetAsync(p, 1, 1000, cudaStream_t{}) == cudaSuccess);
         REQUIRE(cudaSetDevice(1) == cudaSuccess);
-        from.deallocate_by_default(p, 1000, 1, 1); // which this pool overwrites
+        from.deallocate_by_default(p, 1000, 1); // which this pool overwrites
         REQUIRE(cudaSetDevice(0) == cudaSuccess);
     }
 }
@@ -349,6 +351,104 @@ TEST_CASE("thrust: 'par' returns when the algorithm is done, 'par_nosync' while 
     CHECK(pool.state().live_blocks == 1); // the storage was freed behind the algorithm
 }
 #endif
+
+namespace {
+template <class Vector, memory_space Space>
+struct container {
+    using vector = Vector;
+    static constexpr memory_space space = Space;
+};
+using universal = thrust::universal_vector<int, weir::interop::thrust::universal_allocator<int>>;
+using pinned = thrust::host_vector<int, weir::interop::thrust::pinned_allocator<int>>;
+static_assert(std::is_same_v<universal::reference, int&> && std::is_same_v<pinned::pointer, int*>);
+} // namespace
+
+TEST_CASE_TEMPLATE("thrust: vectors that the host reaches live in a managed or pinned pool", Kind,
+                   container<universal, memory_space::managed>, container<universal, memory_space::pinned>,
+                   container<pinned, memory_space::pinned>, container<pinned, memory_space::managed>) {
+    support::every_schedule(
+        [] {
+            using kind = typename Kind::vector;
+            support::scoped_stream const stream;
+            support::recording_pool<Kind::space> pool;
+            std::vector<int> const host = shuffled(3000);
+            {
+                kind x(1000, 7, typename kind::allocator_type(pool, stream));
+                CHECK(pool.allocations.back().bytes == 4000);
+                CHECK(pool.allocations.back().stream == weir::on_host); // the host may touch it at once
+                x.resize(1500, 8);
+                weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                int* const raw = thrust::raw_pointer_cast(x.data());
+                CHECK(raw[999] == 7);
+                CHECK(raw[1499] == 8);
+                raw[0] = 5;
+                CHECK(x.front() == 5);
+                kind y(host.begin(), host.end(), typename kind::allocator_type(pool, stream));
+                thrust::sort(y.begin(), y.end());
+                weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                CHECK(std::vector<int>(y.begin(), y.end()) == sorted(host));
+                x = y;
+                CHECK(x.get_allocator() == y.get_allocator());
+                CHECK(x.size() == 3000);
+            }
+            CHECK(pool.live_blocks() == 0);
+            for (auto const& each : pool.frees)
+                CHECK(each.stream == weir::stream_ref(stream));
+        },
+        visible);
+}
+
+namespace {
+struct is_odd {
+    __host__ __device__ bool operator()(int x) const { return x % 2 != 0; }
+};
+struct named_algorithm {
+    char const* name;
+    bool stores_on_the_host_backend; ///< whether it needs storage there, too
+    void (*run)(pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>& ys);
+};
+named_algorithm const algorithms[]{
+    {"stable_sort", true,
+     [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>&) {
+         thrust::stable_sort(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end());
+     }},
+    {"stable_sort_by_key", true,
+     [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>& ys) {
+         thrust::stable_sort_by_key(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end(), ys.begin());
+     }},
+    {"reduce", false,
+     [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>&) {
+         thrust::reduce(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
+     }},
+    {"inclusive_scan", false,
+     [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>& ys) {
+         thrust::inclusive_scan(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end(), ys.begin());
+     }},
+    {"copy_if", false,
+     [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>& ys) {
+         thrust::copy_if(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end(), ys.begin(), is_odd{});
+     }},
+};
+} // namespace
+
+TEST_CASE("thrust: each algorithm's storage is counted in the pool, and is given back") {
+    support::every_schedule(
+        [] {
+            for (named_algorithm const& each : algorithms) {
+                CAPTURE(each.name);
+                support::scoped_stream const stream;
+                pool_type pool;
+                weir::device_vector<int> xs(pool, stream, shuffled(20000)), ys(pool, stream, shuffled(20000));
+                std::size_t const before = pool.allocations.size(), freed = pool.frees.size();
+                each.run(pool, stream, xs, ys);
+                if (each.stores_on_the_host_backend || !weir::interop::thrust::detail::runs_on_host)
+                    CHECK(pool.allocations.size() > before);
+                CHECK(pool.allocations.size() - before == pool.frees.size() - freed);
+                CHECK(pool.live_blocks() == 2);
+            }
+        },
+        visible);
+}
 
 TEST_CASE("thrust: allocators are equal where pool and stream are, also across types") {
     support::every_schedule(
@@ -495,11 +595,11 @@ TEST_CASE("thrust: whatever call fails, it is named, nothing is lost, and a vect
         source.deallocate(source.allocate(5), 5);
     });
     sweep([](faulty& s) { // as where Thrust's device system is the GPU
-        struct by_default : weir::interop::thrust::detail::source {
+        struct by_default : weir::interop::thrust::detail::source<memory_space::device> {
             using source::allocate_by_default, source::deallocate_by_default, source::source;
         } const source(s.pool, s.stream);
-        source.deallocate_by_default(source.allocate_by_default(600000, 4, 4), 600000, 4, 4);
-        source.deallocate_by_default(nullptr, 0, 4, 4);
+        source.deallocate_by_default(source.allocate_by_default(2400000, 4), 2400000, 4);
+        source.deallocate_by_default(nullptr, 0, 4);
     });
     sweep([](faulty& s) { vector<int>(600000, 5, allocator<int>(s.pool, s.stream)); });
     sweep([](faulty& s) { vector<int>{*s.x}; });

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which pool and stream does something of Thrust's allocate from, and who may use the memory when?
+//
+// Thrust uses memory in three ways. An algorithm uses its temporary storage on the stream that its policy names. A container
+// works on the default stream, whatever its allocator says. And the host touches what it can reach, at any time and without a
+// stream. 'source' holds a pool and a stream, and knows how each of these is allocated and freed.
+//
+// invariant: bytes are freed on the stream, behind all uses that Thrust makes of them.
+// order:     'allocate' is for work on the stream; 'allocate_for_container' for work on the stream and on the default stream,
+//            and for the host if it reaches the memory.
+// cost:      for containers two events a block, unless the default stream is the stream. Memory that the host reaches is
+//            allocated on the host, which may wait for work that used it before.
+// not for:   other libraries, which say on which stream they work.
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <thrust/detail/config.h>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/resource/pool_ref.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace interop {
+namespace thrust {
+namespace detail {
+
+#if THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_CUDA
+inline constexpr bool runs_on_host = false;
+#else
+inline constexpr bool runs_on_host = true;
+#endif
+
+// Orders what is enqueued on `stream` from this call on after the work so far on a default stream. If CUDA cannot do that, it
+// blocks until all work of the device is done (of every device, if none is named).
+inline void wait_for_default_stream(stream_ref stream, order::placed_stream const& by_default) noexcept {
+    try {
+        order_after(order::placed_stream{stream}, by_default);
+    } catch (...) {
+        try {
+            runtime::wait_for_device(by_default.device); // which breaks no capture; a wait for the stream would
+        } catch (...) { // the device is lost: nothing runs any more
+        }
+    }
+}
+
+// A pool whose memory is used where memory of space `Reach` is, and a stream.
+template <memory_space Reach>
+class source {
+public:
+    // A default argument is compiled in the caller's file. So `by_default` is what the null stream means in the file that
+    // makes the source.
+    source(pool_ref<Reach> pool, stream_ref stream, stream_ref by_default = cudaStream_t{})
+        : pool_(pool), stream_(stream), default_stream_(by_default) {
+        if (stream.is_host())
+            throw usage_error("weir: Thrust runs on a stream, and 'on_host' is none; name one");
+    }
+
+    pool_ref<Reach> pool() const noexcept { return pool_; }
+    stream_ref stream() const noexcept { return stream_; }
+
+protected:
+    void* allocate(std::size_t bytes, std::size_t alignment) const {
+        return pool_.allocate(used_at_once ? stream_ref(on_host) : stream_, bytes, aligned(alignment));
+    }
+    void deallocate(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
+        pool_.deallocate(stream_, p, bytes, aligned(alignment));
+    }
+
+    // The same for memory that is used on the default stream.
+    void* allocate_by_default(std::size_t bytes, std::size_t alignment) const {
+        void* const p = allocate(bytes, alignment);
+        try {
+            order_after(default_stream_, stream_);
+        } catch (...) {
+            deallocate(p, bytes, alignment);
+            throw;
+        }
+        return p;
+    }
+    void deallocate_by_default(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
+        if (p) { // nobody says which device's default stream was used: that of the current device or of the memory's
+            wait_for_default_stream(stream_, {default_stream_, any_device});
+            int const there = pool_.device();
+            int here = any_device;
+            if (there != any_device && (!runtime::succeeded(cudaGetDevice(&here)) || here != there))
+                wait_for_default_stream(stream_, {default_stream_, there});
+        }
+        deallocate(p, bytes, alignment);
+    }
+
+    // The same for a container's memory.
+    void* allocate_for_container(std::size_t bytes, std::size_t alignment) const {
+        return used_at_once ? allocate(bytes, alignment) : allocate_by_default(bytes, alignment);
+    }
+    void deallocate_for_container(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
+        runs_on_host ? deallocate(p, bytes, alignment) : deallocate_by_default(p, bytes, alignment);
+    }
+
+private:
+    // Host code needs memory that no work in flight uses.
+    static constexpr bool used_at_once = runs_on_host || base::host_accessible(Reach);
+
+    std::size_t aligned(std::size_t alignment) const noexcept {
+        return alignment > pool_.default_alignment() ? alignment : pool_.default_alignment();
+    }
+
+    pool_ref<Reach> pool_;
+    stream_ref stream_;
+    stream_ref default_stream_;
+};
+
+// The bytes of so many elements, or usage_error.
+inline std::size_t bytes_of(std::size_t count, std::size_t size) {
+    if (base::multiply_overflows(count, size))
+        throw usage_error("weir: Thrust asked for " + base::number_text(count) + " elements of " + base::number_text(size) +
+                          " bytes, which do not fit the address space");
+    return count * size;
+}
+
+} // namespace detail
+} // namespace thrust
+} // namespace interop
+} // namespace v0
+} // namespace weir
