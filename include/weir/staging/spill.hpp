@@ -14,12 +14,12 @@
 //
 // 'read' accesses without writing: who was only read since it came leaves without a copy. 'prefetch' brings a buffer ahead of
 // its access. A buffer can name a function that computes it again: then it is dropped, and nothing is copied. A set serves any
-// number of threads and of pools of one device, and frees memory for a pool that runs out ('handler').
+// number of threads, and of pools of one device. It frees memory for a pool that runs out ('handler').
 //
 // invariant: contents are on the device or on the host at any moment, also after a call that failed.
-// order:     an access comes after all accesses that have ended, and what its stream is given comes after it; accesses that only
-//            read do not wait for each other. Copies wait for the work that used the buffer, by events; the host does not wait,
-//            except for host memory that is not page-locked.
+// order:     an access comes after all accesses that have ended; those that only read do not wait for each other. Copies wait
+//            for the work that used the buffer, by events. The host does not wait, except for host memory that is not
+//            page-locked.
 // cost:      an access of a buffer that is on the device, by the stream that had it last: no CUDA call, two locks. On another
 //            stream, or a thread's own default stream: one or two events. Moves: see spill/spill_mover.hpp.
 // not for:   data that are passed through once: see streaming.hpp. Graphs, which would keep a buffer's address: a captured
@@ -110,7 +110,7 @@ public:
     spill_handler handler(pool_ref<memory_space::device> pool) noexcept { return {core_, pool}; }
 
     spill_state state() { return core_.ledger().state(); }
-    /// The state as a line to print.
+    /// The same as a line to print.
     text report() {
         spill_state const now = state();
         auto const sum = [](std::uint64_t bytes) { return base::bytes_text(static_cast<std::size_t>(bytes)); };
@@ -137,8 +137,8 @@ private:
 template <class Victims>
 class spill_set : public any_spill_set {
     static_assert(detail::chooses_victims<Victims>,
-                  "weir: a spill_set's policy needs 'bool operator()(spill_candidate const& a, spill_candidate const& b) const', "
-                  "true where a leaves before b; weir::staging::least_recently_used is one");
+                  "weir: a spill_set's policy needs 'bool operator()(spill_candidate const& a, spill_candidate const& b) "
+                  "const', true where a leaves before b; weir::staging::least_recently_used is one");
 
 public:
     /// `pool`: where the buffers' memory comes from. `host`: where the memory comes from for those that left. A pinned pool
@@ -210,10 +210,10 @@ public:
               return new detail::spill_record(pool, weir::detail::element<T>::bytes_of(count), alignment(pool));
           }) {}
 
-    /// `count` elements that `compute(stream_ref, T* data, std::size_t count)` computes on that stream: at the first access, and
-    /// again at each access after they left, which drops them. It is called by the thread that accesses the buffer, and computes
-    /// the same each time. It may access other buffers, and waits for nothing of another thread that needs this one. What it
-    /// throws, the access throws. Such a buffer is only read.
+    /// `count` elements that `compute(stream_ref, T* data, std::size_t count)` computes on that stream: at the first access,
+    /// and at the first one after they left the device, which drops them. It computes the same each time. The thread that
+    /// accesses the buffer calls it. It may access other buffers; it waits for no thread that needs this one. What it throws,
+    /// the access throws. Such a buffer is only read.
     template <class Compute, class = decltype(std::declval<Compute&>()(std::declval<stream_ref>(), static_cast<T*>(nullptr),
                                                                        std::size_t{}))>
     spillable(any_spill_set& set, std::size_t count, Compute compute)
@@ -238,9 +238,10 @@ public:
     std::size_t size() const noexcept { return record_ ? record_->bytes / sizeof(T) : 0; }
     std::size_t size_bytes() const noexcept { return record_ ? record_->bytes : 0; }
 
-    /// Brings the buffer to the device if it is not there, and keeps it there for the scope, for work on `stream` that reads and
-    /// writes it. Throws out_of_memory, which says how much is needed, if nobody else can leave; usage_error for the host, a
-    /// captured stream, a buffer that is computed, and one that was moved from; cuda_error; std::bad_alloc. Then nothing is lost.
+    /// Brings the buffer to the device if it is not there, and keeps it there for the scope, for work on `stream` that reads
+    /// and writes it. Throws out_of_memory, which says how much is needed, if nobody else can leave; usage_error for the host,
+    /// a captured stream, a buffer that is computed, and one that was moved from; cuda_error; std::bad_alloc. Then nothing is
+    /// lost.
     access_scope<T> access(stream_ref stream) {
         if (record().is_computed())
             throw usage_error("weir: what is written to a buffer that is computed again would be lost; 'read' it, or let the "
@@ -250,14 +251,20 @@ public:
     /// The same for work that only reads.
     access_scope<T const> read(stream_ref stream) { return {*core_, record(), stream}; }
 
-    /// Brings the buffer to the device, without waiting for it, so that an access soon finds it there. `stream`: where a function
-    /// computes it; any other way it uses none. Whether it is there or on its way: false if there is no room. Throws usage_error,
-    /// cuda_error, std::bad_alloc, as 'access'.
+    /// Brings the buffer to the device beside all streams, so that an access soon finds it there. `stream`: where a function
+    /// computes it, if it has one. The answer is whether it is there or on its way: false if there is no room. Throws
+    /// usage_error, cuda_error, std::bad_alloc, as 'access'.
     bool prefetch(stream_ref stream) { return core_->prefetch(record(), stream); }
 
     /// Takes the buffer off the device. Whether it is off: not if it is being accessed, or if the host has no memory. Throws
     /// cuda_error; the buffer is on the device then.
     bool spill() { return core_->spill(record()); }
+
+    /// Whether the buffer is on the device, or on its way there.
+    bool is_on_device() const {
+        base::lock_guard<base::mutex> const lock(record().lock);
+        return record().device != nullptr;
+    }
 
     /// Declares when the buffer is needed next, as a number of any clock that counts up, such as a step: for by_next_use.
     void next_use(std::uint64_t when) { set(&detail::spill_record::next_use, when); }
