@@ -42,6 +42,14 @@ octets written(std::size_t bytes, unsigned seed) {
     return row;
 }
 
+/// Its frees overwrite the block, on the stream that they name.
+class poisoned_pinned_pool : public support::recording<poisoned_pinned_pool, weir::memory_space::pinned> {
+public:
+    void before_free(weir::stream_ref stream, void* p) noexcept {
+        CHECK(cudaMemsetAsync(p, 0xDD, buffer_bytes, stream.get()) == cudaSuccess);
+    }
+};
+
 /// What a buffer holds, found out later, when all is enqueued: the host waits for nothing before.
 class sight {
 public:
@@ -262,13 +270,13 @@ TEST_CASE("spill: when a pool runs out, its oldest buffers leave, and no more th
         support::scoped_stream const stream;
         spill_set<> set(pool, host, SIZE_MAX);
         weir::layer::failure_handler all(set.handler(), pool);
+        buffer elsewhere(set, second, large); // the oldest
+        write(elsewhere.access(stream), 99);
         std::deque<buffer> buffers;
         for (unsigned i = 0; i != 6; ++i) {
             buffers.emplace_back(set, large);
             write(buffers[i].access(stream), i);
         }
-        buffer elsewhere(set, second, large);
-        write(elsewhere.access(stream), 99);
         {
             auto const kept = buffers[0].read(stream);
             weir::device_buffer const other(all, stream, 8 * MiB);
@@ -377,7 +385,7 @@ TEST_CASE("spill: a buffer ends whenever it likes: on its way, away, under an ac
         for (bool const by_thread : {false, true}) {
             CAPTURE(static_cast<int>(now));
             support::every_schedule([&] {
-                stage<> s(2, 2);
+                stage<least_recently_used, device_pool, poisoned_pinned_pool> s(2, 2);
                 weir::stream_ref const stream = by_thread ? weir::stream_ref(cudaStreamPerThread) : weir::stream_ref(s.stream);
                 auto it = std::make_unique<buffer>(
                     now == when::computed ? buffer(s.set, buffer_bytes, [](weir::stream_ref on, unsigned char* p, std::size_t count) {
@@ -392,8 +400,9 @@ TEST_CASE("spill: a buffer ends whenever it likes: on its way, away, under an ac
                     CHECK(it->spill());
                 if (now == when::arriving)
                     CHECK(it->prefetch(stream));
+                std::optional<sight> seen;
                 if (now == when::on_two_streams)
-                    sight const two(*it, s.other);
+                    seen.emplace(*it, s.other);
                 if (now == when::accessed) {
                     auto const kept = it->access(stream);
                     it.reset();
@@ -401,6 +410,7 @@ TEST_CASE("spill: a buffer ends whenever it likes: on its way, away, under an ac
                     CHECK(s.set.state().in_use_bytes > 0);
                 }
                 it.reset();
+                CHECK((!seen || seen->contents() == written(buffer_bytes, 5)));
                 CHECK(s.set.state().buffers == 2);
                 s.check_contents();
                 s.buffers.clear();
@@ -516,10 +526,17 @@ struct faulty {
         }
         sight const clean(buffers[2], other);
     }
+    /// Each is what it was, and can be written over at once.
     void check_contents() {
+        std::deque<sight> seen;
+        for (std::size_t i = 0; i != buffers.size(); ++i) {
+            seen.emplace_back(buffers[i], stream);
+            write(buffers[i].access(stream), seeds[i] + 100);
+        }
         for (std::size_t i = 0; i != buffers.size(); ++i) {
             CAPTURE(i);
-            CHECK(sight(buffers[i], stream).contents() == written(buffer_bytes, seeds[i]));
+            CHECK(seen[i].contents() == written(buffer_bytes, seeds[i]));
+            CHECK(sight(buffers[i], stream).contents() == written(buffer_bytes, seeds[i] + 100));
         }
     }
     weir::device_pool pool{weir::pool_options{}.on_leak(weir::leak_action::ignore)};
