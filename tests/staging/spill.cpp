@@ -365,13 +365,14 @@ TEST_CASE("spill: a host pool without memory: buffers that need none leave, and 
         s.check_contents();
 
         CHECK(s.buffers[2].spill());
-        sight const read_only(s.buffers[2], s.stream); // its copy is up to date
+        sight const read_only(s.buffers[2], s.stream); // the host's copy is up to date
         s.host.fail_at = 1, s.host.fails = SIZE_MAX;
-        CHECK(s.set.spill(1) == 0);
-        s.host.fail_at = 0;
-        CHECK(s.buffers[2].spill());
-        sight const again(s.buffers[2], s.stream);
-        s.host.fail_at = 1, s.host.fails = 1; // what a copy on both sides takes goes first
+        CHECK(s.set.spill(1) == buffer_bytes);
+        CHECK(s.resident() == "01-3");
+        write(s.buffers[2].access(s.stream), stage<>::seed_of(2));
+        CHECK(s.buffers[2].spill()); // into the memory that it kept
+        write(s.buffers[2].access(s.stream), stage<>::seed_of(2));
+        s.host.fail_at = 1, s.host.fails = 1; // what is kept for later goes to who needs it now
         std::size_t const freed = s.host.frees.size();
         CHECK(s.buffers[0].spill());
         CHECK(s.host.frees.size() == freed + 1);
@@ -492,26 +493,37 @@ TEST_CASE("spill: an access of what is on the device calls nothing of CUDA's") {
     CHECK(device::calls() == before);
 }
 
-TEST_CASE("spill: moves make the host wait for nothing, and need no new memory once they are at it") {
+TEST_CASE("spill: however far the host is ahead, moves make it wait for nothing, and need no new memory once they are at it") {
+    constexpr std::size_t large = 3 * MiB;
     device::world const world(device::config{}.late(), support::report_all);
-    stage<least_recently_used, simulated_device::watched<weir::device_pool>, simulated_device::watched<weir::pinned_pool>> s(6, 3);
-    auto const pass = [&](std::size_t steps) {
-        char const* const calls[] = {"cudaMalloc", "cudaHostAlloc", "cuMemCreate", "cudaStreamCreateWithFlags",
-                                     "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize"};
-        std::vector<std::uint64_t> counts;
-        for (char const* each : calls)
-            counts.push_back(device::calls(each));
-        for (std::size_t i = 0; i != steps; ++i)
-            write(s.buffers[i % 6].access(s.stream), stage<>::seed_of(i % 6));
-        for (std::size_t i = 0; i != counts.size(); ++i)
-            CHECK_MESSAGE(device::calls(calls[i]) == counts[i], calls[i]);
+    simulated_device::watched<weir::device_pool> pool;
+    simulated_device::watched<weir::pinned_pool> host;
+    support::scoped_stream const stream;
+    spill_set<> set(pool, host, 3 * large);
+    std::deque<buffer> buffers;
+    unsigned step = 0;
+    auto const pass = [&] {
+        for (std::size_t i = 0; i != 6; ++i, ++step) {
+            if (buffers.size() == i)
+                buffers.emplace_back(set, large);
+            write(buffers[i].access(stream), step);
+            CHECK((i % 2 == 0 || buffers.size() != 6 || buffers[(i + 1) % 6].prefetch(stream)));
+        }
     };
-    for (std::size_t i = 0; i != 12; ++i)
-        write(s.buffers[i % 6].access(s.stream), 0);
+    pass(), pass();
+    char const* const calls[] = {"cudaMalloc", "cudaHostAlloc", "cuMemCreate", "cudaStreamCreateWithFlags",
+                                 "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize"};
+    std::vector<std::uint64_t> counts;
+    for (char const* each : calls)
+        counts.push_back(device::calls(each));
     std::size_t const pending = device::pending();
-    pass(24);
+    for (int i = 0; i != 5; ++i)
+        pass();
     CHECK(device::pending() > pending); // not even the first of it had to run
-    s.check_contents();
+    for (std::size_t i = 0; i != counts.size(); ++i)
+        CHECK_MESSAGE(device::calls(calls[i]) == counts[i], calls[i]);
+    for (unsigned i = 0; i != 6; ++i)
+        CHECK(sight(buffers[i], stream).contents() == written(large, 36 + i));
 }
 
 namespace {

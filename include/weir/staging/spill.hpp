@@ -141,9 +141,9 @@ class spill_set : public any_spill_set {
                   "const', true where a leaves before b; weir::staging::least_recently_used is one");
 
 public:
-    /// `pool`: where the buffers' memory comes from. `host`: where the memory comes from for those that left. A pinned pool
-    /// is copied to at the speed of the link and beside the host; with a host_pool the host waits for each copy. Both serve
-    /// several threads if the set does. `budget_bytes`: leave the pool room for a buffer or two that are on their way out.
+    /// `pool`: where the buffers' memory comes from. `host`: where the memory comes from for those that leave. A buffer that
+    /// left keeps its host memory until it ends, or others need it. A pinned pool is copied to at the speed of the link and
+    /// beside the host's work; with a host_pool the host waits for each copy. Both pools serve as many threads as the set.
     /// Throws cuda_error.
     spill_set(pool_ref<memory_space::device> pool, pool_ref<memory_space::host> host, std::size_t budget_bytes,
               Victims victims = {})

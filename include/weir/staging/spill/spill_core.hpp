@@ -74,8 +74,8 @@ public:
             runtime::device_scope const there(mover_.device());
             of.uses.begin(on, writes, of.live + 1, mover_.device(), at_end);
         }
-        if (writes && of.host)
-            mover_.drop_host(of); // it is out of date from here on
+        if (writes)
+            of.is_current = false; // the host's copy is out of date from here on
         ++of.live;
         ledger_.touch(of);
         return of.device;
@@ -215,7 +215,7 @@ private:
         return 0;
     }
 
-    // Gives back the host's copy of some buffer that is on the device as well. False if there is none.
+    // Gives back the host memory that some buffer on the device keeps. False if there is none.
     bool spare_host_memory() noexcept {
         spill_record* const found = ledger_.find_spare();
         if (!found)

@@ -133,12 +133,13 @@ public:
         totals_.dropped_bytes += of.bytes - copied;
     }
 
-    /// A record on the device that has host memory as well, with its lock held; or null.
+    /// A record on the device that keeps host memory for its next departure, with its lock held; or null. One whose host
+    /// memory is up to date is none: it leaves without more.
     spill_record* find_spare() noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
         for (spill_record* each = first_; each; each = each->after)
             if (each->place == spill_place::here && each->lock.try_lock()) {
-                if (each->host)
+                if (each->host && !each->is_current)
                     return each;
                 each->lock.unlock();
             }

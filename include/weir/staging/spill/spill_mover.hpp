@@ -4,16 +4,18 @@
 // How does a buffer get from the device to the host and back, in order with all work that uses it?
 //
 // Two streams of its own carry the copies, one each way, so that both ways of the link are busy at once. The stream to the
-// host waits for the buffer's users, copies, and gives the device block back; whoever gets that memory comes after the copy by
-// the pool's own rules. The stream to the device waits for the event behind that copy, and the next user waits for the event
-// behind the way back. The host waits for nothing, except where CUDA itself does: for host memory that is not page-locked.
+// host waits for the buffer's users and copies. The stream to the device waits for that copy, and on it the device block is
+// freed, and the block for the next one that comes is allocated. So the pool hands the same memory over at once, however far
+// the host is ahead of the device, and need not grow. The next user waits for the event behind the way back. The host waits for
+// nothing, except where CUDA itself does: for host memory that is not page-locked. A buffer that comes back keeps its host
+// block for the next time, so that going round and round takes no host memory.
 //
 // invariant: a member that throws leaves the contents where they were. What it enqueued by then is in order with all that comes
 //            later, and nothing is given back under it.
-// order:     the host block is written by the stream to the host, after its allocation there; it is freed on the stream to the
-//            device, which has waited for that.
-// cost:      out: an event and a wait for each stream that used the buffer, an allocation, a copy, a record. In: an
-//            allocation, a copy, a record. Host memory for a buffer stays while the device's copy is only read.
+// order:     the stream to the device comes after all copies out that succeeded. A host block is allocated for the stream to
+//            the host, and freed on that to the device.
+// cost:      out: an event and a wait for each stream that used the buffer, a copy, a record, a wait. In: an allocation, a copy,
+//            a record.
 // not for:   deciding who moves: see spill_core.hpp. Several threads at one buffer: the record's lock is held.
 
 #include <cstddef>
@@ -55,85 +57,60 @@ public:
     std::size_t leave(spill_record& of, Spare const& spare_host_memory) {
         runtime::device_scope const there(device_);
         runtime::capture_mode_scope const relaxed;
-        bool const copies = of.needs_host_memory();
-        if (copies) {
-            if (!of.uses.moved)
-                of.uses.moved = runtime::event(device_);
-            of.uses.reserve();
-            of.host = allocate_host(of.bytes, spare_host_memory);
-        }
-        try {
-            of.uses.join(placed(to_host_.get()));
-            if (copies)
-                copy_out(of);
-        } catch (...) {
-            if (copies)
-                free_host(of, to_host_.get());
-            throw;
-        }
-        free_device(of, to_host_.get());
-        of.device = nullptr;
-        of.uses.clear();
+        bool const copies = of.needs_copy();
+        if (copies)
+            copy_out(of, spare_host_memory);
+        else
+            of.uses.join(placed(to_device_.get()));
+        free_device(of, to_device_.get());
         return copies ? of.bytes : 0;
     }
 
-    /// Gives a buffer that is away device memory, and its contents if it has any. `on`: the stream that will use it, for
-    /// memory that has no contents yet, and for the function that computes them. `allocate(stream)`: device memory, or throws.
-    /// Returns the bytes that are copied. Throws also what the function throws; cuda_error; the buffer is where it was.
+    /// Gives a buffer that is away device memory, and its contents if it has any. `on`: the stream for the function that
+    /// computes them. `allocate(stream)`: device memory, or throws. Returns the bytes that are copied. Throws also what the
+    /// function throws; cuda_error; the buffer is where it was.
     template <class Allocate>
     std::size_t arrive(spill_record& of, order::placed_stream const& on, Allocate const& allocate) {
-        bool const copies = of.is_current;
-        stream_ref const stream = copies ? stream_ref(to_device_.get()) : on.stream;
         runtime::device_scope const there(device_);
-        void* const data = allocate(stream);
+        stream_ref last = to_device_.get();
+        of.device = allocate(last);
         try {
-            if (copies)
-                copy_in(of, data);
-            else if (of.is_computed())
-                compute(of, on, data);
+            bring_contents(of);
+            if (of.is_computed()) {
+                of.uses.moved.make_wait(on.stream);
+                last = on.stream;
+                compute(of, on);
+            } else {
+                of.uses.set_pending();
+            }
         } catch (...) { // what is enqueued there comes before the memory's next use
-            of.pool.deallocate(stream, data, of.bytes, of.alignment);
+            free_device(of, last);
             throw;
         }
-        of.device = data;
-        return copies ? of.bytes : 0;
+        return of.is_current ? of.bytes : 0;
     }
 
     /// Gives the host block back, which the contents need no more.
     void drop_host(spill_record& of) noexcept {
         of.is_current = false;
-        if (!of.host)
-            return;
-        bool const is_over = of.device || base::try_twice([&] { // what arrived has waited for the copy out
-            runtime::device_scope const there(device_);
-            of.uses.moved.make_wait(to_device_.get());
-            return true;
-        }) || base::try_twice([&] {
-            runtime::capture_mode_scope const relaxed;
-            of.uses.moved.synchronize();
-            return true;
-        });
-        if (is_over) // or else the pool counts it as handed out: the copy may be under way
+        if (of.host)
             free_host(of, to_device_.get());
-        of.host = nullptr;
     }
 
     /// Gives all memory of a buffer back, whose accesses have ended.
     void release(spill_record& of) noexcept {
         if (of.device) {
             order::placed_stream const* const sole = of.uses.sole_stream();
-            stream_ref const last = sole ? sole->stream : stream_ref(to_host_.get());
+            stream_ref const last = sole ? sole->stream : stream_ref(to_device_.get());
             bool const is_ordered = sole || base::try_twice([&] {
                 runtime::device_scope const there(device_);
                 of.uses.join(placed(last));
                 return true;
             }) || base::try_twice([&] { return runtime::wait_for_device(device_), true; });
-            if (is_ordered) // as above
+            if (is_ordered) // or else the pool counts it as handed out: work may use it
                 free_device(of, last);
         }
         drop_host(of);
-        of.device = nullptr;
-        of.uses.clear();
     }
 
 private:
@@ -163,36 +140,51 @@ private:
                 return free();
             }))
             free();
+        of.device = nullptr;
+        of.uses.clear();
     }
 
-    void copy_out(spill_record& of) {
-        stream_ref const stream = to_host_.get();
-        check(cudaMemcpyAsync(of.host, of.device, of.bytes, cudaMemcpyDeviceToHost, stream.get()), "cudaMemcpyAsync");
+    template <class Spare>
+    void copy_out(spill_record& of, Spare const& spare_host_memory) {
+        order::placed_stream const out = placed(to_host_.get());
+        of.uses.reserve();
+        bool const is_fresh = !of.host;
+        if (is_fresh)
+            of.host = allocate_host(of.bytes, spare_host_memory);
+        bool has_joined = false;
         try {
-            of.uses.moved.record(stream);
+            of.uses.join(out);
+            has_joined = true;
+            check(cudaMemcpyAsync(of.host, of.device, of.bytes, cudaMemcpyDeviceToHost, out.stream.get()), "cudaMemcpyAsync");
+            of.uses.add_reader(out); // if the next calls fail, the copy is under way, and the buffer stays
+            of.uses.moved.record(out.stream);
+            of.uses.moved.make_wait(to_device_.get());
         } catch (...) {
-            of.uses.add_reader(placed(stream)); // the copy is under way, and the buffer stays
+            if (is_fresh || has_joined) // else it stays: what it was copied from last time may be under way
+                free_host(of, out.stream);
             throw;
         }
         of.is_current = true;
     }
 
-    void copy_in(spill_record& of, void* data) {
+    // Copies what the host has of a buffer; and records 'moved' when the device memory can be used.
+    void bring_contents(spill_record& of) {
         runtime::capture_mode_scope const relaxed;
         stream_ref const stream = to_device_.get();
-        of.uses.moved.make_wait(stream);
-        check(cudaMemcpyAsync(data, of.host, of.bytes, cudaMemcpyHostToDevice, stream.get()), "cudaMemcpyAsync");
+        if (!of.uses.moved)
+            of.uses.moved = runtime::event(device_);
+        if (of.is_current)
+            check(cudaMemcpyAsync(of.device, of.host, of.bytes, cudaMemcpyHostToDevice, stream.get()), "cudaMemcpyAsync");
         of.uses.moved.record(stream);
-        of.uses.set_pending();
     }
 
-    void compute(spill_record& of, order::placed_stream const& on, void* data) {
+    void compute(spill_record& of, order::placed_stream const& on) {
         of.computed_by.store(base::this_thread(), base::memory_order_relaxed);
         struct computed {
             spill_record& of;
             ~computed() { of.computed_by.store(0, base::memory_order_relaxed); }
         } const scope{of};
-        of.compute(on.stream, data);
+        of.compute(on.stream, of.device);
         runtime::event unused;
         of.uses.begin(on, true, 1, device_, unused); // as an access that is over
     }

@@ -7,8 +7,8 @@
 // buffer holds it until all of that is enqueued, so others who need the buffer wait as long. `place` alone belongs to the
 // set's lock, so that a search for victims need not wait for anybody.
 //
-// invariant: place == here exactly if the device block is there, or the buffer is empty; contents are in the device block, in
-//            the host block if that is `current`, or in both.
+// invariant: while no thread moves it, place is 'here' if there is a device block, and 'away' if not. The contents are in the
+//            device block, in the host block if that is `current`, or in both.
 // order:     a thread may take the set's lock while it holds a record's. Under the set's lock it only tries records' locks.
 // cost:      14 ns to lock and unlock a record that nobody else wants.
 // not for:   users: see staging/spill.hpp.
@@ -48,9 +48,11 @@ struct spill_record {
     /// Enqueues on `stream` what computes the contents. Throws what the user's function throws.
     virtual void compute(stream_ref, void*) {}
 
-    bool needs_host_memory() const noexcept { return !is_computed() && !is_current; }
+    /// Whether the contents are on the device alone.
+    bool needs_copy() const noexcept { return !is_computed() && !is_current; }
+    bool needs_host_memory() const noexcept { return needs_copy() && !host; }
     spill_candidate candidate(std::uint64_t now) const noexcept {
-        return {bytes, now - last_use, next_use, cost, needs_host_memory()};
+        return {bytes, now - last_use, next_use, cost, needs_copy()};
     }
 
     base::mutex lock;

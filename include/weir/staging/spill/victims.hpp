@@ -33,7 +33,7 @@ struct spill_candidate {
     std::uint64_t idle;     ///< how many accesses the set has seen since the last one of this buffer
     std::uint64_t next_use; ///< as 'spillable::next_use' declared it; no_next_use: never, as far as is known
     double cost;            ///< of having it again, as 'spillable::cost' declared it; otherwise its bytes
-    bool needs_host_memory; ///< the host has no copy that is up to date, and nothing computes it again
+    bool needs_copy;        ///< the host has no copy that is up to date, and nothing computes it again
 };
 
 /// The buffer whose last access is longest ago leaves first.
