@@ -493,6 +493,37 @@ TEST_CASE("spill: an access of what is on the device calls nothing of CUDA's") {
     CHECK(device::calls() == before);
 }
 
+TEST_CASE("spill: who leaves waits for its own work, and not for what its stream did since") {
+    for (bool const by_read : {false, true}) {
+        device::world const world(device::config{}.eager(), support::report_all);
+        stage<> s(4, 3);
+        s.check_contents();
+        if (by_read)
+            look(s.buffers[1], s.stream);
+        else
+            write(s.buffers[1].access(s.stream), stage<>::seed_of(1));
+        device::gate closed;
+        CHECK(closed.close(s.stream) == cudaSuccess);
+        use(s.buffers[2], s.stream);
+        CHECK(s.buffers[1].spill());
+        sight const seen(s.buffers[1], s.other);
+        CHECK(seen.contents() == written(buffer_bytes, stage<>::seed_of(1)));
+        closed.open();
+        s.check_contents();
+    }
+}
+
+TEST_CASE("spill: an event behind an access counts for no later one") {
+    device::world const world(device::config{}.late(), support::report_all);
+    stage<> s(4, 3);
+    write(s.buffers[1].access(s.stream), 1);
+    device::fail_call("cudaEventRecord", 1, cudaErrorUnknown, device::lasting::for_ever);
+    write(s.buffers[1].access(s.stream), 77); // no event tells of its end
+    device::clear_faults();
+    CHECK(s.buffers[1].spill());
+    CHECK(sight(s.buffers[1], s.other).contents() == written(buffer_bytes, 77));
+}
+
 TEST_CASE("spill: however far the host is ahead, moves make it wait for nothing, and need no new memory once they are at it") {
     constexpr std::size_t large = 3 * MiB;
     device::world const world(device::config{}.late(), support::report_all);

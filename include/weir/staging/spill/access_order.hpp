@@ -5,8 +5,9 @@
 //
 // Each stream that accesses the buffer is listed. An access for writing comes after all of them and replaces them, since who
 // waits for it has waited for them. An access for reading comes after those that wrote. Nothing is recorded while one stream
-// goes on using the buffer: where its work ends is asked only when somebody else has to wait for it. Only the name of a
-// thread's own default stream means nothing to other threads: there an event is recorded at the end of each access.
+// goes on using the buffer: where its work ends is asked only when somebody else has to wait for it. That waits for too much if
+// the stream has gone on to other buffers since; so while buffers leave, the end of each access is recorded. It always is for
+// a thread's own default stream, whose name means nothing to other threads.
 //
 // The copy that brought the buffer to the device, or away from it, is told by the event 'moved'.
 //
@@ -76,14 +77,17 @@ public:
         if (by_event)
             so_far.record(stream.stream);
         if (alone) {
+            if (own)
+                so_far = std::move(own->passed); // to be used again
             uses_.clear();
             own = nullptr;
             is_pending_ = false;
         }
         if (!own) {
-            uses_.push_back(use{stream, std::move(so_far), false, true});
+            uses_.push_back(use{stream, std::move(so_far), by_event, by_event, false, true});
             own = &uses_.back();
         }
+        own->is_passed_last = by_event;
         own->sees_writes = true;
         own->wrote |= alone;
         end = std::move(at_end);
@@ -94,14 +98,31 @@ public:
         use* own = at_end ? nullptr : find(stream);
         if (!own) {
             wrote |= static_cast<bool>(at_end);
-            uses_.push_back(use{stream, std::move(at_end), wrote, false}); // there is room: see 'begin'
+            bool const by_event = static_cast<bool>(at_end);
+            uses_.push_back(use{stream, std::move(at_end), by_event, by_event, wrote, false}); // there is room: see 'begin'
             own = &uses_.back();
         }
+        own->is_passed_last = own->is_by_event; // until 'record_end'
         if (!wrote)
             return;
         own->wrote = true;
         for (use& each : uses_)
             each.sees_writes = each.sees_writes && &each == own;
+    }
+
+    /// An access on `stream` has ended, and others may soon wait for its work but not for what the stream does next. Needs the
+    /// set's device as the current one. If CUDA fails they wait for more.
+    void record_end(order::placed_stream const& stream, int device) noexcept {
+        use* const own = find(stream);
+        if (!own)
+            return;
+        try {
+            if (!own->passed)
+                own->passed = runtime::event(device);
+            own->passed.record(stream.stream);
+            own->is_passed_last = true;
+        } catch (...) { // it is false
+        }
     }
 
     /// Makes `stream` wait for all uses. Throws cuda_error.
@@ -117,7 +138,7 @@ public:
     /// Lists a stream that reads and has waited for whatever it must.
     void add_reader(order::placed_stream const& stream) noexcept {
         if (!find(stream))
-            uses_.push_back(use{stream, runtime::event(), false, true});
+            uses_.push_back(use{stream, runtime::event(), false, false, false, true});
     }
 
     /// The buffer is on its way to the device: 'moved' tells when it is there.
@@ -130,26 +151,28 @@ public:
 
     /// The only stream whose work uses the buffer; null if there are others, or none.
     order::placed_stream const* sole_stream() const noexcept {
-        return uses_.size() == 1 && !uses_[0].ended && !is_pending_ ? &uses_[0].stream : nullptr;
+        return uses_.size() == 1 && !uses_[0].is_by_event && !is_pending_ ? &uses_[0].stream : nullptr;
     }
 
 private:
     struct use {
         order::placed_stream stream;
-        runtime::event ended; // tells of the use instead of the stream, if there is one
+        runtime::event passed;
+        bool is_by_event;    // only 'passed' tells of the use: the stream's name says nothing
+        bool is_passed_last; // 'passed' was recorded behind the last access of the stream that has ended
         bool wrote;
         bool sees_writes; // the stream has waited for all that was written
     };
 
     use* find(order::placed_stream const& stream) noexcept {
         for (use& each : uses_)
-            if (each.stream == stream && !each.ended)
+            if (each.stream == stream && !each.is_by_event)
                 return &each;
         return nullptr;
     }
     static void wait(order::placed_stream const& later, use const& earlier) {
-        if (earlier.ended)
-            earlier.ended.make_wait(later.stream);
+        if (earlier.is_passed_last)
+            earlier.passed.make_wait(later.stream);
         else
             order_after(later, earlier.stream);
     }

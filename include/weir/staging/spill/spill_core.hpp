@@ -11,7 +11,7 @@
 // order:     a claim that finds no victim while others are on the move waits for them. A buffer that leaves waits for none, and
 //            one that arrives waits only for those that leave, so nobody waits in a ring. A user's function may access other
 //            buffers, so nobody waits for it here.
-// cost:      an access of a buffer that is on the device: two locks that nobody contends.
+// cost:      an access of a buffer that is on the device: two locks that nobody contends. While buffers leave, also an event.
 // not for:   users: see staging/spill.hpp.
 
 #include <cstddef>
@@ -87,7 +87,10 @@ public:
             !base::try_twice([&] { return wait_for(stream), true; }))
             return; // nobody can say where the work ends, so the buffer stays as if the access had not ended
         of.lock.lock();
+        bool const is_recorded = static_cast<bool>(at_end);
         of.uses.end(mover_.placed(stream), wrote, std::move(at_end));
+        if (!is_recorded && ledger_.is_short())
+            base::try_twice([&] { return record_end(of, stream), true; }); // if not: see 'record_end'
         --of.live;
         unlock_or_end(of);
     }
@@ -235,6 +238,10 @@ private:
         delete &of;
     }
 
+    void record_end(spill_record& of, stream_ref stream) const {
+        runtime::device_scope const there(mover_.device());
+        of.uses.record_end(mover_.placed(stream), mover_.device());
+    }
     void record(runtime::event& at_end, stream_ref stream) const {
         runtime::device_scope const there(mover_.device());
         at_end.record(stream);

@@ -87,6 +87,11 @@ public:
     /// Notes an access of the record, whose lock is held.
     void touch(spill_record& of) noexcept { of.last_use = clock_.fetch_add(1, base::memory_order_relaxed) + 1; }
 
+    /// Whether a buffer has left during the last accesses, so that others may leave soon.
+    bool is_short() const noexcept {
+        return clock_.load(base::memory_order_relaxed) < short_until_.load(base::memory_order_relaxed);
+    }
+
     /// Claims the bytes of a record, whose place becomes 'arriving'. True if there was room. If not, `victim` is who leaves
     /// first: its lock is held, and its place is 'leaving'. If nobody can leave, now or soon, throws out_of_memory.
     bool claim(spill_record& of, victim_search& look, spill_record*& victim) {
@@ -128,6 +133,7 @@ public:
         of.place = left ? spill_place::away : spill_place::here;
         if (!left)
             return;
+        short_until_.store(clock_.load(base::memory_order_relaxed) + remembered_accesses, base::memory_order_relaxed);
         in_use_ -= of.bytes;
         totals_.to_host_bytes += copied;
         totals_.dropped_bytes += of.bytes - copied;
@@ -227,10 +233,13 @@ private:
                                 "or raise the budget to " + base::exact_bytes_text(in_use_ + of.bytes));
     }
 
+    static constexpr std::uint64_t remembered_accesses = 4096; // more than most programs make on their way round
+
     leaves_before compare_;
     void const* policy_;
     base::atomic<std::uint64_t> clock_{0}; // accesses so far
-    base::mutex lock_;                     // for what follows
+    base::atomic<std::uint64_t> short_until_{0};
+    base::mutex lock_; // for what follows
     spill_record* first_ = nullptr;
     std::size_t budget_;
     std::size_t in_use_ = 0;
