@@ -15,6 +15,11 @@
 // convert     floats that become halves on the way; GB/s of floats. To the device, from ordinary memory: by the ring's threads, and
 //             'memcpy_kernel': cudaMemcpy, then a kernel. To the host: by a kernel into pinned memory (with so many blocks) or
 //             through the ring, 'kernel_copy': a kernel, then a copy, and 'copy_host': a copy, then the host (by eight threads)
+// spill       passes over buffers of twice a budget, each changed or only read in place: GB/s of what the policy moves, both
+//             ways together ('link/both_ways' is the bound where buffers are changed, 'link/to_device' where they are read;
+//             the bound in time is the greater of the two ways); 'managed': the same passes over managed memory, which is
+//             prefetched to the device and, half the buffers later, to the host. 'fits': 1000 accesses of buffers that fit,
+//             so the figure is nanoseconds an access
 //
 //     WEIR_BENCH_MIB=1024     how much is moved, in MiB (simulated: 8)
 //     WEIR_BENCH_REPEAT=3     repetitions
@@ -24,6 +29,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -381,6 +388,112 @@ void converted(table const& out, scene& s, float* there) {
         check(of_host);
 }
 
+// Passes over 16 buffers, 8 of which fit.
+struct working_set {
+    static constexpr std::size_t buffers = 16;
+    explicit working_set(scene& on) : s(on), count(on.bytes / buffers / sizeof(float)), bytes(count * sizeof(float)) {}
+    scene& s;
+    std::size_t count, bytes;
+    int doubled = 0; // how often
+
+    void check(float const* found) const {
+        for (std::size_t i = 0; i < count; i += 997)
+            if (found[i] != std::ldexp(s.from[i], doubled))
+                throw std::runtime_error("a buffer's contents are wrong");
+    }
+};
+
+template <class Victims>
+void spilled_by(table const& out, scene& s, std::string const& policy, bool changes) {
+    working_set work(s);
+    weir::device_pool pool;
+    weir::device_value<double> total(pool, s.stream, 0.0);
+    staging::spill_set<Victims> set(pool, s.pinned, working_set::buffers / 2 * work.bytes);
+    std::vector<staging::spillable<float>> all;
+    std::uint64_t step = 0;
+    auto const pass = [&] {
+        for (auto& each : all) {
+            each.next_use(step++ + working_set::buffers);
+            cudaError_t const launched = [&] {
+                if (changes)
+                    return launch_scale(s.stream, each.access(s.stream).data(), work.count);
+                return launch_sum(s.stream, each.read(s.stream).data(), work.count, total.data());
+            }();
+            weir::check(launched, "launch");
+        }
+        work.doubled += changes;
+        s.stream.drain();
+    };
+    for (std::size_t i = 0; i != working_set::buffers; ++i) {
+        all.emplace_back(set, work.count);
+        auto const now = all[i].access(s.stream);
+        copy(now.data(), s.locked_from, work.bytes, cudaMemcpyHostToDevice, s.stream);
+    }
+    pass(); // the pools get their memory
+    pass();
+    auto const before = set.state();
+    pass();
+    auto const after = set.state();
+    std::size_t const moved = static_cast<std::size_t>(after.to_host_bytes - before.to_host_bytes + after.to_device_bytes -
+                                                       before.to_device_bytes);
+    std::string const name = "spill/" + policy + (changes ? "/changed" : "/read");
+    std::printf("# %s moves %zu MiB in a pass over %zu MiB\n", name.c_str(), moved / weir::MiB, s.bytes / weir::MiB);
+    out.row(name, moved, pass);
+    for (auto& each : all) {
+        copy(s.locked_to, each.read(s.stream).data(), work.bytes, cudaMemcpyDeviceToHost, s.stream);
+        s.stream.drain();
+        work.check(s.locked_to);
+    }
+}
+
+void spilled(table const& out, scene& s) {
+    for (bool const changes : {true, false}) {
+        spilled_by<staging::least_recently_used>(out, s, "least_recently_used", changes);
+        spilled_by<staging::by_next_use>(out, s, "by_next_use", changes);
+    }
+    working_set work(s);
+    float* managed = nullptr;
+    weir::check(cudaMallocManaged(reinterpret_cast<void**>(&managed), s.bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+    for (std::size_t i = 0; i != working_set::buffers; ++i)
+        std::memcpy(managed + i * work.count, s.from.data(), work.bytes);
+    auto const here = weir::memory_location::device(0);
+    std::vector<weir::runtime::event> used;
+    while (used.size() != working_set::buffers)
+        used.emplace_back(0);
+    auto const pass = [&] {
+        for (std::size_t i = 0; i != working_set::buffers; ++i) {
+            std::size_t const past = (i + working_set::buffers / 2) % working_set::buffers;
+            float* const now = managed + i * work.count;
+            used[past].make_wait(s.other);
+            weir::prefetch(s.other, managed + past * work.count, work.bytes, weir::memory_location::host());
+            weir::prefetch(s.stream, now, work.bytes, here);
+            weir::check(launch_scale(s.stream, now, work.count), "launch_scale");
+            used[i].record(s.stream);
+        }
+        ++work.doubled;
+        s.stream.drain();
+        s.other.drain();
+    };
+    pass();
+    out.row("spill/managed/changed", 2 * s.bytes, pass); // as the least recently used move
+    for (std::size_t i = 0; i != working_set::buffers; ++i)
+        work.check(managed + i * work.count);
+    weir::check(cudaFree(managed), "cudaFree");
+
+    weir::device_pool pool;
+    staging::spill_set<> set(pool, s.pinned, s.bytes);
+    std::vector<staging::spillable<float>> all;
+    for (std::size_t i = 0; i != working_set::buffers; ++i)
+        all.emplace_back(set, 1000);
+    auto const thousand = [&] {
+        for (std::size_t i = 0; i != 1000; ++i)
+            if (all[i % working_set::buffers].access(s.stream).data() == nullptr)
+                throw std::runtime_error("no buffer");
+    };
+    thousand();
+    out.row("spill/fits/1000_accesses", 0, thousand);
+}
+
 int measure() {
     cudaDeviceProp properties{};
     weir::check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
@@ -401,6 +514,7 @@ int measure() {
         converted(out, s, static_cast<float*>(device));
     }
     streamed(out, s);
+    spilled(out, s);
     return out.failures == 0 ? 0 : 1;
 }
 

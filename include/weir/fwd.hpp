@@ -171,6 +171,13 @@ struct untold;
 }
 template <class Progress = detail::untold>
 class streaming_options;
+struct least_recently_used;
+struct by_cost_and_size;
+struct by_next_use;
+template <class Victims = least_recently_used>
+class spill_set;
+template <class T>
+class spillable;
 } // namespace staging
 
 template <memory_space Required>

@@ -4,8 +4,8 @@
 // staging: how do data move between the host and a device?
 //
 // The umbrella of staging/, which <weir/weir.hpp> leaves out. It brings all that moves bytes through pinned memory: the ring,
-// its copying threads, copies of one piece or many or of numbers that are stored in fewer bits, and data sets that are
-// processed chunk by chunk.
+// its copying threads, copies of one piece or many or of numbers that are stored in fewer bits, data sets that are processed
+// chunk by chunk, and buffers that leave the device while others need its memory.
 //
 // not for:   code that moves nothing: pools and containers do without.
 
@@ -15,4 +15,5 @@
 #include <weir/staging/converted_copy.hpp>
 #include <weir/staging/copy.hpp>
 #include <weir/staging/copy_batch.hpp>
+#include <weir/staging/spill.hpp>
 #include <weir/staging/streaming.hpp>

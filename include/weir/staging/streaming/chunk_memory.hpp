@@ -25,31 +25,13 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
+#include <weir/runtime/side_stream.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace staging {
 namespace detail {
-
-/// A stream that waits for no other.
-class copying_stream {
-public:
-    explicit copying_stream(int device) {
-        runtime::device_scope const there(device);
-        runtime::capture_mode_scope const relaxed;
-        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    }
-    copying_stream(copying_stream const&) = delete;
-    copying_stream& operator=(copying_stream const&) = delete;
-    ~copying_stream() {
-        static_cast<void>(base::try_twice([this] { return runtime::succeeded(cudaStreamDestroy(stream_)); }));
-    }
-    cudaStream_t get() const noexcept { return stream_; }
-
-private:
-    cudaStream_t stream_ = nullptr;
-};
 
 /// Sizes in bytes. `room`: a chunk, rounded up to 256.
 class chunk_memory {
@@ -132,8 +114,8 @@ private:
     pool_ref<memory_space::device> pool_;
     stream_ref stream_;
     int device_;
-    copying_stream to_device_;
-    copying_stream to_host_;
+    runtime::side_stream to_device_;
+    runtime::side_stream to_host_;
     std::size_t depth_;
     std::size_t bytes_;
     std::byte* data_ = nullptr;

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which buffers does a set have, what does its budget count, and who is the best victim?
+//
+// All buffers of a set are in one list. A buffer that comes to the device claims its bytes of the budget first. The ledger's
+// lock is the one that all threads share: it is held for a claim and for a look along the list, and never while a buffer
+// moves, while a pool allocates, or while a user's function runs.
+//
+// invariant: the bytes in use are the sum of the bytes of all buffers whose place is not 'away'. A claim never lets them exceed
+//            the budget; a budget that is lowered may.
+// order:     see spill_record.hpp: under this lock, records' locks are only tried.
+// cost:      a claim: a lock. A victim: a look at each buffer, some 20 ns each.
+// not for:   moving: see spill_core.hpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_report.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/text.hpp>
+#include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/resource/pool_ref.hpp>
+#include <weir/staging/spill/spill_record.hpp>
+#include <weir/staging/spill/victims.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace staging {
+
+/// What a set holds and has done. Sizes in bytes.
+struct spill_state {
+    std::size_t budget_bytes = 0;
+    std::size_t in_use_bytes = 0;      ///< on the device, or on the way there or away
+    std::size_t pinned_bytes = 0;      ///< of these, what is being accessed
+    std::size_t buffers = 0;           ///< how many there are
+    std::uint64_t to_host_bytes = 0;   ///< copied to the host since the set was made
+    std::uint64_t to_device_bytes = 0; ///< copied back
+    std::uint64_t dropped_bytes = 0;   ///< left the device without a copy
+    std::uint64_t computed_bytes = 0;  ///< computed, for the first time or again
+};
+
+namespace detail {
+
+using leaves_before = bool (*)(void const* policy, spill_candidate const& a, spill_candidate const& b);
+
+/// What a search for a victim wants, and what it learns.
+struct victim_search {
+    pool_ref<memory_space::device> const* from; ///< only of this pool; null: of any
+    bool waits_for_arrivals;                    ///< whether a buffer that arrives may be a victim soon
+    std::size_t host_bytes = SIZE_MAX;          ///< the host has no memory for so much
+    bool may_change = false;                    ///< there is no victim now, but others are on the move
+};
+
+/// Any thread may call any member.
+class spill_ledger {
+public:
+    spill_ledger(std::size_t budget_bytes, leaves_before compare, void const* policy) noexcept
+        : compare_(compare), policy_(policy), budget_(budget_bytes) {}
+    spill_ledger(spill_ledger const&) = delete;
+    spill_ledger& operator=(spill_ledger const&) = delete;
+    ~spill_ledger() {
+        while (spill_record* const lost = first_) { // CUDA could not say where the work of their last access ends
+            first_ = lost->after;
+            delete lost;
+        }
+    }
+
+    void enter(spill_record& fresh) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        fresh.after = first_;
+        if (first_)
+            first_->before = &fresh;
+        first_ = &fresh;
+    }
+    /// From here on nobody finds the record, whose lock is held. Its bytes are counted no more.
+    void remove(spill_record& of) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        (of.before ? of.before->after : first_) = of.after;
+        if (of.after)
+            of.after->before = of.before;
+        if (of.place != spill_place::away)
+            in_use_ -= of.bytes;
+    }
+
+    /// Notes an access of the record, whose lock is held.
+    void touch(spill_record& of) noexcept { of.last_use = clock_.fetch_add(1, base::memory_order_relaxed) + 1; }
+
+    /// Whether a buffer has left during the last accesses, so that others may leave soon.
+    bool is_short() const noexcept {
+        return clock_.load(base::memory_order_relaxed) < short_until_.load(base::memory_order_relaxed);
+    }
+
+    /// Claims the bytes of a record, whose place becomes 'arriving'. True if there was room. If not, `victim` is who leaves
+    /// first: its lock is held, and its place is 'leaving'. If nobody can leave, now or soon, throws out_of_memory.
+    bool claim(spill_record& of, victim_search& look, spill_record*& victim) {
+        base::lock_guard<base::mutex> const lock(lock_);
+        if (of.bytes <= budget_ && in_use_ <= budget_ - of.bytes) {
+            in_use_ += of.bytes;
+            of.place = spill_place::arriving;
+            return true;
+        }
+        victim = of.bytes <= budget_ ? search(look) : nullptr;
+        if (!victim && !look.may_change)
+            refuse(of, look);
+        return false;
+    }
+    /// The victim alone, or null.
+    spill_record* pick(victim_search& look) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        return search(look);
+    }
+
+    /// The user's function is about to run for a record that arrives; or its owner takes it out.
+    void set_place(spill_record& of, spill_place place) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        of.place = place;
+    }
+    /// A record has arrived, with `copied` bytes that came from the host; or it has not, and the claim ends.
+    void end_arrival(spill_record& of, bool arrived, std::size_t copied) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        of.place = arrived ? spill_place::here : spill_place::away;
+        if (!arrived)
+            in_use_ -= of.bytes;
+        else if (of.is_computed())
+            totals_.computed_bytes += of.bytes;
+        totals_.to_device_bytes += copied;
+    }
+    /// A record has left, with `copied` bytes that went to the host; or it stays.
+    void end_departure(spill_record& of, bool left, std::size_t copied) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        of.place = left ? spill_place::away : spill_place::here;
+        if (!left)
+            return;
+        short_until_.store(clock_.load(base::memory_order_relaxed) + remembered_accesses, base::memory_order_relaxed);
+        in_use_ -= of.bytes;
+        totals_.to_host_bytes += copied;
+        totals_.dropped_bytes += of.bytes - copied;
+    }
+
+    /// A record on the device that keeps host memory for its next departure, with its lock held; or null. One whose host
+    /// memory is up to date is none: it leaves without more.
+    spill_record* find_spare() noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        for (spill_record* each = first_; each; each = each->after)
+            if (each->place == spill_place::here && each->lock.try_lock()) {
+                if (each->host && !each->is_current)
+                    return each;
+                each->lock.unlock();
+            }
+        return nullptr;
+    }
+
+    void set_budget(std::size_t bytes) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        budget_ = bytes;
+    }
+    /// By how much the bytes in use exceed the budget.
+    std::size_t excess() noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        return in_use_ > budget_ ? in_use_ - budget_ : 0;
+    }
+    spill_state state() noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        spill_state now = totals_;
+        now.budget_bytes = budget_;
+        now.in_use_bytes = in_use_;
+        for (spill_record* each = first_; each; each = each->after) {
+            ++now.buffers;
+            now.pinned_bytes += each->place == spill_place::here && is_pinned(*each) ? each->bytes : 0;
+        }
+        return now;
+    }
+
+private:
+    // The lock is held, as in all that follows.
+    spill_record* search(victim_search& look) noexcept {
+        spill_record* best = nullptr;
+        look.may_change = false;
+        for (spill_record* each = first_; each; each = each->after) {
+            if (look.from && each->pool != *look.from)
+                continue;
+            if (each->place != spill_place::here) {
+                look.may_change |= each->place == spill_place::leaving ||
+                                   (look.waits_for_arrivals && each->place == spill_place::arriving);
+                continue;
+            }
+            if (!each->lock.try_lock()) { // somebody begins or ends an access
+                look.may_change = true;
+                continue;
+            }
+            bool const may_leave = each->live == 0 && !(each->needs_host_memory() && each->bytes >= look.host_bytes);
+            spill_record* passed_over = each;
+            if (may_leave && (!best || is_better(*each, *best))) {
+                passed_over = best;
+                best = each;
+            }
+            if (passed_over)
+                passed_over->lock.unlock();
+        }
+        if (best)
+            best->place = spill_place::leaving;
+        return best;
+    }
+    bool is_better(spill_record const& a, spill_record const& b) const noexcept {
+        std::uint64_t const now = clock_.load(base::memory_order_relaxed); // after all accesses of both, whose locks are held
+        return compare_(policy_, a.candidate(now), b.candidate(now));
+    }
+    static bool is_pinned(spill_record& of) noexcept {
+        if (!of.lock.try_lock())
+            return true;
+        bool const is = of.live != 0;
+        of.lock.unlock();
+        return is;
+    }
+
+    [[noreturn]] void refuse(spill_record const& of, victim_search const& look) const {
+        memory_report now;
+        now.name = "spill_set";
+        now.in_use_bytes = now.reserved_bytes = in_use_;
+        now.limit_bytes = budget_;
+        text const needed = "the buffer needs " + base::exact_bytes_text(of.bytes) + " on the device, ";
+        text const all = base::exact_bytes_text(budget_);
+        if (of.bytes > budget_)
+            throw out_of_memory(of.bytes, now,
+                                needed + "more than the set's budget of " + all +
+                                    "; raise the budget ('set_budget'), or cut the buffer");
+        throw out_of_memory(of.bytes, now,
+                            needed + "the set's budget is " + all + ", and no other buffer can leave: " +
+                                (look.host_bytes != SIZE_MAX ? "the host pool has no memory for them; give it more, "
+                                                             : "they are being accessed; end an access, ") +
+                                "or raise the budget to " + base::exact_bytes_text(in_use_ + of.bytes));
+    }
+
+    static constexpr std::uint64_t remembered_accesses = 4096; // more than most programs make on their way round
+
+    leaves_before compare_;
+    void const* policy_;
+    base::atomic<std::uint64_t> clock_{0}; // accesses so far
+    base::atomic<std::uint64_t> short_until_{0};
+    base::mutex lock_; // for what follows
+    spill_record* first_ = nullptr;
+    std::size_t budget_;
+    std::size_t in_use_ = 0;
+    spill_state totals_; // of what moved
+};
+
+} // namespace detail
+} // namespace staging
+} // namespace v0
+} // namespace weir

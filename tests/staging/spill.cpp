@@ -1,0 +1,675 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "scene.hpp"
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <stdexcept>
+#include <weir/layer/failure_handler.hpp>
+#include <weir/weir.hpp>
+#ifdef WEIR_SIMULATED_CUDA
+#include <simulated_cuda/include/weir/simulated_device/watched.hpp>
+#endif
+
+using namespace scene;
+using namespace weir::staging;
+using device_pool = support::recording_pool<weir::memory_space::device>;
+using buffer = spillable<unsigned char>;
+
+namespace {
+
+constexpr std::size_t buffer_bytes = 5000;
+
+/// Enqueues work that writes what `seed` says.
+void write(access_scope<unsigned char> const& to, unsigned seed) {
+    std::size_t const half = to.size() / 2;
+    weir::check(cudaMemsetAsync(to.data(), static_cast<int>(seed % 251), half, to.stream().get()), "cudaMemsetAsync");
+    weir::check(cudaMemsetAsync(to.data() + half, static_cast<int>(seed % 241), to.size() - half, to.stream().get()),
+                "cudaMemsetAsync");
+}
+void use(buffer& of, weir::stream_ref stream) {
+    auto const now = of.access(stream);
+    CHECK(now.size() == of.size());
+}
+void look(buffer& of, weir::stream_ref stream) {
+    auto const now = of.read(stream);
+    CHECK(now.size() == of.size());
+}
+octets written(std::size_t bytes, unsigned seed) {
+    octets row(bytes, static_cast<unsigned char>(seed % 241));
+    std::fill(row.begin(), row.begin() + static_cast<long>(bytes / 2), static_cast<unsigned char>(seed % 251));
+    return row;
+}
+
+/// Its frees overwrite the block, on the stream that they name.
+class poisoned_pinned_pool : public support::recording<poisoned_pinned_pool, weir::memory_space::pinned> {
+public:
+    void before_free(weir::stream_ref stream, void* p) noexcept {
+        CHECK(cudaMemsetAsync(p, 0xDD, buffer_bytes, stream.get()) == cudaSuccess);
+    }
+};
+
+/// What a buffer holds, found out later, when all is enqueued: the host waits for nothing before.
+class sight {
+public:
+    sight(buffer& of, weir::stream_ref stream) : there_(of.size()), stream_(stream) {
+        auto const now = of.read(stream);
+        weir::check(cudaMemcpyAsync(there_.at(), now.data(), now.size(), cudaMemcpyDeviceToDevice, stream.get()),
+                    "cudaMemcpyAsync");
+    }
+    octets contents() const { return there_.contents(stream_); }
+
+private:
+    memory there_;
+    weir::stream_ref stream_;
+};
+
+/// A set with room for `fitting` of its buffers, which hold what their number says.
+template <class Victims = least_recently_used, class Device = device_pool, class Host = pinned_pool>
+struct stage {
+    explicit stage(std::size_t count = 4, std::size_t fitting = 2) : set(device, host, fitting * buffer_bytes) {
+        for (std::size_t i = 0; i != count; ++i) {
+            buffers.emplace_back(set, buffer_bytes);
+            write(buffers[i].access(stream), seed_of(i));
+        }
+    }
+    static unsigned seed_of(std::size_t i) { return static_cast<unsigned>(7 * i + 3); }
+    void check_contents(weir::stream_ref on) {
+        for (std::size_t i = 0; i != buffers.size(); ++i) {
+            CAPTURE(i);
+            CHECK(sight(buffers[i], on).contents() == written(buffer_bytes, seed_of(i)));
+        }
+    }
+    void check_contents() { check_contents(stream); }
+    /// Which buffers are on the device, such as "01-3".
+    std::string resident() const {
+        std::string there;
+        for (std::size_t i = 0; i != buffers.size(); ++i)
+            there += buffers[i].is_on_device() ? static_cast<char>('0' + i) : '-';
+        return there;
+    }
+
+    Device device;
+    Host host;
+    support::scoped_stream stream, other;
+    spill_set<Victims> set;
+    std::deque<buffer> buffers;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("spill: twice the budget, round and round: each buffer keeps its contents, and the budget holds", Way,
+                   std::tuple<least_recently_used, weir::device_pool, weir::pinned_pool>,
+                   std::tuple<by_cost_and_size, weir::device_pool, weir::host_pool>,
+                   std::tuple<by_next_use, device_pool, pinned_pool>, std::tuple<least_recently_used, device_pool, weir::host_pool>) {
+    using here = stage<std::tuple_element_t<0, Way>, std::tuple_element_t<1, Way>, std::tuple_element_t<2, Way>>;
+    for (bool const writes : {true, false})
+        for (bool const ahead : {true, false})
+            for (bool const alternates : {true, false}) {
+                CAPTURE(writes);
+                CAPTURE(ahead);
+                CAPTURE(alternates);
+                support::every_schedule([&] {
+                    here s(6, 3);
+                    std::deque<sight> seen;
+                    std::vector<octets> expected;
+                    for (std::size_t step = 0; step != 24; ++step) {
+                        std::size_t const i = step % 6, next = (i + 1) % 6;
+                        weir::stream_ref const stream = alternates && step % 2 == 1 ? s.other : s.stream;
+                        seen.emplace_back(s.buffers[i], stream);
+                        bool const was_written = writes && step >= 6;
+                        expected.push_back(written(buffer_bytes, was_written ? static_cast<unsigned>(step - 6) : here::seed_of(i)));
+                        if (writes)
+                            write(s.buffers[i].access(stream), static_cast<unsigned>(step));
+                        s.buffers[i].next_use(step + 6);
+                        if (ahead)
+                            CHECK(s.buffers[next].prefetch(stream));
+                        CHECK(s.set.state().in_use_bytes <= 3 * buffer_bytes);
+                    }
+                    for (std::size_t step = 0; step != seen.size(); ++step) {
+                        CAPTURE(step);
+                        CHECK(seen[step].contents() == expected[step]);
+                    }
+                    auto const now = s.set.state();
+                    CHECK(now.pinned_bytes == 0);
+                    CHECK(now.buffers == 6);
+                    CHECK(now.to_device_bytes >= 12 * buffer_bytes);
+                    if (!writes)
+                        CHECK(now.to_host_bytes == 6 * buffer_bytes); // each once: later nothing but copies that are up to date
+                });
+            }
+}
+
+TEST_CASE("spill: a policy chooses who leaves, and an access keeps its buffer") {
+    support::every_schedule([] {
+        stage<> lru(4, 3);
+        CHECK(lru.resident() == "-123");
+        look(lru.buffers[1], lru.stream);
+        lru.buffers[0].prefetch(lru.stream);
+        CHECK(lru.resident() == "01-3");
+        {
+            auto const kept = lru.buffers[3].access(lru.stream); // the oldest but for this
+            auto const moved = std::move(const_cast<access_scope<unsigned char>&>(kept));
+            CHECK(moved.size() == buffer_bytes);
+            look(lru.buffers[2], lru.other);
+            CHECK(lru.resident() == "0-23");
+            CHECK(lru.set.state().pinned_bytes == buffer_bytes);
+            CHECK_FALSE(lru.buffers[3].spill());
+            CHECK(lru.set.spill() == 2 * buffer_bytes);
+            CHECK(lru.resident() == "---3");
+        }
+        CHECK(lru.buffers[3].spill());
+        CHECK(lru.buffers[3].spill()); // it is off
+        CHECK(lru.resident() == "----");
+        lru.check_contents();
+
+        stage<by_next_use> planned(4, 4);
+        for (std::size_t i = 0; i != 4; ++i)
+            planned.buffers[i].next_use(std::vector<std::size_t>{2, 9, 5, 9}[i]);
+        for (char const* const left : {"0-23", "0-2-", "0---", "----"}) { // of two that are equal the older one
+            CHECK(planned.set.spill(1) == buffer_bytes);
+            CHECK(planned.resident() == left);
+        }
+        planned.check_contents();
+
+        stage<by_cost_and_size> weighed(4, 4);
+        weighed.buffers[0].cost(100.0 * buffer_bytes);
+        weighed.buffers[3].cost(0.001 * buffer_bytes);
+        for (char const* const left : {"012-", "0-2-", "0---"}) {
+            CHECK(weighed.set.spill(1) == buffer_bytes);
+            CHECK(weighed.resident() == left);
+        }
+        weighed.check_contents();
+    });
+}
+
+TEST_CASE("spill: accesses are in order over streams, and readers beside each other") {
+    support::every_schedule([] {
+        stage<> s(2, 2);
+        support::scoped_stream const third;
+        weir::stream_ref const streams[] = {s.stream, s.other, third, cudaStreamLegacy, cudaStreamPerThread};
+        unsigned last = stage<>::seed_of(0);
+        std::deque<sight> seen;
+        std::vector<unsigned> expected;
+        for (unsigned round = 0; round != 25; ++round) { // each stream writes behind each
+            for (unsigned reader = 0; reader < 5; reader += 1 + round % 2)
+                seen.emplace_back(s.buffers[0], streams[(round + reader) % 5]), expected.push_back(last);
+            last = round;
+            write(s.buffers[0].access(streams[(round + round / 5) % 5]), last);
+            if (round % 3 == 2) {
+                CHECK(s.buffers[0].spill());
+                CHECK((round % 2 == 0 || s.buffers[0].prefetch(s.stream)));
+            }
+        }
+        for (std::size_t i = 0; i != seen.size(); ++i)
+            CHECK(seen[i].contents() == written(buffer_bytes, expected[i]));
+        { // two that live at once, one of which writes again after the other has begun
+            auto const first = s.buffers[1].access(s.stream);
+            {
+                auto const second = s.buffers[1].read(s.other);
+            }
+            weir::order_after(s.stream, s.other);
+            write(first, 77);
+        }
+        CHECK(sight(s.buffers[1], s.other).contents() == written(buffer_bytes, 77));
+    });
+}
+
+TEST_CASE("spill: what is computed is dropped, and computed again") {
+    support::every_schedule([] {
+        stage<> s(1, 3);
+        int calls = 0;
+        bool fails = false;
+        auto const doubled = [&](weir::stream_ref on, unsigned char* data, std::size_t count) {
+            auto const from = s.buffers[0].read(on);
+            weir::check(cudaMemcpyAsync(data, from.data(), count, cudaMemcpyDeviceToDevice, on.get()), "cudaMemcpyAsync");
+            ++calls;
+            if (fails)
+                throw std::runtime_error("cannot");
+        };
+        octets const expected = written(buffer_bytes, stage<>::seed_of(0));
+        buffer derived(s.set, buffer_bytes, doubled);
+        CHECK(calls == 0);
+        for (weir::stream_ref const stream : {weir::stream_ref(s.stream), weir::stream_ref(cudaStreamPerThread)})
+            for (bool const ahead : {false, true}) {
+                CHECK((!ahead || derived.prefetch(stream)));
+                sight const first(derived, s.other), second(derived, stream);
+                CHECK(first.contents() == expected);
+                CHECK(second.contents() == expected);
+                CHECK(derived.spill());
+            }
+        CHECK(calls == 4);
+        CHECK(s.set.state().computed_bytes == 4 * buffer_bytes);
+        CHECK(s.set.state().dropped_bytes == 4 * buffer_bytes);
+        CHECK(s.set.state().to_host_bytes == 0);
+        fails = true;
+        CHECK_SAYS(support::sentence_of<std::runtime_error>([&] { sight(derived, s.stream); }), "cannot");
+        CHECK_FALSE(derived.is_on_device());
+        CHECK(s.set.state().in_use_bytes == buffer_bytes);
+        fails = false;
+        CHECK(sight(derived, s.stream).contents() == expected);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { use(derived, s.stream); }), "would be lost; 'read' it");
+        buffer* itself = nullptr;
+        buffer ring(s.set, buffer_bytes, [&](weir::stream_ref on, unsigned char*, std::size_t) { look(*itself, on); });
+        itself = &ring;
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(ring, s.stream); }), "cannot access that buffer");
+        s.set.set_budget(buffer_bytes); // too small for the function and what it reads
+        s.set.spill();
+        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { look(derived, s.stream); }), "no other buffer can leave");
+        CHECK(s.set.state().in_use_bytes == 0);
+        s.check_contents();
+    });
+}
+
+TEST_CASE("spill: when a pool runs out, its oldest buffers leave, and no more than are needed") {
+    support::every_schedule([] {
+        constexpr std::size_t large = 3 * MiB;
+        weir::device_pool pool{weir::pool_options{}.limit(24 * MiB).name("narrow")}, second;
+        weir::pinned_pool host;
+        support::scoped_stream const stream;
+        spill_set<> set(pool, host, SIZE_MAX);
+        weir::layer::failure_handler all(set.handler(), pool);
+        buffer elsewhere(set, second, large); // the oldest
+        write(elsewhere.access(stream), 99);
+        std::deque<buffer> buffers;
+        for (unsigned i = 0; i != 6; ++i) {
+            buffers.emplace_back(set, large);
+            write(buffers[i].access(stream), i);
+        }
+        {
+            auto const kept = buffers[0].read(stream);
+            weir::device_buffer const other(all, stream, 8 * MiB);
+            CHECK(buffers[0].is_on_device());
+            CHECK_FALSE(buffers[1].is_on_device());
+            CHECK(buffers[5].is_on_device());
+            CHECK(elsewhere.is_on_device()); // which would not help
+            CHECK_THROWS_AS(weir::device_buffer(all, stream, 22 * MiB), weir::out_of_memory);
+        }
+        std::deque<buffer> more; // the set's own buffers find room as well
+        for (unsigned i = 0; i != 8; ++i) {
+            more.emplace_back(set, large);
+            write(more[i].access(stream), 50 + i);
+        }
+        for (unsigned i = 0; i != 8; ++i)
+            CHECK(sight(more[i], stream).contents() == written(large, 50 + i));
+        for (unsigned i = 0; i != 6; ++i)
+            CHECK(sight(buffers[i], stream).contents() == written(large, i));
+        CHECK(sight(elsewhere, stream).contents() == written(large, 99));
+        CHECK(pool.reserved_bytes() <= 24 * MiB);
+    });
+}
+
+TEST_CASE("spill: what cannot be says why, and how much is needed; nothing is lost") {
+    support::every_schedule([] {
+        stage<> s(3, 2);
+        buffer wide(s.set, 2 * buffer_bytes + 1);
+        auto const says = [&](buffer& of) {
+            return support::sentence_of<weir::out_of_memory>([&] { use(of, s.stream); });
+        };
+        CHECK_SAYS(says(wide), "the buffer needs 10001 bytes (9.76 KiB) on the device, more than the set's budget of 10000");
+        {
+            auto const a = s.buffers[0].read(s.stream), b = s.buffers[1].read(s.stream);
+            CHECK_SAYS(says(s.buffers[2]), "being accessed; end an access, or raise the budget to 15000 bytes");
+            CHECK_FALSE(s.buffers[2].prefetch(s.stream));
+            CHECK(s.set.set_budget(buffer_bytes) == buffer_bytes); // lowered under them
+            CHECK_SAYS(says(s.buffers[2]), "raise the budget to 15000 bytes");
+            CHECK(s.set.state().in_use_bytes == 2 * buffer_bytes);
+        }
+        CHECK(s.set.set_budget(buffer_bytes) == 0);
+        CHECK(s.set.budget_bytes() == buffer_bytes);
+        CHECK(s.set.state().in_use_bytes == buffer_bytes);
+        s.check_contents();
+        CHECK_SAYS(s.set.report().c_str(), "spill_set: 4 buffers, in use 4.88 KiB of 4.88 KiB, pinned 0 B; to host");
+
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { use(s.buffers[0], on_host); }), "'on_host' is none");
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { s.buffers[0].prefetch(on_host); }), "'on_host' is none");
+        {
+            support::scoped_stream const captured;
+            support::capture graph(captured);
+            for (std::size_t i = 0; i != 3; ++i) // whether it is there or not
+                CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { use(s.buffers[i], captured); }), "being captured");
+            CHECK(s.buffers[0].spill()); // beside it all goes on
+            use(s.buffers[0], s.stream);
+            CHECK(graph.unbroken());
+        }
+        s.check_contents();
+        buffer taken = std::move(s.buffers[0]);
+        CHECK(s.buffers[0].size() == 0);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { use(s.buffers[0], s.stream); }), "was moved from");
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { buffer(s.set, SIZE_MAX); }), "do not fit the address space");
+        s.buffers[0] = std::move(taken);
+        s.check_contents();
+
+        buffer none(s.set, 0);
+        CHECK(none.prefetch(s.stream));
+        CHECK(none.access(s.stream).data() == nullptr);
+        CHECK(none.spill());
+    });
+}
+
+TEST_CASE("spill: a host pool without memory: buffers that need none leave, and the refusal is the first one") {
+    support::every_schedule([] {
+        stage<> s(4, 4);
+        s.host.fail_at = 1, s.host.fails = SIZE_MAX;
+        CHECK(s.set.spill() == 0);
+        CHECK_FALSE(s.buffers[0].spill());
+        s.set.set_budget(3 * buffer_bytes);
+        buffer more(s.set, buffer_bytes);
+        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { use(more, s.stream); }), "the host pool has no memory for them");
+        s.device.fail_at = 1, s.device.fails = SIZE_MAX; // now the device pool refuses
+        s.set.set_budget(SIZE_MAX);
+        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { use(more, s.stream); }), "the test made it fail");
+        s.device.fail_at = s.host.fail_at = 0;
+        CHECK(s.resident() == "0123");
+        s.check_contents();
+
+        CHECK(s.buffers[2].spill());
+        sight const read_only(s.buffers[2], s.stream); // the host's copy is up to date
+        s.host.fail_at = 1, s.host.fails = SIZE_MAX;
+        CHECK(s.set.spill(1) == buffer_bytes);
+        CHECK(s.resident() == "01-3");
+        write(s.buffers[2].access(s.stream), stage<>::seed_of(2));
+        CHECK(s.buffers[2].spill()); // into the memory that it kept
+        write(s.buffers[2].access(s.stream), stage<>::seed_of(2));
+        s.host.fail_at = 1, s.host.fails = 1; // what is kept for later goes to who needs it now
+        std::size_t const freed = s.host.frees.size();
+        CHECK(s.buffers[0].spill());
+        CHECK(s.host.frees.size() == freed + 1);
+        s.check_contents();
+    });
+}
+
+TEST_CASE("spill: a buffer ends whenever it likes: on its way, away, under an access, used by many") {
+    enum class when { unused, arriving, away, here, on_two_streams, accessed, computed };
+    for (when const now : {when::unused, when::arriving, when::away, when::here, when::on_two_streams, when::accessed, when::computed})
+        for (bool const by_thread : {false, true}) {
+            CAPTURE(static_cast<int>(now));
+            support::every_schedule([&] {
+                stage<least_recently_used, device_pool, poisoned_pinned_pool> s(2, 2);
+                weir::stream_ref const stream = by_thread ? weir::stream_ref(cudaStreamPerThread) : weir::stream_ref(s.stream);
+                auto it = std::make_unique<buffer>(
+                    now == when::computed ? buffer(s.set, buffer_bytes, [](weir::stream_ref on, unsigned char* p, std::size_t count) {
+                        weir::check(cudaMemsetAsync(p, 1, count, on.get()), "cudaMemsetAsync");
+                    })
+                                          : buffer(s.set, buffer_bytes));
+                if (now == when::computed)
+                    CHECK(it->prefetch(stream));
+                else if (now != when::unused)
+                    write(it->access(stream), 5);
+                if (now == when::arriving || now == when::away)
+                    CHECK(it->spill());
+                if (now == when::arriving)
+                    CHECK(it->prefetch(stream));
+                std::optional<sight> seen;
+                if (now == when::on_two_streams)
+                    seen.emplace(*it, s.other);
+                if (now == when::accessed) {
+                    auto const kept = it->access(stream);
+                    it.reset();
+                    write(kept, 6);
+                    CHECK(s.set.state().in_use_bytes > 0);
+                }
+                it.reset();
+                CHECK((!seen || seen->contents() == written(buffer_bytes, 5)));
+                CHECK(s.set.state().buffers == 2);
+                s.check_contents();
+                s.buffers.clear();
+                CHECK(s.set.state().in_use_bytes == 0);
+                CHECK(s.device.live_blocks() == 0);
+                CHECK(s.host.live_blocks() == 0);
+            });
+        }
+}
+
+TEST_CASE("spill: threads share a set, and one another's victims") {
+    support::every_schedule([] {
+        weir::device_pool pool;
+        weir::pinned_pool host;
+        spill_set<> set(pool, host, 5 * buffer_bytes);
+        buffer shared(set, buffer_bytes, [](weir::stream_ref on, unsigned char* p, std::size_t count) {
+            weir::check(cudaMemsetAsync(p, 9, count, on.get()), "cudaMemsetAsync");
+        });
+        auto const work = [&](unsigned thread) {
+            return [&, thread] {
+                support::scoped_stream const own;
+                weir::stream_ref const stream = thread == 2 ? weir::stream_ref(cudaStreamPerThread) : weir::stream_ref(own);
+                std::deque<buffer> mine;
+                for (unsigned i = 0; i != 3; ++i) {
+                    mine.emplace_back(set, buffer_bytes);
+                    write(mine[i].access(stream), 10 * thread + i);
+                }
+                for (unsigned round = 0; round != 6; ++round) {
+                    unsigned const i = round % 3;
+                    sight const all(shared, stream);
+                    mine[(i + 1) % 3].prefetch(stream);
+                    CHECK(sight(mine[i], stream).contents() == written(buffer_bytes, 10 * thread + i));
+                    CHECK(all.contents() == octets(buffer_bytes, 9));
+                    if (round % 4 == 3)
+                        set.spill(buffer_bytes);
+                    CHECK(set.state().in_use_bytes <= 5 * buffer_bytes);
+                }
+                shared.spill(); // so that it is no more known by a stream that ends
+                mine.clear();
+            };
+        };
+#ifdef WEIR_SIMULATED_CUDA
+        simulated_cuda::run_threads({work(0), work(1), work(2)});
+#else
+        std::vector<std::thread> all;
+        for (unsigned i = 0; i != 3; ++i)
+            all.emplace_back(work(i));
+        for (std::thread& each : all)
+            each.join();
+#endif
+        CHECK(set.state().pinned_bytes == 0);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+
+namespace device = simulated_cuda;
+
+TEST_CASE("spill: an access of what is on the device calls nothing of CUDA's") {
+    device::world const world(device::config{}.late(), support::report_all);
+    stage<> s(3, 3);
+    for (auto const& each : {weir::stream_ref(s.stream), weir::stream_ref(cudaStreamLegacy)}) {
+        for (buffer& of : s.buffers) // it knows the stream
+            use(of, each);
+        std::uint64_t const before = device::calls();
+        for (buffer& of : s.buffers) {
+            use(of, each);
+            look(of, each);
+            auto const first = of.read(each);
+            use(of, each);
+        }
+        CHECK(device::calls() == before);
+    }
+    for (buffer& of : s.buffers) // readers on two streams stay with what they know
+        look(of, s.stream), look(of, s.other);
+    std::uint64_t const before = device::calls();
+    for (buffer& of : s.buffers)
+        look(of, s.stream), look(of, s.other);
+    CHECK(device::calls() == before);
+}
+
+TEST_CASE("spill: who leaves waits for its own work, and not for what its stream did since") {
+    for (bool const by_read : {false, true}) {
+        device::world const world(device::config{}.eager(), support::report_all);
+        stage<> s(4, 3);
+        s.check_contents();
+        if (by_read)
+            look(s.buffers[1], s.stream);
+        else
+            write(s.buffers[1].access(s.stream), stage<>::seed_of(1));
+        device::gate closed;
+        CHECK(closed.close(s.stream) == cudaSuccess);
+        use(s.buffers[2], s.stream);
+        CHECK(s.buffers[1].spill());
+        sight const seen(s.buffers[1], s.other);
+        CHECK(seen.contents() == written(buffer_bytes, stage<>::seed_of(1)));
+        closed.open();
+        s.check_contents();
+    }
+}
+
+TEST_CASE("spill: an event behind an access counts for no later one") {
+    device::world const world(device::config{}.late(), support::report_all);
+    stage<> s(4, 3);
+    write(s.buffers[1].access(s.stream), 1);
+    device::fail_call("cudaEventRecord", 1, cudaErrorUnknown, device::lasting::for_ever);
+    write(s.buffers[1].access(s.stream), 77); // no event tells of its end
+    device::clear_faults();
+    CHECK(s.buffers[1].spill());
+    CHECK(sight(s.buffers[1], s.other).contents() == written(buffer_bytes, 77));
+}
+
+TEST_CASE("spill: however far the host is ahead, moves make it wait for nothing, and need no new memory once they are at it") {
+    constexpr std::size_t large = 3 * MiB;
+    device::world const world(device::config{}.late(), support::report_all);
+    simulated_device::watched<weir::device_pool> pool;
+    simulated_device::watched<weir::pinned_pool> host;
+    support::scoped_stream const stream;
+    spill_set<> set(pool, host, 3 * large);
+    std::deque<buffer> buffers;
+    unsigned step = 0;
+    auto const pass = [&] {
+        for (std::size_t i = 0; i != 6; ++i, ++step) {
+            if (buffers.size() == i)
+                buffers.emplace_back(set, large);
+            write(buffers[i].access(stream), step);
+            CHECK((i % 2 == 0 || buffers.size() != 6 || buffers[(i + 1) % 6].prefetch(stream)));
+        }
+    };
+    pass(), pass();
+    char const* const calls[] = {"cudaMalloc", "cudaHostAlloc", "cuMemCreate", "cudaStreamCreateWithFlags",
+                                 "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize"};
+    std::vector<std::uint64_t> counts;
+    for (char const* each : calls)
+        counts.push_back(device::calls(each));
+    std::size_t const pending = device::pending();
+    for (int i = 0; i != 5; ++i)
+        pass();
+    CHECK(device::pending() > pending); // not even the first of it had to run
+    for (std::size_t i = 0; i != counts.size(); ++i)
+        CHECK_MESSAGE(device::calls(calls[i]) == counts[i], calls[i]);
+    for (unsigned i = 0; i != 6; ++i)
+        CHECK(sight(buffers[i], stream).contents() == written(large, 36 + i));
+}
+
+namespace {
+
+/// Two of four are on the device; of the two that are away one has gone by itself. Pools may lose blocks where all calls fail.
+struct faulty {
+    faulty() : set(pool, host, 2 * buffer_bytes) {
+        for (std::size_t i = 0; i != 4; ++i) {
+            buffers.emplace_back(set, buffer_bytes);
+            write(buffers[i].access(stream), static_cast<unsigned>(i));
+            seeds.push_back(static_cast<unsigned>(i));
+        }
+        sight const clean(buffers[2], other);
+    }
+    /// Each is what it was, and can be written over at once, those on the device before others come.
+    void check_contents() {
+        std::vector<std::size_t> order;
+        for (bool const there : {true, false})
+            for (std::size_t i = 0; i != buffers.size(); ++i)
+                if (buffers[i].is_on_device() == there)
+                    order.push_back(i);
+        std::deque<sight> seen;
+        for (std::size_t const i : order) {
+            seen.emplace_back(buffers[i], stream);
+            write(buffers[i].access(stream), seeds[i] + 100);
+        }
+        for (std::size_t at = 0; at != order.size(); ++at) {
+            std::size_t const i = order[at];
+            CAPTURE(i);
+            CHECK(seen[at].contents() == written(buffer_bytes, seeds[i]));
+            CHECK(sight(buffers[i], stream).contents() == written(buffer_bytes, seeds[i] + 100));
+        }
+    }
+    weir::device_pool pool{weir::pool_options{}.on_leak(weir::leak_action::ignore)};
+    weir::pinned_pool host{weir::pool_options{}.on_leak(weir::leak_action::ignore)};
+    support::scoped_stream stream, other;
+    spill_set<> set;
+    std::deque<buffer> buffers;
+    std::vector<unsigned> seeds;
+};
+
+} // namespace
+
+TEST_CASE("spill: wherever a call fails, every buffer keeps its contents, and all goes on") {
+    struct operation {
+        char const* name;
+        std::function<void(faulty&)> run;
+    };
+    auto const overwrite = [](faulty& s, std::size_t i, weir::stream_ref on) {
+        auto const to = s.buffers[i].access(on);
+        weir::check(cudaMemsetAsync(to.data(), static_cast<int>(s.seeds[i]), 1, on.get()), "cudaMemsetAsync");
+    };
+    operation const all[] = {
+        {"come in place of another", [&](faulty& s) { overwrite(s, 0, s.stream); }},
+        {"come for a thread's own stream", [&](faulty& s) { overwrite(s, 1, cudaStreamPerThread), overwrite(s, 0, cudaStreamPerThread); }},
+        {"come for reading", [&](faulty& s) { look(s.buffers[0], s.other), look(s.buffers[1], s.other); }},
+        {"another stream", [&](faulty& s) { overwrite(s, 3, s.other), overwrite(s, 3, s.stream); }},
+        {"all leave", [&](faulty& s) { s.set.spill(); }},
+        {"leave and come", [&](faulty& s) { s.buffers[3].spill(), s.buffers[3].prefetch(s.stream), overwrite(s, 3, s.other); }},
+        {"the budget sinks", [&](faulty& s) { s.set.set_budget(buffer_bytes), s.set.set_budget(3 * buffer_bytes); }},
+        {"end on the way", [&](faulty& s) { s.buffers[0].prefetch(s.stream), s.buffers.pop_front(), s.seeds.erase(s.seeds.begin()); }},
+        {"end away", [&](faulty& s) { s.buffers.pop_front(), s.seeds.erase(s.seeds.begin()); }},
+        {"end on two streams", [&](faulty& s) { look(s.buffers[3], s.other), s.buffers.pop_back(), s.seeds.pop_back(); }},
+    };
+    for (operation const& each : all) {
+        CAPTURE(each.name);
+        CHECK(support::fault_sweep([] { return std::make_unique<faulty>(); }, each.run,
+                                   [](faulty& s, support::struck const&) {
+                                       while (s.seeds.size() > s.buffers.size()) // the end itself never fails
+                                           s.seeds.pop_back();
+                                       s.check_contents();
+                                       CHECK(s.set.state().pinned_bytes <= buffer_bytes);
+                                   }) > 3);
+    }
+}
+
+TEST_CASE("spill: host memory that ends is told, and nothing is lost") {
+    if (!support::host_memory_can_fail)
+        return;
+    bool done = false;
+    for (long k = 0; !done; ++k) {
+        REQUIRE(k < 200);
+        device::world const world(device::config{}.late(), support::report_all);
+        stage<least_recently_used, weir::device_pool, weir::pinned_pool> s(4, 2);
+        use(s.buffers[3], cudaStreamPerThread); // the simulated device knows it from here on
+        try {
+            support::failing_new const from(k);
+            buffer more(s.set, buffer_bytes);
+            use(more, cudaStreamPerThread);
+            look(s.buffers[0], s.other);
+            use(s.buffers[1], s.other);
+            s.buffers[1].spill();
+            done = s.buffers[1].prefetch(s.stream);
+        } catch (std::bad_alloc const&) {
+        }
+        s.check_contents();
+    }
+}
+
+TEST_CASE("spill: a set knows its device") {
+    device::world const world(device::config{}.late().with_devices(2), support::report_all);
+    weir::pinned_pool host;
+    weir::check(cudaSetDevice(1), "cudaSetDevice");
+    weir::device_pool there;
+    weir::check(cudaSetDevice(0), "cudaSetDevice");
+    weir::device_pool here;
+    spill_set<> set(there, host, 2 * buffer_bytes);
+    CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { buffer(set, here, 10); }), "lie on one device");
+    buffer a(set, buffer_bytes), b(set, buffer_bytes), c(set, buffer_bytes);
+    for (buffer* each : {&a, &b, &c, &a}) { // the legacy stream is that of the set's device
+        auto const now = each->access(cudaStreamLegacy);
+        weir::runtime::device_scope const its(1);
+        weir::check(cudaMemsetAsync(now.data(), 1, now.size(), cudaStreamLegacy), "cudaMemsetAsync");
+    }
+    CHECK(set.state().to_device_bytes == buffer_bytes);
+}
+
+#endif
