@@ -168,7 +168,7 @@ TEST_CASE_TEMPLATE("inputs: in debug builds a wrong free goes no further", Pool,
     CHECK_SAYS(said(&here, 64, 16), "was not handed out by this pool; free it where it was allocated");
     CHECK_SAYS(said(q, 64, 16), "was not handed out by this pool; free it where it was allocated");
     CHECK_SAYS(said(p + 16, 48, 16),
-               "is 16 bytes inside a live block; free the pointer that 'allocate' returned");
+               "is 16 bytes inside a live block; pass the pointer that 'allocate' returned");
     CHECK(pool->state().live_blocks == 1);
     CHECK(other->state().live_blocks == 1);
     CHECK_SAYS(said(p, 32, 16),

@@ -147,7 +147,7 @@ TEST_CASE("guard: an address inside a block is said, with how far inside") {
     for (std::size_t inside : {std::size_t{1}, std::size_t{16}, std::size_t{999}}) {
         here.pool.deallocate(on_host, p + inside, 1000 - inside);
         CHECK(here.last() == "weir: layer::guard: pool 'counting': the block at " + address(p + inside) + " is " + std::to_string(inside) +
-                                 (inside == 1 ? " byte" : " bytes") + " inside a live block; free the pointer that 'allocate' returned");
+                                 (inside == 1 ? " byte" : " bytes") + " inside a live block; pass the pointer that 'allocate' returned");
     }
     CHECK(here.pool.inner().frees == 0);
     here.pool.deallocate(on_host, p, 1000);

@@ -193,6 +193,8 @@ TEST_CASE("streaming: a file that cannot be read says so, also one that becomes 
                    "the file '/nowhere/at/all' cannot be read: No such file");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { from_file<double>(on_disk.path); }),
                    "has 12345 bytes, no whole number of elements of 8 bytes");
+        for (char const* each : {"/dev/zero", "/tmp"})
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { from_file<int>(each); }), "is no regular file");
     });
 }
 

@@ -16,6 +16,7 @@
 #include <cuda_runtime_api.h>
 #include <utility>
 #include <weir/base/swap.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/driver_calls.hpp>
@@ -54,7 +55,7 @@ public:
     }
     ~event() {
         if (event_)
-            static_cast<void>(succeeded(cudaEventDestroy(event_)));
+            static_cast<void>(base::try_twice([this] { return succeeded(cudaEventDestroy(event_)); }));
     }
 
     explicit operator bool() const noexcept { return event_ != nullptr; }

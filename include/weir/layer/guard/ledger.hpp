@@ -197,7 +197,7 @@ public:
         for (std::uint32_t one = youngest_; one != none; one = blocks_[one].older)
             if (block const& each = blocks_[one]; address > each.address && address - each.address < each.bytes)
                 return "is " + base::count_text(address - each.address, " byte") +
-                       " inside a live block; free the pointer that 'allocate' returned";
+                       " inside a live block; pass the pointer that 'allocate' returned";
         if (at == none)
             return "was not handed out by this pool; free it where it was allocated";
         if (blocks_[at].now == fate::ended)

@@ -74,12 +74,17 @@ template <class T>
 class file_source {
 public:
     using value_type = T;
-    /// Throws usage_error if the file cannot be opened, or does not hold a whole number of elements.
-    explicit file_source(char const* path) : path_(path), file_(open(path, O_RDONLY | O_CLOEXEC)) {
+    /// Throws usage_error if the file cannot be opened, is no regular one, or does not hold a whole number of elements.
+    explicit file_source(char const* path) : path_(path), file_(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
         struct stat now {};
         if (file_ < 0 || fstat(file_, &now) != 0) {
             close_file();
             throw usage_error("weir: the file '" + path_ + "' cannot be read: " + std::strerror(errno));
+        }
+        if (!S_ISREG(now.st_mode)) {
+            close_file();
+            throw usage_error("weir: '" + path_ + "' is no regular file, so nobody knows how much it holds; read it in a "
+                              "callable ('from_callable')");
         }
         bytes_ = static_cast<std::size_t>(now.st_size);
         if (bytes_ % sizeof(T) != 0) {
