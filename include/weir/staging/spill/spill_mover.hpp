@@ -14,8 +14,8 @@
 //            comes later, and nothing is given back under it.
 // order:     the stream to the device comes after all copies out that succeeded. A host block is allocated for the stream to
 //            the host, and freed on that to the device.
-// cost:      out: an event and a wait for each stream that used the buffer, a copy, a record, a wait. In: an allocation, a copy,
-//            a record.
+// cost:      out: an event and a wait for each stream that used the buffer, a copy, a record, a wait. In: an allocation, a
+//            copy, a record.
 // not for:   deciding who moves: see spill_core.hpp. Several threads at one buffer: the record's lock is held.
 
 #include <cstddef>
