@@ -21,7 +21,8 @@
 //            for the work that used the buffer, by events. The host does not wait, except for host memory that is not
 //            page-locked.
 // cost:      an access of a buffer that is on the device, by the stream that had it last: no CUDA call, two locks. While
-//            buffers leave, an event is recorded at its end. On another stream: an event. On a thread's own default stream: two. Moves: see spill/spill_mover.hpp.
+//            buffers leave, an event is recorded at its end. On another stream: an event. On a thread's own default stream:
+//            two. Moves: see spill/spill_mover.hpp.
 // not for:   data that are passed through once: see streaming.hpp. Graphs, which would keep a buffer's address: a captured
 //            stream is refused where the set notices.
 

@@ -10,12 +10,12 @@
 // nothing, except where CUDA itself does: for host memory that is not page-locked. A buffer that comes back keeps its host
 // block for the next time, so that going round and round takes no host memory.
 //
-// invariant: a member that throws leaves the contents where they were. What it enqueued by then is in order with all that comes
-//            later, and nothing is given back under it.
+// invariant: a member that throws leaves the contents where they were. What it enqueued by then is in order with all that
+//            comes later, and nothing is given back under it.
 // order:     the stream to the device comes after all copies out that succeeded. A host block is allocated for the stream to
 //            the host, and freed on that to the device.
-// cost:      out: an event and a wait for each stream that used the buffer, a copy, a record, a wait. In: an allocation, a copy,
-//            a record.
+// cost:      out: an event and a wait for each stream that used the buffer, a copy, a record, a wait. In: an allocation, a
+//            copy, a record.
 // not for:   deciding who moves: see spill_core.hpp. Several threads at one buffer: the record's lock is held.
 
 #include <cstddef>
