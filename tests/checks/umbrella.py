@@ -20,6 +20,7 @@ AIM_SECONDS = 0.6
 BOUND = 0.8  # empty files
 INTEROP_AIM_SECONDS = 0.3
 INTEROP_BOUND = 0.4  # empty files
+INTEROP_ROUNDS = 4
 ROUNDS = 8
 MOST_ROUNDS = 32
 
@@ -54,7 +55,7 @@ def least(first, second, bound):
     while True:
         pairs += [(seconds(first), seconds(second)) for _ in range(2)]
         base, whole = (min(column) for column in zip(*pairs))
-        if whole - base <= bound or len(pairs) >= ROUNDS:
+        if whole - base <= bound or len(pairs) >= INTEROP_ROUNDS:
             return whole - base
 
 

@@ -265,9 +265,9 @@ TEST_CASE("cuda_mr: pools that the host reaches are resources of the host, and a
     });
 }
 
-namespace {
+// Resources of somebody else, over cudaMalloc, that fail as they are told to.
+namespace theirs {
 
-// A resource of somebody else, over cudaMalloc, that fails as it is told to.
 struct foreign_state {
     std::size_t live = 0;
     int device = -1; ///< the device that was current at the last call
@@ -305,6 +305,11 @@ struct old_foreign : foreign_base {
     friend void get_property(old_foreign const&, device_accessible) noexcept {}
 };
 
+} // namespace theirs
+
+namespace {
+
+using theirs::foreign_state, theirs::new_foreign, theirs::old_foreign;
 template <class Resource>
 using pool_over = weir::pool<upstream<Resource>, weir::placement::best_fit<>, weir::reuse::stream_ordered<>>;
 
