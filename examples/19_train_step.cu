@@ -20,13 +20,13 @@
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
 auto const shown = (simulated_cuda::make_device_memory_visible(true), true); // there, Thrust's device is the host
-constexpr std::size_t rows = 16, columns = 32'768, steps = 2;
+constexpr std::size_t columns = 32'768, steps = 2;
 constexpr int rounds = 1;
 #else
-constexpr std::size_t rows = 32, columns = 131'072, steps = 10;
+constexpr std::size_t columns = 262'144, steps = 10;
 constexpr int rounds = 128; // more arithmetic makes recomputing dearer, and hides more of the copies
 #endif
-constexpr std::size_t layers = 16, numbers = rows * columns; // what a layer gives: 'numbers' activations
+constexpr std::size_t layers = 16, rows = 16, numbers = rows * columns; // what a layer gives: 'numbers' activations
 constexpr float pace = 0.5f / rounds, wanted = 0.9f, rate = 0.5f;
 
 // A layer follows x' = w - x * x * x for a while. Each column has a weight w in each layer, which all rows share.
