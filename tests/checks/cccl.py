@@ -27,7 +27,7 @@ def main():
         sys.exit(f"no CCCL {', '.join(unknown)} in build/cccl; there are: {', '.join(versions)}")
     linked = libraries("weir-test-main", "simulated_cuda")
     place = BUILD / "cccl" / "tests"
-    place.mkdir(exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
     ends = (versions[0], versions[-1])
 
     def judge(job):
