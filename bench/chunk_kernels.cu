@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Build: part of weir-bench-staging, not of its simulated twin; nvcc.
+// Build: part of weir-bench-staging, not of its simulated twin; nvcc, CCCL.
 
 #include "chunk_kernels.hpp"
 
+#include <thrust/sort.h>
+#include <weir/interop/thrust.hpp>
 #include <weir/staging/converting_kernel.cuh>
 
 namespace weir_bench {
@@ -42,6 +44,12 @@ cudaError_t launch_halve(cudaStream_t stream, __half* to, float const* from, std
 
 cudaError_t launch_scale(cudaStream_t stream, float* numbers, std::size_t count) {
     scale_kernel<<<blocks, threads, 0, stream>>>(numbers, count);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_sort(cudaStream_t stream, unsigned* keys, std::size_t count,
+                        weir::pool_ref<weir::memory_space::device> pool) {
+    thrust::sort(weir::interop::thrust::par_nosync(pool, stream), keys, keys + count);
     return cudaGetLastError();
 }
 

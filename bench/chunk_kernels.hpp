@@ -5,14 +5,16 @@
 //
 // 'launch_sum' adds the numbers of a chunk to a total, 'launch_scale' doubles them in place: both touch every byte once, so
 // that the device takes much less time than the link. 'launch_halve' stores floats as __half, in memory that the device
-// reaches. On the simulated device they do the same, by the host.
+// reaches. 'launch_sort' sorts keys, with storage from a pool. On the simulated device they do the same, by the host.
 //
 // not for:   the device's speed.
 
 #include <cstddef>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
+#include <weir/resource/pool_ref.hpp>
 #ifdef WEIR_BENCH_SIMULATED
+#include <algorithm>
 #include <simulated_cuda/simulated_cuda.hpp>
 #endif
 
@@ -44,10 +46,20 @@ inline cudaError_t launch_halve(cudaStream_t stream, __half* to, float const* fr
             halves[i] = static_cast<__half>(numbers[i]);
     });
 }
+inline cudaError_t launch_sort(cudaStream_t stream, unsigned* keys, std::size_t count,
+                               weir::pool_ref<weir::memory_space::device>) {
+    std::size_t const bytes = count * sizeof *keys;
+    return simulated_cuda::launch(stream, {{keys, bytes}}, {{keys, bytes}}, [=] {
+        auto* const all = static_cast<unsigned*>(simulated_cuda::backing(keys));
+        std::sort(all, all + count);
+    });
+}
 #else
 cudaError_t launch_halve(cudaStream_t stream, __half* to, float const* from, std::size_t count, unsigned blocks);
 cudaError_t launch_sum(cudaStream_t stream, float const* from, std::size_t count, double* total);
 cudaError_t launch_scale(cudaStream_t stream, float* numbers, std::size_t count);
+cudaError_t launch_sort(cudaStream_t stream, unsigned* keys, std::size_t count,
+                        weir::pool_ref<weir::memory_space::device> pool);
 #endif
 
 } // namespace weir_bench

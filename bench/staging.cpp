@@ -20,6 +20,9 @@
 //             the bound in time is the greater of the two ways); 'managed': the same passes over managed memory, which is
 //             prefetched to the device and, half the buffers later, to the host. 'fits': 1000 accesses of buffers that fit,
 //             so the figure is nanoseconds an access
+// sort        32-bit keys of 4 times a pool's limit: runs that fit, then buckets of a piece of each run (as
+//             examples/17_sort_out_of_core.cu); GB/s both ways together, where each key crosses twice each way:
+//             'link/both_ways' is the bound; 'runs': the first half alone; 'equal': all keys are one
 //
 //     WEIR_BENCH_MIB=1024     how much is moved, in MiB (simulated: 8)
 //     WEIR_BENCH_REPEAT=3     repetitions
@@ -494,6 +497,113 @@ void spilled(table const& out, scene& s) {
     out.row("spill/fits/1000_accesses", 0, thousand);
 }
 
+// Keys of four times a budget. Each of three streams takes every third run or bucket, so that one arrives while another is
+// sorted and a third leaves.
+class sorted_keys {
+public:
+    sorted_keys(scene& on, bool are_equal)
+        : s_(on), count_(on.bytes / sizeof(unsigned)), run_size_((count_ + runs - 1) / runs),
+          keys_(on.pinned, on.stream, count_), runs_(on.pinned, on.stream, count_),
+          pool_(weir::pool_options{}.limit(on.bytes / 4).reserve(on.bytes / 4).name("budget")) {
+        for (std::size_t i = 0; i != count_; ++i) {
+            auto const mixed = static_cast<unsigned>(i * 2654435761u);
+            keys_[i] = are_equal ? 7 : (mixed ^ mixed >> 15) * 2246822519u;
+        }
+        for (own_stream const& each : streams_)
+            lanes_.emplace_back(pool_, each).reserve(run_size_);
+    }
+
+    void sort_runs() {
+        for (std::size_t run = 0; run != runs; ++run)
+            sort_pieces(run, {{keys_.data() + begin_of(run), keys_.data() + begin_of(run + 1)}}, runs_.data() + begin_of(run));
+        drain();
+    }
+    void sort_buckets() {
+        std::vector<unsigned const*> begin, end(runs);
+        for (std::size_t run = 0; run != runs; ++run)
+            begin.push_back(runs_.data() + begin_of(run));
+        auto* to = reinterpret_cast<unsigned*>(s_.locked_to);
+        auto const splitters = split();
+        for (std::size_t bucket = 0; bucket != splitters.size(); ++bucket, begin = end) {
+            std::vector<range> pieces;
+            for (std::size_t run = 0; run != runs; ++run) {
+                end[run] = end_of_bucket(run, splitters[bucket]);
+                pieces.push_back({begin[run], end[run]});
+            }
+            to += sort_pieces(bucket, pieces, to);
+        }
+        drain();
+    }
+    void check() const {
+        auto const* const found = reinterpret_cast<unsigned const*>(s_.locked_to);
+        unsigned sum = 0, expected = 0;
+        for (std::size_t i = 0; i != count_; ++i)
+            sum += found[i] * found[i], expected += keys_[i] * keys_[i];
+        if (!std::is_sorted(found, found + count_) || sum != expected)
+            throw std::runtime_error("the keys are not sorted");
+    }
+
+private:
+    using range = std::pair<unsigned const*, unsigned const*>;
+    using splitter = std::pair<unsigned, unsigned const*>; // the last key of a bucket; where it lies tells it from its equals
+    static constexpr std::size_t runs = 32, samples_of_run = 512;
+
+    std::size_t begin_of(std::size_t run) const { return std::min(run * run_size_, count_); }
+
+    std::size_t sort_pieces(std::size_t number, std::vector<range> const& pieces, unsigned* to) {
+        auto& keys = lanes_[number % lanes_.size()];
+        keys.resize(0);
+        for (auto const& [begin, end] : pieces)
+            keys.append(begin, static_cast<std::size_t>(end - begin));
+        weir::check(launch_sort(keys.stream().get(), keys.data(), keys.size(), pool_), "launch_sort");
+        keys.copy_to_async(to);
+        return keys.size();
+    }
+    // A bucket has room for its samples and, of each run, for the keys between two samples.
+    std::vector<splitter> split() const {
+        std::size_t const step = std::max<std::size_t>(run_size_ / samples_of_run, 1);
+        std::vector<splitter> samples, chosen;
+        for (std::size_t run = 0; run != runs; ++run)
+            for (std::size_t at = begin_of(run), end = begin_of(run + 1); at < end; at = std::min(at + step, end)) {
+                unsigned const* const last = runs_.data() + std::min(at + step, end) - 1;
+                samples.emplace_back(*last, last);
+            }
+        std::sort(samples.begin(), samples.end());
+        std::size_t const of_bucket = run_size_ / step - runs;
+        for (std::size_t next = 0; next != samples.size(); chosen.push_back(samples[next - 1]))
+            next = std::min(next + of_bucket, samples.size());
+        return chosen;
+    }
+    unsigned const* end_of_bucket(std::size_t run, splitter const& last) const {
+        unsigned const *const begin = runs_.data() + begin_of(run), *const end = runs_.data() + begin_of(run + 1);
+        if (end <= last.second)
+            return std::upper_bound(begin, end, last.first);
+        return begin > last.second ? std::lower_bound(begin, end, last.first) : last.second + 1;
+    }
+    void drain() const {
+        for (own_stream const& each : streams_)
+            each.drain();
+    }
+
+    scene& s_;
+    std::size_t count_, run_size_;
+    weir::pinned_vector<unsigned> keys_, runs_;
+    own_stream streams_[3];
+    weir::device_pool pool_;
+    std::vector<weir::device_vector<unsigned>> lanes_;
+};
+
+void sorted(table const& out, scene& s) {
+    for (bool const equal : {false, true}) {
+        sorted_keys keys(s, equal);
+        std::string const name = equal ? "sort/equal" : "sort/pinned";
+        if (out.row(name, 4 * s.bytes, [&] { keys.sort_runs(), keys.sort_buckets(); }))
+            keys.check();
+        if (!equal)
+            out.row("sort/runs", 2 * s.bytes, [&] { keys.sort_runs(); });
+    }
+}
+
 int measure() {
     cudaDeviceProp properties{};
     weir::check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
@@ -515,6 +625,7 @@ int measure() {
     }
     streamed(out, s);
     spilled(out, s);
+    sorted(out, s);
     return out.failures == 0 ? 0 : 1;
 }
 
