@@ -15,6 +15,13 @@ using namespace scene;
 using weir::converting_view;
 using weir::staging::converting_kernel;
 
+#ifdef WEIR_SIMULATED_CUDA
+// Nobody calls it; but where nothing is optimised away cuda_runtime.h does, in functions that nobody calls.
+extern "C" cudaChannelFormatDesc cudaCreateChannelDesc(int, int, int, int, cudaChannelFormatKind) {
+    return {};
+}
+#endif
+
 namespace {
 
 // On the simulated device the kernel has no body: this one stands in, and tells what was launched.
