@@ -189,6 +189,7 @@ inline auto par_nosync(pool_ref<memory_space::device> pool, stream_ref stream) {
 } // namespace v0
 } // namespace weir
 
+#if CCCL_VERSION < 3005000 // later ones have no such trait: there the host backends take no proxy
 // Thrust's backends for the host write through a proxy reference only where it is named here, as its own ones are.
 THRUST_NAMESPACE_BEGIN
 namespace detail {
@@ -196,3 +197,4 @@ template <class Element, class Storage>
 struct is_proxy_reference<weir::converting_reference<Element, Storage>> : std::true_type {};
 } // namespace detail
 THRUST_NAMESPACE_END
+#endif
