@@ -646,6 +646,19 @@ TEST_CASE("guard: a free after the end of the pool is said, and touches nothing 
     CHECK(calls.device() == weir::any_device);
     CHECK_THROWS_AS(static_cast<void>(calls.allocate(on_host, 100)), weir::usage_error);
     heard.clear();
+    if (!support::host_memory_can_fail)
+        return;
+    heard.reserve(1);
+    static char const* said = nullptr;
+    auto const short_of_memory = std::make_unique<ended_pool<pool_type>>(options, [&](pool_type& alive) {
+        alive.on_violation([](char const* sentence) { said = sentence; });
+        blocks[0] = alive.allocate_sync(100);
+    });
+    {
+        support::failing_new const at_once(0);
+        reinterpret_cast<pool_type&>(short_of_memory->memory).deallocate_sync(blocks[0], 100);
+    }
+    CHECK(std::string(said) == "weir: layer::guard: a block is freed after the end of its pool");
 }
 
 TEST_CASE("guard: the options can be asked for what they say, also through the layer") {

@@ -286,6 +286,13 @@ TEST_CASE("spill: when a pool runs out, its oldest buffers leave, and no more th
             CHECK(elsewhere.is_on_device()); // which would not help
             CHECK_THROWS_AS(weir::device_buffer(all, stream, 22 * MiB), weir::out_of_memory);
         }
+        auto of_second = set.handler(second);
+        struct {
+            std::size_t bytes = large;
+        } const failed;
+        CHECK(of_second(failed)); // one of that pool's
+        CHECK_FALSE(elsewhere.is_on_device());
+        CHECK_FALSE(of_second(failed));
         std::deque<buffer> more; // the set's own buffers find room as well
         for (unsigned i = 0; i != 8; ++i) {
             more.emplace_back(set, large);

@@ -301,8 +301,11 @@ TEST_CASE("ledger: pools without a guard, and layers, have 'before_destroy', too
     listen(both.second());
     void* const a = both.first().allocate(stream, 1000);
     void* const b = both.second().allocate(stream, 1000);
+    both.in_container(b, stream);
     CHECK(both.before_destroy(stream) == 2);
     CHECK(heard.size() == 2);
+    CHECK(heard[0].find("('allocate' on ") != std::string::npos);
+    CHECK(heard[1].find("(a container on ") != std::string::npos);
     both.first().deallocate(weir::on_host, a, 1000);
     both.second().deallocate(weir::on_host, b, 1000);
     {
