@@ -4,12 +4,13 @@
 
 usage: benches.py
 
-Every bench once in its short form on the simulated device, no question left out: it shows that nothing fails, the
-times mean nothing. Then callgrind counts instructions a pair, which do not depend on what else the machine does;
+Every bench once in its short form on the simulated device, no question left out and no row of weir-bench-staging: it
+shows that nothing fails, the times mean nothing. Then callgrind counts instructions a pair, which do not depend on what else the machine does;
 where bench/results/instructions.csv holds counts of the same compiler, no pool may have grown heavier than they say.
 And what becomes of the figures: reports.py.
 """
 
+import os
 import re
 import shutil
 
@@ -18,7 +19,7 @@ from reports import results as of_reports
 from workshop import BUILD, ROOT, close_with, run, tail
 
 COMMITTED = ROOT / "bench/results/instructions.csv"
-NO_QUESTION = ("main", "instructions")  # of weir-bench; every other source there is one
+NO_QUESTION = ("main", "instructions", "staging")  # of weir-bench; every other source there is one
 
 
 def smoke():
@@ -31,6 +32,16 @@ def smoke():
     if done.code == 0 and asked != len(files):
         return f"{asked} questions were asked, and bench/ has {len(files)}: {', '.join(files)}; main.cpp calls each"
     return "" if done.code == 0 and ran else f"exit {done.code}:\n{tail(done.output)}"
+
+
+def staging():
+    """Complaint about weir-bench-staging's short form, or ''."""
+    done = run([BUILD / "release/bench/weir-bench-staging-simulated"], timeout=300,
+               env={**os.environ, "WEIR_BENCH_MIB": "2", "WEIR_BENCH_REPEAT": "1"})
+    lines = done.output.splitlines()
+    failed = [line for line in lines if ",failed," in line]
+    print(f"benches: {len(lines)} rows of staging ran")
+    return "" if done.code == 0 and lines and not failed else f"exit {done.code}:\n{tail(done.output)}"
 
 
 def instructions():
@@ -46,8 +57,8 @@ def instructions():
 
 def main():
     complaint = build("release", ["-DWEIR_DEVICE=simulated"])
-    close_with([("benches: build", complaint), ("benches: short form", smoke()), ("benches: instructions", instructions()),
-                *of_reports()])
+    close_with([("benches: build", complaint), ("benches: short form", smoke()), ("benches: staging", staging()),
+                ("benches: instructions", instructions()), *of_reports()])
 
 
 if __name__ == "__main__":

@@ -36,13 +36,23 @@ def seconds(source):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def always_included(text):
+    """What a header's text includes outside every #if."""
+    found, depth = [], 0
+    for word, rest in re.findall(r"^# *(if|ifdef|ifndef|endif|include)\b(.*)", text, flags=re.M):
+        depth += word.startswith("if") - (word == "endif")
+        if word == "include" and depth == 0:
+            found += re.findall(r"<(\S+)>", rest)
+    return found
+
+
 def foreign(header):
-    """What a header of interop/ includes of other libraries, itself or through its private pieces, as lines."""
+    """What a header of interop/ always includes of other libraries, itself or through its private pieces, as lines."""
     found, todo, seen = [], [header], set()
     while todo:
         name = todo.pop()
         seen.add(name)
-        for target in re.findall(r"^#include <(\S+)>", (INCLUDE / name).read_text(), flags=re.M):
+        for target in always_included((INCLUDE / name).read_text()):
             if target.startswith("weir/interop/"):
                 todo += [target] if target not in seen else []
             elif not target.startswith("weir/"):

@@ -57,14 +57,14 @@ void ask(Stream const& null) {
 void ask_thrust() {
     struct allocator : weir::interop::thrust::allocator<char> {
         using weir::interop::thrust::allocator<char>::allocator;
-        using source::allocate_by_default;
+        using weir::interop::thrust::detail::source<weir::memory_space::device>::allocate_by_default;
     };
     simulated_cuda::world world(simulated_cuda::config{}.late());
     cudaStream_t stream = nullptr;
     weir::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     weir::check(simulated_cuda::launch(stream, {}, {}), "launch");
     probe pool;
-    static_cast<void>(allocator(pool, stream).allocate_by_default(8, 1, 1));
+    static_cast<void>(allocator(pool, stream).allocate_by_default(8, 1));
     for (cudaStream_t const one : {cudaStreamLegacy, cudaStreamPerThread})
         if (cudaStreamQuery(one) == cudaErrorNotReady)
             expect("Thrust's allocator", one);
