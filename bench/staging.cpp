@@ -17,7 +17,8 @@
 //             through the ring, 'kernel_copy': a kernel, then a copy, and 'copy_host': a copy, then the host (by eight threads)
 // spill       passes over buffers of twice a budget, each changed or only read in place: GB/s of what the policy moves, both
 //             ways together ('link/both_ways' is the bound where buffers are changed, 'link/to_device' where they are read;
-//             the bound in time is the greater of the two ways); 'managed': the same passes over managed memory, which is
+//             the bound in time is the greater of the two ways); 'prefetched_2': each buffer is asked for two uses before its
+//             own; 'managed': the same passes over managed memory, which is
 //             prefetched to the device and, half the buffers later, to the host. 'fits': 1000 accesses of buffers that fit,
 //             so the figure is nanoseconds an access
 // sort        32-bit keys of 4 times a pool's limit: runs that fit, then buckets of a piece of each run (as
@@ -406,8 +407,9 @@ struct working_set {
     }
 };
 
+// `ahead`: how many buffers before their use are asked for.
 template <class Victims>
-void spilled_by(table const& out, scene& s, std::string const& policy, bool changes) {
+void spilled_by(table const& out, scene& s, std::string const& policy, bool changes, std::size_t ahead = 0) {
     working_set work(s);
     weir::device_pool pool;
     weir::device_value<double> total(pool, s.stream, 0.0);
@@ -416,12 +418,20 @@ void spilled_by(table const& out, scene& s, std::string const& policy, bool chan
     std::uint64_t step = 0;
     auto const pass = [&] {
         for (auto& each : all) {
-            each.next_use(step++ + working_set::buffers);
+            each.next_use(step + working_set::buffers);
+            auto const then = [&] { // while this one cannot leave
+                if (ahead != 0)
+                    static_cast<void>(all[(step + ahead) % working_set::buffers].prefetch(s.stream));
+            };
             cudaError_t const launched = [&] {
-                if (changes)
-                    return launch_scale(s.stream, each.access(s.stream).data(), work.count);
-                return launch_sum(s.stream, each.read(s.stream).data(), work.count, total.data());
+                if (changes) {
+                    auto const now = each.access(s.stream);
+                    return then(), launch_scale(s.stream, now.data(), work.count);
+                }
+                auto const now = each.read(s.stream);
+                return then(), launch_sum(s.stream, now.data(), work.count, total.data());
             }();
+            ++step;
             weir::check(launched, "launch");
         }
         work.doubled += changes;
@@ -453,6 +463,8 @@ void spilled(table const& out, scene& s) {
     for (bool const changes : {true, false}) {
         spilled_by<staging::least_recently_used>(out, s, "least_recently_used", changes);
         spilled_by<staging::by_next_use>(out, s, "by_next_use", changes);
+        spilled_by<staging::by_next_use>(out, s, "by_next_use_prefetched_1", changes, 1);
+        spilled_by<staging::by_next_use>(out, s, "by_next_use_prefetched_2", changes, 2);
     }
     working_set work(s);
     float* managed = nullptr;

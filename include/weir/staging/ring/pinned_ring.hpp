@@ -10,7 +10,7 @@
 //
 // invariant: a slot's memory is written only when no copy under way uses it (slot_table.hpp).
 // order:     a chunk's copy is on the caller's stream. The ring itself orders no streams.
-// cost:      its slots, 16 MiB unless the options say otherwise. No host memory and no driver allocation after the constructor.
+// cost:      its slots, 64 MiB unless the options say otherwise. No host memory and no driver allocation after the constructor.
 // not for:   several devices: each needs a ring. Write-combined pools, for copies to the host. A stream whose work waits for
 //            something that a thread does after it copied through the ring: the thread may be waiting for that work.
 

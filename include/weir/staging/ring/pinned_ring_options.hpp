@@ -31,10 +31,13 @@ enum class full_action : unsigned char {
 
 class pinned_ring_options {
 public:
+    /// The most of a chunk that one thread copies, in bytes: what it writes is still in its caches when the device reads it.
+    static constexpr std::size_t thread_chunk_bytes = 1 * MiB;
+
     /// How many slots there are, 8 by default; 1 to 1024. More: more copies under way, and more threads without waiting.
     pinned_ring_options& slots(std::size_t count) noexcept { return slots_ = count, *this; }
-    /// The size of a slot in bytes, 2 MiB by default; rounded up to 256. More: fewer calls for a large copy. Less: less memory,
-    /// and what the host writes is still in its caches when the device reads it.
+    /// The size of a slot in bytes, 8 MiB by default; rounded up to 256. More: threads that copy together meet less often.
+    /// Less: less memory. A copy is cut into chunks of a slot, but of at most 1 MiB for each thread that copies.
     pinned_ring_options& slot_bytes(std::size_t bytes) noexcept { return slot_bytes_ = bytes, *this; }
     /// The least part, in bytes, into which a copy is cut so that its parts overlap; 256 KiB by default.
     pinned_ring_options& least_chunk(std::size_t bytes) noexcept { return least_chunk_bytes_ = bytes, *this; }
@@ -66,7 +69,7 @@ public:
 
 private:
     std::size_t slots_ = 8;
-    std::size_t slot_bytes_ = 2 * MiB;
+    std::size_t slot_bytes_ = 8 * MiB;
     std::size_t least_chunk_bytes_ = 256 * KiB;
     copy_threads* threads_ = nullptr;
     std::size_t threads_from_bytes_ = 1 * MiB;

@@ -29,6 +29,7 @@
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
 #include <weir/staging/ring/copy_threads.hpp>
+#include <weir/staging/ring/pinned_ring_options.hpp>
 #include <weir/staging/ring/ring_slot.hpp>
 
 namespace weir {
@@ -51,6 +52,8 @@ public:
     /// Gives the slots their memory. Nobody else uses the table yet.
     void set_memory(std::byte* memory, std::size_t slot_bytes) noexcept {
         slot_bytes_ = slot_bytes;
+        constexpr std::size_t cached = pinned_ring_options::thread_chunk_bytes;
+        shared_bytes_ = slot_bytes < cached ? slot_bytes : cached;
         for (std::size_t i = 0; i != slots_.size(); ++i)
             slots_[i]->data = memory + i * slot_bytes;
     }
@@ -69,11 +72,11 @@ public:
     /// `chunk_bytes` behind them. Null: there is none. Never blocks. Throws cuda_error.
     held_slot try_take(unsigned long long stream_id, std::size_t chunk_bytes, direction way) {
         std::size_t const first = cursor_.load(base::memory_order_relaxed);
-        if (way == direction::to_device && chunk_bytes <= slot_bytes_ / 2)
+        if (way == direction::to_device && chunk_bytes <= shared_bytes_ / 2)
             for (std::size_t i = slots_.size(); i-- != 0;)
                 if (held_slot slot = held_slot::attempt(at(first + i)))
                     if (slot->use == slot_use::copies && slot->stream_id == stream_id && slot->copy == 0 &&
-                        slot_bytes_ - slot->filled_bytes >= chunk_bytes)
+                        slot->filled_bytes + chunk_bytes <= shared_bytes_)
                         return slot;
         for (std::size_t i = 0; i != slots_.size(); ++i)
             if (held_slot slot = held_slot::attempt(at(first + i)))
@@ -239,6 +242,7 @@ private:
     base::growing_array<base::shared<ring_slot>> slots_;
     int device_;
     std::size_t slot_bytes_ = 0;
+    std::size_t shared_bytes_ = 0; // of a slot, that several copies may share
     base::atomic<std::size_t> cursor_{0}; // the slot behind the one taken last: as a rule the oldest
     base::atomic<std::uint64_t> tickets_{1};
     base::atomic<std::uint64_t> copies_{1};

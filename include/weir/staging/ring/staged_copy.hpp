@@ -50,8 +50,10 @@ public:
         threads_ = bytes >= ring.options().threads_from_bytes() ? threads : nullptr;
         std::size_t const share = base::align_up(bytes / ring.slots().size(), 256);
         std::size_t const least = ring.options().least_chunk_bytes();
+        std::size_t const of_threads = (threads_ ? threads_->count() + 1 : 1) * pinned_ring_options::thread_chunk_bytes;
+        std::size_t const most = of_threads < ring.slot_bytes() ? of_threads : ring.slot_bytes();
         chunk_bytes_ = share < least ? least : share;
-        chunk_bytes_ = chunk_bytes_ < ring.slot_bytes() && chunk_bytes_ != 0 ? chunk_bytes_ : ring.slot_bytes();
+        chunk_bytes_ = chunk_bytes_ < most && chunk_bytes_ != 0 ? chunk_bytes_ : most;
     }
 
     pinned_ring& ring() const noexcept { return ring_; }

@@ -7,7 +7,7 @@
 // it is copied from there, or to there. A file is read into the pinned memory of a ring; a callable has a buffer of its own.
 //
 // invariant: elements are asked for, and handed on, in their order, by the thread that called 'stream_chunks'.
-// cost:      a callable: a call for each slot of the ring, and a copy more in host memory. A file: one pread for each slot.
+// cost:      a callable: a call for each MiB (or slot, if they are smaller), and a copy more in host memory. A file: a pread.
 // not for:   files that are mapped: if such a file shrinks the process gets a signal, and no error.
 
 #include <cerrno>
