@@ -48,7 +48,8 @@ public:
         : here_(of_stream(ring, stream)), ring_(ring), stream_(stream), id_(checked_id(ring, stream)) {
         copy_threads* const threads = ring.options().threads();
         threads_ = bytes >= ring.options().threads_from_bytes() ? threads : nullptr;
-        std::size_t const share = base::align_up(bytes / ring.slots().size(), 256);
+        std::size_t const parts = threads_ ? 2 : ring.slots().size(); // threads meet at the end of each, which costs them time
+        std::size_t const share = base::align_up(bytes / parts, 256);
         std::size_t const least = ring.options().least_chunk_bytes();
         std::size_t const of_threads = (threads_ ? threads_->count() + 1 : 1) * pinned_ring_options::thread_chunk_bytes;
         std::size_t const most = of_threads < ring.slot_bytes() ? of_threads : ring.slot_bytes();
