@@ -47,6 +47,7 @@ NEEDS = {
     "examples": f"{BUILDS} zlib cli11",
     "lines": "g++ cuda",
     "umbrella": "g++ nvcc",
+    "reference": "g++ cmake ninja cuda doxygen",
     "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any nvcc gpu",
 }
 
@@ -90,6 +91,7 @@ STAGES = [
     Stage("examples", "every example runs", [PY, "tests/checks/examples.py"], ("all", "ci")),
     Stage("lines", "what the umbrella and the core make a compiler read", [PY, "tests/checks/lines.py"], ("usual", "all", "ci")),
     Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("usual", "all", "ci")),
+    Stage("reference", "the reference pages, without a warning", [PY, "tests/checks/reference.py"]),
     Stage("gpu", "all tests on the real device", [PY, "tests/checks/programs.py", "gpu"], ("gpu",)),
 ]
 
