@@ -4,8 +4,8 @@
 # tests/run.sh and examples/run.sh.
 #
 # Debian's packages where apt-get is there; the CUDA toolkit's wheels into build/cuda where there is no nvcc (the
-# compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of the oldest CUDA that weir compiles
-# with into build/cuda-12.8, and versions of CCCL into build/cccl. Nothing is installed that is there already, and everything said goes to stderr.
+# compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of each CUDA that weir compiles with into
+# build/cuda-12.8 and so on, and versions of CCCL into build/cccl. Nothing is installed that is there already, and everything said goes to stderr.
 #
 #     . cmake/setup.sh; weir_get g++ doctest nvcc ccache-if-any
 
@@ -27,7 +27,9 @@ weir_has() {
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     nvcc) weir_toolkit ;;
     cuda) weir_toolkit || [ -f "${CUDA_HOME:-/usr/local/cuda}/include/cuda_runtime_api.h" ] ;;
-    oldest-cuda) [ -d $weir_oldest/include ] ;;
+    oldest-cuda) [ -d "build/cuda-${weir_versions%% *}/include" ] ;;
+    each-cuda) for weir_each in $weir_versions; do [ -d "build/cuda-$weir_each/include" ] || return 1; done ;;
+    newest-clang++) weir_newest=$(weir_newest_clang) && command -v "$weir_newest" >/dev/null ;;
     conan) [ -x build/conan/bin/conan ] || command -v conan >/dev/null ;;
     cccl) for weir_each in $weir_cccl; do [ -d "build/cccl/${weir_each%%:*}" ] || return 1; done ;;
     gpu) nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' ;;
@@ -49,10 +51,18 @@ weir_package() {
     googletest) echo libgtest-dev ;;
     sanitizers) clang++ -dumpversion 2>/dev/null | sed 's/^\([0-9]*\).*/libclang-rt-\1-dev/' ;;
     pip) echo python3-pip ;;
-    nvcc | cuda | oldest-cuda | cccl | conan) weir_has pip || weir_package pip ;;
+    newest-clang++) weir_newest_clang | sed 's/++//' ;;
+    clang++-*) echo "clang-${1#clang++-}" ;;
+    nvcc | cuda | oldest-cuda | each-cuda | cccl | conan) weir_has pip || weir_package pip ;;
     gpu) ;;
     *) echo "$1" ;;
     esac
+}
+
+# The newest clang++ that Debian has, or where nobody can be asked, that is here.
+weir_newest_clang() {
+    { apt-cache search --names-only '^clang-[0-9]+$' 2>/dev/null || true; ls /usr/bin/clang++-[0-9]* 2>/dev/null; } |
+        sed -n 's/.*clang[+]*-\([0-9]*\)\( .*\)*$/\1/p' | sort -n | sed -n '$s/^/clang++-/p' | grep .
 }
 
 # Without a compiler nobody knows all of its folders: then the usual ones have to do.
@@ -153,16 +163,8 @@ weir_fetch() {
         ln -sfn lib "$weir_fetched/lib64"
         weir_toolkit
         ;;
-    oldest-cuda)
-        weir_say "fetching the headers of CUDA 12.8 into $weir_oldest"
-        # The folder has its name when all is there.
-        if ! { weir_wheels $weir_oldest 'nvidia-cuda-runtime-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*' &&
-            mv $weir_oldest/nvidia/cuda_nvcc/include/crt $weir_oldest/nvidia/cuda_runtime/include/crt &&
-            mv $weir_oldest/nvidia/cuda_runtime/include $weir_oldest/include && rm -rf $weir_oldest/nvidia*; }; then
-            weir_say "pip could not fetch the headers of CUDA 12.8"
-            return 1
-        fi
-        ;;
+    oldest-cuda) weir_headers "${weir_versions%% *}" ;;
+    each-cuda) for weir_each in $weir_versions; do weir_headers "$weir_each" || return 1; done ;;
     conan)
         weir_say "fetching Conan into build/conan"
         rm -rf build/conan
@@ -182,6 +184,28 @@ weir_fetch() {
         ;;
     *) return 1 ;;
     esac
+}
+
+# weir_headers VERSION: the headers of that CUDA into build/cuda-VERSION/include. Returns 1 if they are not to be had.
+weir_headers() {
+    weir_place=build/cuda-$1
+    [ ! -d "$weir_place/include" ] || return 0
+    weir_say "fetching the headers of CUDA $1 into $weir_place"
+    case $1 in
+    12.*)
+        weir_wheels "$weir_place" "nvidia-cuda-runtime-cu12==$1.*" "nvidia-cuda-nvcc-cu12==$1.*" &&
+            mv "$weir_place/nvidia/cuda_nvcc/include/crt" "$weir_place/nvidia/cuda_runtime/include/crt" &&
+            mv "$weir_place/nvidia/cuda_runtime/include" "$weir_place/include"
+        ;;
+    *)
+        weir_wheels "$weir_place" "nvidia-cuda-runtime==$1.*" "nvidia-cuda-crt==$1.*" &&
+            mv "$weir_place/nvidia/cu${1%%.*}/include" "$weir_place/include" # the folder has its name when all is there
+        ;;
+    esac || {
+        weir_say "pip could not fetch the headers of CUDA $1"
+        return 1
+    }
+    rm -rf "$weir_place"/nvidia*
 }
 
 # weir_toolkit: puts a CUDA toolkit's nvcc on PATH and sets CUDA_HOME. Returns 1 if there is none here.
@@ -222,7 +246,8 @@ weir_cache() {
 }
 
 weir_fetched=build/cuda/nvidia/cu13
-weir_oldest=build/cuda-12.8
+# The versions of CUDA that weir is tested with the headers of, the oldest first.
+weir_versions='12.8 12.9 13.0 13.1 13.2 13.3 13.4 13.5'
 # Each version of CCCL and the wheel that it comes in.
 weir_cccl='2.8:nvidia-cuda-cccl-cu12==12.9.* 3.0:nvidia-cuda-cccl==13.0.* 3.1:nvidia-cuda-cccl==13.1.* '
 weir_cccl="$weir_cccl 3.2:nvidia-cuda-cccl==13.2.* 3.3:nvidia-cuda-cccl==13.3.3.* 3.4:nvidia-cuda-cccl==13.3.4.*"

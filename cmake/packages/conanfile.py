@@ -33,6 +33,7 @@ class Weir(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
+        toolchain.user_presets_path = False # nothing is written where the sources lie
         for each in ("TESTS", "EXAMPLES", "BENCHES"):
             toolchain.cache_variables[f"WEIR_BUILD_{each}"] = False
         toolchain.generate()

@@ -33,6 +33,7 @@ NEEDS = {
     "checks": "",
     "gcc": TESTS,
     "oldest": "g++ cmake ninja ccache-if-any doctest zlib oldest-cuda",
+    "versions": "g++ ccache-if-any git-if-any each-cuda g++-11-if-any g++-12-if-any clang++-14-if-any newest-clang++-if-any",
     "clang": f"{TESTS} clang++",
     "asan": f"{TESTS} clang++ sanitizers",
     "tsan": f"{TESTS} clang++ sanitizers",
@@ -45,7 +46,9 @@ NEEDS = {
     "readme": f"{BUILDS} doctest",
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
     "examples": f"{BUILDS} zlib cli11",
+    "lines": "g++ cuda",
     "umbrella": "g++ nvcc",
+    "reference": "g++ cmake ninja cuda doxygen",
     "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any nvcc gpu",
 }
 
@@ -70,6 +73,8 @@ STAGES = [
           [PY, "tests/checks/programs.py", "oldest-cuda", "order", "pool", "runtime", "simulated_cuda", "upstream"], ("ci",)),
     Stage("oldest", "all tests but Thrust's, with the headers of CUDA 12.8: g++ C++17",
           [PY, "tests/checks/programs.py", "oldest-cuda", "--without", "examples,interop"]),
+    Stage("versions", "two of the combinations of CUDA, compiler and C++", [PY, "tests/checks/versions.py", "--part"], ("ci",)),
+    Stage("versions", "each CUDA's headers, each compiler, each C++", [PY, "tests/checks/versions.py"]),
     Stage("clang", "all tests, clang++ C++20", [PY, "tests/checks/programs.py", "clang"]),
     Stage("asan", "all tests, clang++ C++20, address and undefined sanitizers",
           [PY, "tests/checks/programs.py", "asan", "--figures"], ("all", "ci")),
@@ -87,7 +92,9 @@ STAGES = [
     Stage("readme", "README's and the guides' snippets print what they say", [PY, "tests/checks/readme.py"], ("usual", "all", "ci")),
     Stage("benches", "every bench runs, in short; instructions a pair", [PY, "tests/checks/benches.py"], ("all", "ci")),
     Stage("examples", "every example runs", [PY, "tests/checks/examples.py"], ("all", "ci")),
+    Stage("lines", "what the umbrella and the core make a compiler read", [PY, "tests/checks/lines.py"], ("usual", "all", "ci")),
     Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("usual", "all", "ci")),
+    Stage("reference", "the reference pages, without a warning", [PY, "tests/checks/reference.py"]),
     Stage("gpu", "all tests on the real device", [PY, "tests/checks/programs.py", "gpu"], ("gpu",)),
 ]
 

@@ -126,6 +126,24 @@ def guards_under_nvcc():
         judge(["g++", main, pool, "-o", place / "program", *simulated()])
 
 
+def shared_library(compiler, source, place, name, *flags, include=INCLUDE):
+    """A shared library of one file, which shows nothing of weir's."""
+    library = compiled(compiler, source, place / f"{name}.o", "-O0", "-fPIC", "-fvisibility=hidden", f"-DLIBRARY={name}", *flags,
+                       include=include)
+    made = library.with_name(f"lib{name}.so")
+    step("link", [compiler, "-shared", library, "-o", made])
+    if shown := [row.split()[-1] for row in step("nm", ["nm", "-D", "--defined-only", made]).splitlines() if "weir" in row]:
+        raise Refused(f"{made.name} shows {shown[:5]}")
+    return made
+
+
+def runs_with(compiler, main, made):
+    """What a program says with these libraries, linked in either order."""
+    for order in (made, made[::-1]):
+        step("link", [compiler, main, *order, f"-Wl,-rpath,{main.parent}", "-o", main.with_name("program"), *simulated()])
+        yield step("run", [main.with_name("program")])
+
+
 def two_commits(compiler):
     """Two shared libraries with weir inside, one of another commit, and a program of its own build: hidden, each is its own."""
     place = PLACE / f"commits-{compiler.replace('+', 'p')}"
@@ -138,21 +156,30 @@ def two_commits(compiler):
         if path.read_text().count(text) != 1:
             raise Refused(f"'{text}' is not once in {header}: change another line")
         path.write_text(path.read_text().replace(text, changed))
-    made = []
-    for name, include, defines in (("this_commit", INCLUDE, []), ("another_commit", place / "include", ["-DNDEBUG"])):
-        library = compiled(compiler, HERE / "two_commits/library.cpp", place / f"{name}.o", "-O0", "-fPIC", "-fvisibility=hidden",
-                           f"-DLIBRARY={name}", *defines, include=include)
-        made.append(library.with_name(f"lib{name}.so"))
-        step("link", [compiler, "-shared", library, "-o", made[-1]])
-        if shown := [row.split()[-1] for row in step("nm", ["nm", "-D", "--defined-only", made[-1]]).splitlines() if "weir" in row]:
-            raise Refused(f"{made[-1].name} shows {shown[:5]}")
+    made = [shared_library(compiler, HERE / "two_commits/library.cpp", place, "this_commit"),
+            shared_library(compiler, HERE / "two_commits/library.cpp", place, "another_commit", "-DNDEBUG", include=place / "include")]
     main = compiled(compiler, HERE / "two_commits/main.cpp", place / "main.o", "-O0", "-DNDEBUG", "-fvisibility=hidden")
-    for order in (made, made[::-1]):
-        step("link", [compiler, main, *order, f"-Wl,-rpath,{place}", "-o", place / "program", *simulated()])
-        said = step("run", [place / "program"])
+    for said in runs_with(compiler, main, made):
         reports = [row.split(":")[0] for row in said.splitlines()]
         if reports != ["pool 'inside' (host)", "pool of another commit 'inside' (host)", "pool 'program' (host)"] or "in use in 1" in said:
-            raise Refused(f"{[each.name for each in order]}:\n{said}")
+            raise Refused(said)
+
+
+def two_options(compiler):
+    """Two shared libraries with weir inside, built with different options, and a program: each follows its own options."""
+    place = PLACE / f"options-{compiler.replace('+', 'p')}"
+    shutil.rmtree(place, ignore_errors=True)
+    made = [shared_library(compiler, HERE / "two_options/library.cpp", place, "debug"),
+            shared_library(compiler, HERE / "two_options/library.cpp", place, "release", "-O2", "-DNDEBUG", "-std=c++20",
+                           "-DCUDA_API_PER_THREAD_DEFAULT_STREAM")]
+    main = compiled(compiler, HERE / "two_options/main.cpp", place / "main.o", "-O1", "-DNDEBUG", "-fvisibility=hidden")
+    due = ["debug: 1 wrong frees, 0 bytes in use, null is legacy", "debug: refused 2097152 bytes", "program: weir: out of memory: pool 'debug'",
+           "release: 0 wrong frees, 0 bytes in use, null is per thread", "release: refused 2097152 bytes", "program: weir: out of memory: pool 'release'",
+           "program: 0 bytes in use"]
+    for said in runs_with(compiler, main, made):
+        rows = said.splitlines()
+        if len(rows) != len(due) or not all(row.startswith(words) for row, words in zip(rows, due)):
+            raise Refused(said)
 
 
 def fails(program, *sentences):
@@ -182,3 +209,4 @@ WAYS = {f"both kinds of null, {each}": functools.partial(null_stream, each) for 
 WAYS |= {f"unequal guards, {each} {' '.join(flags)}": functools.partial(guards, each, *flags) for each in COMPILERS for flags in FLAGS[each]}
 WAYS |= {"unequal guards, nvcc": guards_under_nvcc, "a kernel on the simulated device": kernel} if shutil.which("nvcc") else {}
 WAYS |= {f"two commits, {each}": functools.partial(two_commits, each) for each in COMPILERS}
+WAYS |= {f"two options, {each}": functools.partial(two_options, each) for each in COMPILERS}

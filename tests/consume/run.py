@@ -195,7 +195,10 @@ def conan():
     step("conan", [*command, "profile", "detect"])
     ninja = ["-c", "tools.cmake.cmaketoolchain:generator=Ninja"]
     step("conan", [*command, "create", ROOT / "cmake/packages", *ninja])
-    step("conan", [*command, "install", "--requires=weir/[*]", "-g", "CMakeToolchain", "-of", out, *ninja])
+    if written := [*home.rglob("CMakeUserPresets.json")]:
+        raise Refused(f"the recipe writes among the sources: {written}")
+    out.mkdir() # Conan leaves presets for a user of CMake where it is called
+    step("conan", [*command, "install", "--requires=weir/[*]", "-g", "CMakeToolchain", "-of", out, *ninja], cwd=out)
     with_cmake("find_package", f"-DCMAKE_TOOLCHAIN_FILE={out / 'conan_toolchain.cmake'}", build="conan")
 
 

@@ -189,8 +189,9 @@ inline auto par_nosync(pool_ref<memory_space::device> pool, stream_ref stream) {
 } // namespace v0
 } // namespace weir
 
-#if CCCL_VERSION < 3005000 // later ones have no such trait: there the host backends take no proxy
-// Thrust's backends for the host write through a proxy reference only where it is named here, as its own ones are.
+// Thrust's backends for the host write through a proxy reference only where it is named here, as its own ones are. From CCCL
+// 3.5 on there is no such trait, and those backends take no proxy.
+#if CCCL_VERSION < 3005000
 THRUST_NAMESPACE_BEGIN
 namespace detail {
 template <class Element, class Storage>

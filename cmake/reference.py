@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How does Doxygen read a header of weir? Called by it, as the filter of reference.cmake.
+
+usage: reference.py HEADER
+
+A header's head is what its page begins with: Doxygen is shown it as a comment of its own kind, with 'invariant:', 'order:',
+'cost:' and 'not for:' as headings. The namespace of the version is left out, so that names are those that users write. The lines
+keep their numbers, for the sake of warnings.
+"""
+
+import pathlib
+import re
+import sys
+
+
+def shown(header, lines):
+    """The lines of a header, as Doxygen is to see them."""
+    at = lines.index("#pragma once") + 1
+    lines[at] = "/// @mainpage weir" if header.as_posix().endswith("weir/weir.hpp") else "/// @file"
+    at += 1
+    while at < len(lines) and lines[at].startswith("//"):
+        text = re.sub(r"^ {11}", "", lines[at][3:])  # what goes on under such a word
+        if not text.startswith("    "):  # code
+            text = re.sub(r"^(invariant|order|cost|not for): +", r"@heading{\1} ", re.sub(r"([<>])", r"\\\1", text))
+        lines[at] = f"/// {text}"
+        at += 1
+    ours = r"inline namespace v0 \{|\} // namespace v0"
+    return ["" if re.fullmatch(ours, line) else line for line in lines]
+
+
+def main():
+    header = pathlib.Path(sys.argv[1])
+    print("\n".join(shown(header, header.read_text().splitlines())))
+
+
+if __name__ == "__main__":
+    main()
