@@ -56,8 +56,7 @@ viewpoint next_on(world_state& world, cudaStream_t handle, vector_clock& clock, 
     from.what = what;
     from.stream = find_stream(world, handle, null_stream::legacy, what);
     if (from.stream != nullptr) {
-        clock = from.stream->clock;
-        clock.join(world.host);
+        clock = next_clock(world, *from.stream);
         from.number = from.stream->last;
         if (from.stream->capture) {
             from.capture = from.stream->capture.get();
@@ -307,6 +306,29 @@ void note_free(void const* p, std::size_t count, cudaStream_t stream, bool stric
     vector_clock clock;
     viewpoint const from = next_on(scope.world, stream, clock, "a user");
     scope.world.knowledge.take_back(scope.world, p, count, from, strictly && scope.world.settings.strict);
+}
+
+void note_checked_free(void const* p, std::size_t count, cudaStream_t stream) {
+    locked scope;
+    vector_clock clock;
+    viewpoint const from = next_on(scope.world, stream, clock, "a user");
+    if (from.stream != nullptr)
+        scope.world.knowledge.expect_used_before(scope.world, p, count, from);
+    scope.world.knowledge.take_back(scope.world, p, count, from, scope.world.settings.strict);
+}
+
+void note_used_on(void const* p, cudaStream_t handle) {
+    locked scope;
+    stream_record* const stream = find_stream(scope.world, handle, null_stream::legacy, "a use");
+    if (life* const block = stream != nullptr ? scope.world.knowledge.block_at(p) : nullptr)
+        block->used_on.push_back(stream);
+}
+
+void note_last_used_on(void const* p, cudaStream_t handle) {
+    locked scope;
+    stream_record* const stream = find_stream(scope.world, handle, null_stream::legacy, "a use");
+    if (life* const block = stream != nullptr ? scope.world.knowledge.block_at(p) : nullptr)
+        block->last_uses.join(next_clock(scope.world, *stream));
 }
 
 void note_ends() {

@@ -114,6 +114,7 @@ enum class finding {
     reuse_in_flight,       ///< a pool handed out bytes whose former use is not ordered before the new one
     out_of_bounds,         ///< of a pool's bytes that it has not handed out
     handed_out_twice,      ///< a pool handed out bytes that are live
+    early_free,            ///< a block was given back, and nothing orders work that uses it before that
     bad_free,              ///< a block noted as freed that is not live, or not of that size
     graph_conflict,   ///< bytes of a live graph handed out, or a graph launched over bytes handed to others
     destroyed_handle, ///< a stream, event or pool was used after its destruction
@@ -248,7 +249,14 @@ void note_allocate_host(void const* p, std::size_t count);
 /// no memory is mapped behind its addresses, and may be given back meanwhile. Not 'strictly': the stream's other work does
 /// not count as uses (config::strict).
 void note_free(void const* p, std::size_t count, cudaStream_t stream, bool strictly = true);
-/// The bytes were given back and no use is in flight.
+/// The same, and reports work on other streams that uses the block and that 'stream' does not come after (early_free), save
+/// what was noted with the two below. Not in a capture: what is freed there belongs to its graph.
+void note_checked_free(void const* p, std::size_t count, cudaStream_t stream);
+/// The pool was told that work on 'stream' uses the block at 'p': its free waits for all that the stream was given by then, or,
+/// for a last use, by now. Where no live block is noted: nothing.
+void note_used_on(void const* p, cudaStream_t stream);
+void note_last_used_on(void const* p, cudaStream_t stream);
+/// The bytes were given back and no use is in flight, except those that the pool was told of; else early_free.
 void note_free_host(void const* p, std::size_t count);
 /// The host has seen what the functions did that were called for user objects: the launches that kept those are over for it.
 void note_ends();
