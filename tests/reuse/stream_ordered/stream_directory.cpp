@@ -382,6 +382,39 @@ TEST_CASE("stream_directory: a stream that is gone strands what it left open, an
     });
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("stream_directory: while the device is behind, what threads left open is stranded once sixteen others came") {
+    simulated_cuda::world const world{simulated_cuda::config{}.late()};
+    simulated_cuda::gate gate;
+    checked here;
+    auto const leave_open = [&](std::size_t at) { // behind an event that is not reached
+        CHECK(gate.close(cudaStreamPerThread) == cudaSuccess);
+        auto const own = here.enter(cudaStreamPerThread);
+        CHECK(own->close(cudaStreamPerThread));
+        CHECK(own->put_recent(range{at * MiB, 1 * MiB}));
+        return own.get();
+    };
+    for (int turn = 0; turn != 2; ++turn) { // a thread that comes again is one like the others
+        checked::set* const own = leave_open(1);
+        for (std::size_t i = 0; i != 16; ++i) {
+            CHECK(own->is_open());
+            std::thread([&] { leave_open(2 + i); }).join();
+        }
+        if (turn == 0)
+            CHECK(here.sets.stranded_bytes() == 0);
+        std::thread([&] { leave_open(20); }).join();
+        if (turn == 0)
+            CHECK(here.sets.stranded_bytes() == 1 * MiB);
+        CHECK_FALSE(own->is_open());
+        CHECK(here.at(cudaStreamPerThread) == own);
+    }
+    CHECK(here.sets.unsettled_bytes() == 36 * MiB);
+    gate.open();
+    here.sets.settle(nobody);
+    CHECK(here.sets.unsettled_bytes() == 0);
+}
+#endif
+
 TEST_CASE("stream_directory: what cannot be stranded for want of host memory stays where 'settle' finds it") {
     if (!support::host_memory_can_fail)
         return;
