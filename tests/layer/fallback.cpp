@@ -15,6 +15,7 @@
 #include <vector>
 #include <weir/growth/geometric.hpp>
 #include <weir/layer/fallback.hpp>
+#include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/pool.hpp>
@@ -281,6 +282,82 @@ TEST_CASE("fallback: tells what either pool can, and of the device's bytes what 
     CHECK(now.largest_live[0].bytes == 60);
     CHECK(fallback<counting_pool<>&, telling&>(silent, b).full_state().device_free_bytes == 6);
     CHECK(fallback<counting_pool<>&, counting_pool<>&>(silent, silent).full_state().device_free_bytes == SIZE_MAX);
+}
+
+TEST_CASE("fallback: a refusal's state is the sum of what both tell of theirs") {
+    counting_pool<> card(std::size_t{1000});
+    void* const others = card.allocate(on_host, 500);
+    using tenant = weir::layer::limit<counting_pool<>&>;
+    tenant a(weir::layer_options{}.name("a"), 100, card), b(weir::layer_options{}.name("b"), 200, card);
+    fallback<tenant&, tenant&> pool(a, b);
+    void* const p = b.allocate(on_host, 70);
+    weir::memory_report const told = pool.refused_state(150, 16);
+    CHECK(told.name == "a, then b");
+    CHECK(told.in_use_bytes == 70);
+    CHECK(told.limit_bytes == 300);
+    CHECK(pool.state().in_use_bytes == 2 * 570);
+    b.deallocate(on_host, p, 70);
+    card.deallocate(on_host, others, 500);
+}
+
+namespace {
+
+struct silent : counting_pool<> {
+    silent() : counting_pool<>(std::size_t{100}) {}
+};
+
+struct opinionated : silent {
+    explicit opinionated(weir::leak_action at_leak, weir::violation_action at_violation)
+        : at_leak_(at_leak), at_violation_(at_violation) {}
+    weir::leak_action on_leak() const noexcept { return at_leak_; }
+    weir::violation_action on_violation() const noexcept { return at_violation_; }
+    weir::leak_action at_leak_;
+    weir::violation_action at_violation_;
+};
+
+std::vector<std::string> heard;
+void hear(char const* sentence) {
+    heard.push_back(sentence);
+}
+
+} // namespace
+
+TEST_CASE("fallback: the stricter of what the options of both pools say holds for a guard around them") {
+    using leak = weir::leak_action;
+    using wrong = weir::violation_action;
+    struct {
+        leak first, second, both;
+    } const leaks[] = {{leak::ignore, leak::ignore, leak::ignore}, {leak::ignore, leak::report, leak::report},
+                       {leak::report, leak::abort, leak::abort},   {leak::abort, leak::ignore, leak::abort},
+                       {leak::report, leak::report, leak::report}};
+    for (auto const& each : leaks) {
+        opinionated a(each.first, wrong::report), b(each.second, wrong::report);
+        weir::layer::guard<fallback<opinionated&, opinionated&>> const pool(a, b);
+        CHECK(pool.on_leak() == each.both);
+        CHECK(pool.on_violation() == wrong::report);
+    }
+    opinionated quiet(leak::ignore, wrong::report), strict(leak::ignore, wrong::abort);
+    silent none;
+    CHECK(fallback<opinionated&, opinionated&>(quiet, strict).on_violation() == wrong::abort);
+    CHECK(fallback<opinionated&, opinionated&>(strict, quiet).on_violation() == wrong::abort);
+    CHECK(fallback<silent&, opinionated&>(none, strict).on_violation() == wrong::abort);
+    CHECK(fallback<silent&, opinionated&>(none, strict).on_leak() == leak::ignore); // the other has no such option
+    CHECK(fallback<silent&, silent&>(none, none).on_leak() == leak::report);
+    CHECK(fallback<silent&, silent&>(none, none).on_violation() == wrong::report);
+}
+
+TEST_CASE("fallback: a handler for mistakes reaches the guards of both pools") {
+    using guarded = weir::layer::guard<counting_pool<>>;
+    fallback<guarded, guarded> pool(std::size_t{100}, std::size_t{1000});
+    pool.on_violation(&hear);
+    void* const blocks[] = {pool.allocate(on_host, 50), pool.allocate(on_host, 500)};
+    REQUIRE(pool.first().owns(blocks[0]));
+    REQUIRE_FALSE(pool.first().owns(blocks[1]));
+    for (std::size_t i = 0; i != 2; ++i) {
+        pool.deallocate(on_host, blocks[i], 1);
+        REQUIRE(heard.size() == i + 1);
+        CHECK_SAYS(heard[i], "and is freed with 1 byte");
+    }
 }
 
 TEST_CASE("fallback: threads share it, and every block finds its way home") {

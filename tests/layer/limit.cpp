@@ -173,6 +173,17 @@ TEST_CASE("limit: a tenant is refused by its name, with its own counts and its o
     weir::memory_report const full = wide.refused_state(200 * MiB, 16); // the card is full, not the tenant
     CHECK(full.name == "card");
     CHECK(full.limit_bytes == card.state().limit_bytes);
+    weir::layer::statistics<weir::layer::guard<weir::layer::limit<decltype(card)&>>> outside(
+        weir::layer_options{}.name("counts"), weir::layer_options{}.name("tenant c"), 3 * MiB, card);
+    void* const o = outside.allocate(on_host, 1 * MiB);
+    weir::memory_report const told = outside.refused_state(2 * MiB + 1, 16); // a layer outside adds nobody else's figures
+    CHECK(told.name == "tenant c");
+    CHECK(told.in_use_bytes == 1 * MiB);
+    CHECK(told.limit_bytes == 3 * MiB);
+    REQUIRE(told.largest_live.size() == 1); // listed by the layers outside
+    CHECK(told.largest_live[0].address == o);
+    CHECK(outside.refused_state(2 * MiB, 16).name == "card");
+    outside.deallocate(on_host, o, 1 * MiB);
     weir::layer::limit<weir::layer::guard<counting_pool<>>> alone(weir::layer_options{}.name("alone"), 100);
     void* const r = alone.allocate(on_host, 70);
     CHECK(alone.refused_state(50, 16).largest_live.size() == 1); // a pool of its own has no others' blocks

@@ -150,6 +150,27 @@ TEST_CASE("layered: what the pool can tell of itself passes through any number o
                   !weir::contract::holds<weir::contract::has_examine, layer<plain>>);
 }
 
+TEST_CASE("layered: a refusal's state is that of the part that refuses, through any number of layers") {
+    struct tenant : rich {
+        weir::memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
+            weir::memory_report own;
+            own.name = "tenant";
+            own.in_use_bytes = bytes + alignment;
+            return own;
+        }
+    };
+    layer<layer<tenant>> pool;
+    CHECK(pool.refused_state(40, 2).in_use_bytes == 42);
+    CHECK(pool.state().name == "plain");
+    try {
+        static_cast<void>(pool.allocate(weir::on_host, 40, 2));
+        FAIL_CHECK("nothing was thrown");
+    } catch (weir::out_of_memory const& error) {
+        CHECK(error.pool_name() == "tenant");
+        CHECK(error.in_use_bytes() == 42);
+    }
+}
+
 TEST_CASE("layered: or stands on a pool that lives elsewhere") {
     rich pool;
     {

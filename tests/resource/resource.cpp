@@ -159,6 +159,17 @@ TEST_CASE("resource: a pool holds what it says itself, and else what its limit a
     CHECK_FALSE(weir::can_hold(says_so(), 50, 128));
 }
 
+TEST_CASE("resource: a refusal's state is what a pool says itself, and else its state and what it can tell") {
+    struct no_resource { // a pool of a user's, which a layer wraps
+        weir::memory_report state() const { return bounded().state(); }
+        void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 5; }
+    };
+    weir::memory_report const told = weir::refused_state(no_resource(), 200, 64);
+    CHECK(told.in_use_bytes == 40);
+    CHECK(told.device_free_bytes == 5);
+    CHECK(weir::refused_state(talkative(), 200, 64).largest_live.size() == 1);
+}
+
 TEST_CASE("resource: other errors pass through as they are") {
     bounded pool;
     CHECK_THROWS_AS(static_cast<void>(pool.allocate(7, 1, 3)), weir::usage_error);

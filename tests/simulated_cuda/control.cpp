@@ -51,13 +51,16 @@ void run_all(world_state& world) {
     }
 }
 
-viewpoint next_on(world_state& world, cudaStream_t handle, vector_clock& clock, char const* what) {
+stream_record* find(world_state& world, stream_name stream, char const* who) {
+    return find_stream(world, stream.get(), null_stream::legacy, who); // a name is not null
+}
+
+viewpoint next_on(world_state& world, stream_name stream, vector_clock& clock, char const* what) {
     viewpoint from;
     from.what = what;
-    from.stream = find_stream(world, handle, null_stream::legacy, what);
+    from.stream = find(world, stream, what);
     if (from.stream != nullptr) {
-        clock = from.stream->clock;
-        clock.join(world.host);
+        clock = next_clock(world, *from.stream);
         from.number = from.stream->last;
         if (from.stream->capture) {
             from.capture = from.stream->capture.get();
@@ -77,12 +80,12 @@ viewpoint on_host(world_state& world, char const* what) {
     return from;
 }
 
-cudaError_t launch_with(cudaStream_t handle, std::vector<bytes> const& reads,
+cudaError_t launch_with(stream_name stream, std::vector<bytes> const& reads,
                         std::vector<bytes> const& writes, std::function<void()> body, char const* name,
                         cudaError_t failure) {
     static call_site site{"launch", true, false};
     return api(site, [&](world_state& world) {
-        return submit_kernel(world, find_stream(world, handle, null_stream::legacy, name), reads, writes, std::move(body), name, failure);
+        return submit_kernel(world, find(world, stream, name), reads, writes, std::move(body), name, failure);
     });
 }
 
@@ -211,17 +214,17 @@ world::~world() {
     }
 }
 
-cudaError_t launch(cudaStream_t stream, std::initializer_list<bytes> reads,
+cudaError_t launch(stream_name stream, std::initializer_list<bytes> reads,
                    std::initializer_list<bytes> writes, std::function<void()> body, char const* name) {
     return launch_with(stream, reads, writes, std::move(body), name, cudaSuccess);
 }
 
-cudaError_t launch(cudaStream_t stream, std::vector<bytes> const& reads, std::vector<bytes> const& writes,
+cudaError_t launch(stream_name stream, std::vector<bytes> const& reads, std::vector<bytes> const& writes,
                    std::function<void()> body, char const* name) {
     return launch_with(stream, reads, writes, std::move(body), name, cudaSuccess);
 }
 
-cudaError_t launch_failing(cudaStream_t stream, cudaError_t error) {
+cudaError_t launch_failing(stream_name stream, cudaError_t error) {
     return launch_with(stream, {}, {}, {}, "failing kernel", error);
 }
 
@@ -231,10 +234,10 @@ gate::gate() {
     scope.world.closed_gates.insert(name_);
 }
 
-cudaError_t gate::close(cudaStream_t handle) {
+cudaError_t gate::close(stream_name on) {
     static call_site site{"gate::close", true, false};
     return api(site, [&](world_state& world) -> cudaError_t {
-        stream_record* const stream = find_stream(world, handle, null_stream::legacy, "a gate");
+        stream_record* const stream = find(world, on, "a gate");
         if (stream == nullptr)
             return cudaErrorInvalidResourceHandle;
         if (stream->capture)
@@ -288,7 +291,7 @@ std::size_t pending() {
     return total;
 }
 
-void note_allocate(void const* p, std::size_t count, cudaStream_t stream) {
+void note_allocate(void const* p, std::size_t count, stream_name stream) {
     switch_point();
     locked scope;
     vector_clock clock;
@@ -302,11 +305,34 @@ void note_allocate_host(void const* p, std::size_t count) {
     scope.world.knowledge.hand_out(scope.world, p, count, on_host(scope.world, "a pool"));
 }
 
-void note_free(void const* p, std::size_t count, cudaStream_t stream, bool strictly) {
+void note_free(void const* p, std::size_t count, stream_name stream, bool strictly) {
     locked scope;
     vector_clock clock;
     viewpoint const from = next_on(scope.world, stream, clock, "a user");
     scope.world.knowledge.take_back(scope.world, p, count, from, strictly && scope.world.settings.strict);
+}
+
+void note_checked_free(void const* p, std::size_t count, stream_name stream) {
+    locked scope;
+    vector_clock clock;
+    viewpoint const from = next_on(scope.world, stream, clock, "a user");
+    if (from.stream != nullptr)
+        scope.world.knowledge.expect_used_before(scope.world, p, count, from);
+    scope.world.knowledge.take_back(scope.world, p, count, from, scope.world.settings.strict);
+}
+
+void note_used_on(void const* p, stream_name on) {
+    locked scope;
+    stream_record* const stream = find(scope.world, on, "a use");
+    if (life* const block = stream != nullptr ? scope.world.knowledge.block_at(p) : nullptr)
+        block->used_on.push_back(stream);
+}
+
+void note_last_used_on(void const* p, stream_name on) {
+    locked scope;
+    stream_record* const stream = find(scope.world, on, "a use");
+    if (life* const block = stream != nullptr ? scope.world.knowledge.block_at(p) : nullptr)
+        block->last_uses.join(next_clock(scope.world, *stream));
 }
 
 void note_ends() {

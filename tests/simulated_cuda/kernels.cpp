@@ -114,6 +114,7 @@ void add_up(float* sums, float const* values, int count, pair extra) {
     static_cast<void>(sums), static_cast<void>(values), static_cast<void>(count), static_cast<void>(extra);
 }
 void touch(char*) {}
+void raise_flag(int volatile*, int const volatile*, void volatile*) {}
 
 sim::uses uses_of_add_up(float* sums, float const* values, int count, pair) {
     return sim::uses{}.reads(values, count).writes(sums, 1);
@@ -148,6 +149,28 @@ TEST_CASE("kernels: a stand-in computes with a copy of the arguments when the sc
         CHECK(sum == 74.5f);
         CHECK(cudaFree(memory) == cudaSuccess);
     }
+}
+
+TEST_CASE("kernels: a stand-in takes pointers to volatile as any others") {
+    sim::on_launch(
+        raise_flag, [](int volatile* flag, int const volatile* to, void volatile*) { *flag = *to; },
+        [](int volatile* flag, int const volatile* to, void volatile* more) {
+            return sim::uses{}.reads(to, 1).writes(flag, 1).writes(more, 4);
+        },
+        "raise_flag");
+    sim::world const world;
+    int* memory = nullptr;
+    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&memory), 3 * sizeof(int)) == cudaSuccess);
+    int value = 7;
+    REQUIRE(cudaMemcpy(memory, &value, sizeof value, cudaMemcpyHostToDevice) == cudaSuccess);
+    int volatile* flag = memory + 1;
+    int const volatile* to = memory;
+    void volatile* more = memory + 2;
+    void* arguments[] = {&flag, &to, &more};
+    CHECK(cudaLaunchKernel(reinterpret_cast<void const*>(raise_flag), 1, 1, arguments, 0, nullptr) == cudaSuccess);
+    CHECK(cudaMemcpy(&value, memory + 1, sizeof value, cudaMemcpyDeviceToHost) == cudaSuccess);
+    CHECK(value == 7);
+    CHECK(cudaFree(memory) == cudaSuccess);
 }
 
 TEST_CASE("kernels: what a stand-in's launch uses is judged as any work is") {

@@ -100,7 +100,7 @@ TEST_CASE("reports: the host takes bytes that are in flight") {
 }
 
 TEST_CASE("reports: a free that promises too much") {
-    finds(finding::reuse_in_flight, [](stage& on) {
+    finds(finding::early_free, [](stage& on) {
         on.allocate(on.a);
         on.write(on.a);
         sim::note_free_host(on.p, 256);

@@ -91,6 +91,11 @@ void execute(world_state& world, stream_record& stream) {
     finish(world, stream, work.number);
 }
 
+void wait_for(stream_record& other, std::uint64_t number, stream_record const& stream, std::vector<wait>& waits) {
+    if (&other != &stream && other.done < number)
+        waits.push_back({&other, number});
+}
+
 void prune(world_state& world, vector_clock& clock) {
     if (clock.size() < 24)
         return;
@@ -175,18 +180,33 @@ stream_record& make_stream(world_state& world, int device, unsigned flags, int p
 void order_after(world_state&, stream_record& stream, stream_record* other, std::uint64_t number,
                  vector_clock const& clock, std::vector<wait>& waits) {
     stream.clock.join(clock);
-    if (other != nullptr && other != &stream && other->done < number)
-        waits.push_back({other, number});
+    if (other != nullptr)
+        wait_for(*other, number, stream, waits);
+}
+
+vector_clock next_clock(world_state const& world, stream_record const& stream) {
+    device_state const& device = world.devices[static_cast<std::size_t>(stream.device)];
+    vector_clock clock = stream.clock;
+    if (stream.kind == stream_kind::legacy) {
+        for (stream_record const* const other : device.blocking)
+            clock.join(other->clock);
+        clock.join(device.blocking_past);
+    } else if (stream.blocking() && device.legacy->last != 0) {
+        clock.join(device.legacy->clock);
+    }
+    clock.join(world.host);
+    return clock;
 }
 
 std::uint64_t enqueue(world_state& world, stream_record& stream, operation work,
                       std::vector<bytes> const& reads, std::vector<bytes> const& writes) {
     device_state& device = world.devices[static_cast<std::size_t>(stream.device)];
+    vector_clock clock = next_clock(world, stream);
     if (stream.kind == stream_kind::legacy) {
         auto& blocking = device.blocking;
         for (std::size_t at = 0; at < blocking.size();) {
             stream_record& other = *blocking[at];
-            order_after(world, stream, &other, other.last, other.clock, work.waits);
+            wait_for(other, other.last, stream, work.waits);
             if (other.destroyed && other.done == other.last) {
                 device.blocking_past.join(other.clock);
                 blocking.erase(blocking.begin() + static_cast<std::ptrdiff_t>(at));
@@ -194,11 +214,10 @@ std::uint64_t enqueue(world_state& world, stream_record& stream, operation work,
                 ++at;
             }
         }
-        stream.clock.join(device.blocking_past);
-    } else if (stream.blocking() && device.legacy->last != 0) {
-        order_after(world, stream, device.legacy, device.legacy->last, device.legacy->clock, work.waits);
+    } else if (stream.blocking()) {
+        wait_for(*device.legacy, device.legacy->last, stream, work.waits);
     }
-    stream.clock.join(world.host);
+    stream.clock = std::move(clock);
     work.number = ++stream.last;
     stream.clock.raise(stream.component, work.number);
     prune(world, stream.clock);

@@ -359,6 +359,53 @@ bool shadow::take_back_withdrawn(world_state& world, std::uintptr_t at, std::siz
     return true;
 }
 
+life* shadow::block_at(void const* p) {
+    std::uintptr_t const at = number_of(p);
+    for (segments* const all : {&segments_, &withdrawn_}) {
+        auto it = all->upper_bound(at);
+        if (it == all->begin() || (--it)->second.end <= at)
+            continue;
+        life& now = *it->second.now;
+        return now.block && now.live ? &now : nullptr;
+    }
+    return nullptr;
+}
+
+vector_clock shadow::before_free(world_state const& world, life const& block, viewpoint const& from) const {
+    vector_clock clock = *from.clock;
+    for (stream_record const* const each : block.used_on)
+        clock.join(next_clock(world, *each));
+    clock.join(block.last_uses);
+    return clock;
+}
+
+void shadow::expect_used_before(world_state& world, void const* p, std::size_t bytes, viewpoint const& from) {
+    life const* const block = block_at(p);
+    if (block == nullptr || block->base != number_of(p) || block->bytes != bytes || from.capture != nullptr)
+        return; // take_back tells what is wrong; and what a capture frees its graph keeps
+    vector_clock const clock = before_free(world, *block, from);
+    viewpoint known = from;
+    known.clock = &clock;
+    past_access first;
+    bool found = false;
+    for (auto it = segments_.lower_bound(block->base); it != segments_.end() && it->first < block->base + bytes; ++it)
+        if (it->second.now.get() == block)
+            for (auto past = it->second.past.begin(); past != it->second.past.end();) {
+                if (past->marker || past->of != block->number || ordered(world, *past, known)) {
+                    ++past;
+                    continue;
+                }
+                if (!found)
+                    first = *past;
+                found = true;
+                past = it->second.past.erase(past); // told now, and not again when the bytes are handed out
+            }
+    if (found)
+        world.complain(finding::early_free,
+                       describe(world, from) + " gives back " + range_text(world, block->base, bytes) + ", but nothing orders " +
+                           text_of(world, first) + " before it, and no used_on told the pool");
+}
+
 void shadow::take_back(world_state& world, void const* p, std::size_t bytes, viewpoint const& from, bool strictly) {
     if (bytes == 0)
         return;
@@ -395,7 +442,10 @@ void shadow::take_back(world_state& world, void const* p, std::size_t bytes, vie
                         now.freed_in = graph;
         }
         if (from.stream == nullptr) {
-            judge(world, where, true, from, finding::reuse_in_flight, "promises that nobody uses");
+            vector_clock const clock = before_free(world, now, from);
+            viewpoint known = from;
+            known.clock = &clock;
+            judge(world, where, true, known, finding::early_free, "promises that nobody uses");
             continue;
         }
         if (!strictly)

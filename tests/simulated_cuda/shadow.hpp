@@ -45,6 +45,8 @@ struct life {
     std::string death;
     std::weak_ptr<graph_state> graph;    ///< born in this capture
     std::weak_ptr<graph_state> freed_in; ///< given back in this capture
+    std::vector<stream_record*> used_on; ///< streams for whose work the free waits, too
+    vector_clock last_uses;              ///< work on other streams for which it waits
 };
 
 struct past_access {
@@ -102,8 +104,13 @@ public:
     /// Simulated work or the host uses bytes; complains where it may not. Unknown host memory is ignored.
     void use(world_state& world, void const* at, std::size_t bytes, bool write, viewpoint const& from);
     void hand_out(world_state& world, void const* at, std::size_t bytes, viewpoint const& from);
+    /// A block is about to be freed: complains, once, of work that uses it and that this does not come after, save what was
+    /// noted for the block.
+    void expect_used_before(world_state& world, void const* at, std::size_t bytes, viewpoint const& from);
     /// `strictly`: all that the stream was given counts as uses.
     void take_back(world_state& world, void const* at, std::size_t bytes, viewpoint const& from, bool strictly);
+    /// The live block at an address; null: there is none.
+    life* block_at(void const* at);
     /// Memory is about to go without a wait: every use must be over for the host.
     void expect_over(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from,
                      char const* verb);
@@ -124,6 +131,8 @@ private:
     void judge(world_state& world, segments::iterator where, bool write, viewpoint const& from, finding kind,
                char const* verb);
     void join(pieces const& range);
+    /// What a free from there comes after, with what was noted for the block.
+    vector_clock before_free(world_state const& world, life const& block, viewpoint const& from) const;
     /// Gives back a block that has no memory now, or not everywhere. False: there is none.
     bool take_back_withdrawn(world_state& world, std::uintptr_t at, std::size_t bytes, viewpoint const& from);
 

@@ -294,6 +294,8 @@ stream_record& make_stream(world_state& world, int device, unsigned flags, int p
 /// Settles the order of an operation now, judges its uses of memory, and queues it. Returns its number.
 std::uint64_t enqueue(world_state& world, stream_record& stream, operation work,
                       std::vector<bytes> const& reads = {}, std::vector<bytes> const& writes = {});
+/// What is ordered before the stream's next operation.
+vector_clock next_clock(world_state const& world, stream_record const& stream);
 /// Joins what comes next on a stream with a point in another.
 void order_after(world_state& world, stream_record& stream, stream_record* other, std::uint64_t number,
                  vector_clock const& clock, std::vector<wait>& waits);

@@ -49,6 +49,10 @@ using has_examine = decltype(std::declval<P const&>().examine(std::declval<memor
 template <class P>
 using has_examine_own = decltype(std::declval<P const&>().examine_own(std::declval<memory_report&>()));
 template <class P>
+using has_offer_to = decltype(std::declval<P const&>().offer_to(std::declval<largest_blocks&>()));
+template <class P>
+using has_refused_state = decltype(memory_report(std::declval<P const&>().refused_state(std::size_t{}, std::size_t{})));
+template <class P>
 using has_device = decltype(std::declval<P const&>().device());
 template <class P>
 using has_on_violation = decltype(std::declval<P const&>().on_violation());

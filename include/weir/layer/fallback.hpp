@@ -26,6 +26,7 @@
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/fallback/lies_within.hpp>
+#include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
@@ -132,6 +133,36 @@ public:
         return first_.before_destroy(stream) + second_.before_destroy(stream);
     }
 
+    /// What the options of the pools say, for a layer::guard around this: the stricter of the two, where an end of the program
+    /// is stricter than a report, and that than nothing. A pool without such an option does not count. See pool_options.
+    violation_action on_violation() const noexcept {
+        auto said = violation_action::report;
+        visit_both([&](auto const& pool) {
+            if constexpr (contract::holds<contract::has_on_violation, decltype(pool)>)
+                if (pool.on_violation() == violation_action::abort)
+                    said = violation_action::abort;
+        });
+        return said;
+    }
+    leak_action on_leak() const noexcept {
+        bool any = false, aborts = false, ignores = true;
+        visit_both([&](auto const& pool) {
+            if constexpr (contract::holds<contract::has_on_leak, decltype(pool)>) {
+                any = true;
+                aborts |= pool.on_leak() == leak_action::abort;
+                ignores &= pool.on_leak() == leak_action::ignore;
+            }
+        });
+        return aborts ? leak_action::abort : any && ignores ? leak_action::ignore : leak_action::report;
+    }
+    /// Sets who gets the sentences about mistakes, in both pools. Exists if both have it, as layer::guard has.
+    template <class A = first_pool, class B = second_pool>
+    auto on_violation(void (*handler)(char const*)) noexcept
+        -> decltype(std::declval<A&>().on_violation(handler), std::declval<B&>().on_violation(handler)) {
+        first_.on_violation(handler);
+        second_.on_violation(handler);
+    }
+
     /// Whether either pool owns `p`. Exists if the second pool can tell, too.
     template <class B = second_pool, class = std::enable_if_t<contract::holds<contract::has_owns, B>>>
     bool owns(void const* p) const {
@@ -161,18 +192,10 @@ public:
     second_pool const& second() const noexcept { return second_; }
 
     /// The sums of both pools' figures, the larger of their largest free ranges, and both names.
-    memory_report state() const {
-        memory_report const a = first_.state();
-        memory_report const b = second_.state();
-        return memory_report{a.name + ", then " + b.name,
-                             a.in_use_bytes + b.in_use_bytes,
-                             a.reserved_bytes + b.reserved_bytes,
-                             base::add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
-                             larger_known(a.largest_free_bytes, b.largest_free_bytes),
-                             a.live_blocks + b.live_blocks,
-                             a.chunks + b.chunks,
-                             a.lost_bytes + b.lost_bytes,
-                             a.unsettled_bytes + b.unsettled_bytes};
+    memory_report state() const { return sum(first_.state(), second_.state()); }
+    /// The same of what both tell of their refusals. Throws as 'state' does.
+    memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
+        return sum(weir::refused_state(first_, bytes, alignment), weir::refused_state(second_, bytes, alignment));
     }
     /// Adds what either pool can tell; the free bytes of the device are the first pool's. See 'full_state'.
     void examine(memory_report& now) const noexcept {
@@ -200,11 +223,34 @@ public:
     }
 
 private:
+    template <class Visit>
+    void visit_both(Visit const& visit) const {
+        visit(first_);
+        visit(second_);
+    }
+
     bool is_of_first(void const* p) const {
         if constexpr (second_lies_in_first)
             return !second_.owns(p);
         else
             return first_.owns(p);
+    }
+
+    static memory_report sum(memory_report const& a, memory_report const& b) {
+        memory_report both{a.name + ", then " + b.name,
+                           a.in_use_bytes + b.in_use_bytes,
+                           a.reserved_bytes + b.reserved_bytes,
+                           base::add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
+                           larger_known(a.largest_free_bytes, b.largest_free_bytes),
+                           a.live_blocks + b.live_blocks,
+                           a.chunks + b.chunks,
+                           a.lost_bytes + b.lost_bytes,
+                           a.unsettled_bytes + b.unsettled_bytes,
+                           a.device_free_bytes != memory_report::unknown ? a.device_free_bytes : b.device_free_bytes,
+                           a.largest_live};
+        for (live_block const& each : b.largest_live)
+            both.largest_live.offer(each);
+        return both;
     }
 
     static constexpr std::size_t larger_known(std::size_t a, std::size_t b) noexcept {

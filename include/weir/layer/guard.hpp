@@ -229,11 +229,10 @@ public:
         return life_.is_over() ? any_device : wrapper::device();
     }
 
-    /// Adds the largest live blocks to the report. See 'full_state'.
-    void examine(memory_report& now) const noexcept {
-        weir::examine(this->pool_, now);
+    /// Offers the live blocks to the list of the largest. See 'full_state'.
+    void offer_to(largest_blocks& list) const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        ledger_.offer_to(now.largest_live);
+        ledger_.offer_to(list);
     }
 
 private:

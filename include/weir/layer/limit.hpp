@@ -115,16 +115,11 @@ public:
         return now;
     }
     /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own bytes and limit, and its largest
-    /// blocks, if a layer below lists them; otherwise 'full_state' with the wrapped pool's name and limit, as that has no room.
+    /// blocks, if a layer below lists them; otherwise what the wrapped pool tells, as that has no room.
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
         std::size_t const live = requested_bytes();
-        if (bytes <= limit_bytes() - live) {
-            memory_report below = wrapper::refused_state(bytes, alignment);
-            memory_report const pool = this->pool_.state();
-            below.name = pool.name;
-            below.limit_bytes = pool.limit_bytes;
-            return below;
-        }
+        if (bytes <= limit_bytes() - live)
+            return wrapper::refused_state(bytes, alignment);
         memory_report own;
         this->examine_own(own);
         own.device_free_bytes = memory_report::unknown; // there may be plenty, and it does not help

@@ -127,16 +127,8 @@ public:
             now.name = own_name_;
         return now;
     }
-    /// Adds the largest of the listed live blocks to the report. See 'full_state'.
-    void examine(memory_report& now) const noexcept {
-        weir::examine(this->pool_, now);
-        large_.offer_to(now.largest_live);
-    }
-    /// The same without what other users of a pool below have.
-    void examine_own(memory_report& now) const noexcept {
-        large_.offer_to(now.largest_live);
-        wrapper::examine_own(now);
-    }
+    /// Offers the listed live blocks to the list of the largest. See 'full_state'.
+    void offer_to(largest_blocks& list) const noexcept { large_.offer_to(list); }
 
 private:
     struct shard {

@@ -65,18 +65,28 @@ public:
     bool can_hold(std::size_t bytes, std::size_t alignment) const { return weir::can_hold(*locked(), bytes, alignment); }
     template <class P = pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) { return locked()->device(); }
-    template <class P = pool_type const>
-    auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
-        return locked()->examine(now);
+    /// Adds what the wrapped pool can tell, and the live blocks of this layer, if it lists any: then it has a member 'void
+    /// offer_to(largest_blocks&) const noexcept'. See 'full_state'.
+    template <class L = Derived, class P = pool_type,
+              class = std::enable_if_t<contract::holds<contract::has_offer_to, L> || contract::holds<contract::has_examine, P>>>
+    void examine(memory_report& now) const noexcept {
+        weir::examine(*locked(), now);
+        list_own(now);
     }
-
     /// Adds those of the largest live blocks to the report that were surely handed out through this layer: those that are
-    /// listed by a layer below which no other user shares.
+    /// listed by it, or by a layer below which no other user shares.
     void examine_own(memory_report& now) const noexcept {
         if constexpr (stands_alone)
-            weir::examine(static_cast<Derived const&>(*this), now);
-        else if constexpr (!std::is_reference_v<Pool> && contract::holds<contract::has_examine_own, pool_type>)
+            return weir::examine(static_cast<Derived const&>(*this), now);
+        list_own(now);
+        if constexpr (!std::is_reference_v<Pool> && contract::holds<contract::has_examine_own, pool_type>)
             locked()->examine_own(now);
+    }
+    /// What the wrapped pool tells of its refusal, with the live blocks of this layer, if it lists any.
+    memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
+        memory_report now = weir::refused_state(*locked(), bytes, alignment);
+        list_own(now);
+        return now;
     }
 
     template <class P = pool_type const>
@@ -203,6 +213,11 @@ protected:
     auto locked() const { return with_lock<pool_type const>(pool_); }
 
 private:
+    void list_own(memory_report& now) const noexcept {
+        if constexpr (contract::holds<contract::has_offer_to, Derived>)
+            static_cast<Derived const&>(*this).offer_to(now.largest_live);
+    }
+
     template <class P>
     auto with_lock(P& pool) const {
         using lock = decltype(std::declval<Derived const&>().lock_forwarded());

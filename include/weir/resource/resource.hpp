@@ -42,6 +42,19 @@ bool can_hold(Pool const& pool, std::size_t bytes, std::size_t alignment) {
         return bytes <= pool.state().limit_bytes;
 }
 
+/// The state of the part of `pool` that refuses such a block now: its member 'memory_report refused_state(std::size_t bytes,
+/// std::size_t alignment) const', or, where it has none, its state and what 'examine' adds. Throws as that member or 'state'.
+template <class Pool>
+memory_report refused_state(Pool const& pool, std::size_t bytes, std::size_t alignment) {
+    if constexpr (contract::holds<contract::has_refused_state, Pool>) {
+        return pool.refused_state(bytes, alignment);
+    } else {
+        memory_report now = pool.state();
+        weir::examine(pool, now);
+        return now;
+    }
+}
+
 /// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
 /// deallocate(stream, p, bytes, alignment), default_alignment, state() and refusal(bytes, alignment); report() for
 /// 'full_report', and 'examine' where it can tell more.
@@ -103,7 +116,8 @@ public:
         return now;
     }
 
-    /// The full state of the part that refuses such a block now. A layer that refuses by itself hides this. Throws as 'state'.
+    /// The full state of the part that refuses such a block now: a layer tells its pool's, unless it refuses by itself. Throws
+    /// as 'state'.
     memory_report refused_state(std::size_t, std::size_t) const { return full_state(); }
 
     /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'state'.

@@ -109,7 +109,8 @@ TEST_CASE_TEMPLATE("ledger: a stream's end names the blocks that need it, and a 
     CHECK(device::pending() != 0);
     pool.deallocate(gone, p, 1 * MiB);
     CHECK(last() == "weir: layer::guard: pool 'mine': the block at " + text_of(p) + " is freed on stream " + text_of(gone) +
-                        ", which has ended; free it before that, or on a stream that lives (freed once all work was done)");
+                        ", which has ended; free it before that, or on another stream that was made to wait for it before it ended "
+                        "('order_after') (freed once all work was done)");
     if (Pool::stream_ordered) {
         void* const next = pool.allocate(other, 1 * MiB); // perhaps the same bytes: then no work uses them
         CHECK(device::launch(other, {}, {{next, 1 * MiB}}) == cudaSuccess);
@@ -261,7 +262,8 @@ TEST_CASE_TEMPLATE("ledger: a block that is marked for a stream needs it, too, a
         pool.deallocate(own, q, 1 * MiB);
         CHECK(heard.empty());
         pool.deallocate(own, p, 1 * MiB);
-        CHECK_SAYS(last(), "is freed after the end of stream " + text_of(user) + ", for which it is marked ('used_on')");
+        CHECK_SAYS(last(), "is freed after the end of stream " + text_of(user) + ", for which it is marked ('used_on'); free it before "
+                           "that stream ends, or tell its last use there ('last_used_on'), after which the stream may end");
         CHECK(pool.in_use_bytes() == 1 * MiB);
         CHECK(pool.allocate(own, 1 * MiB) != p);
         CHECK_FALSE(cuda_heard_of_a_destroyed_handle());

@@ -382,6 +382,64 @@ TEST_CASE("stream_directory: a stream that is gone strands what it left open, an
     });
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+namespace {
+// Leaves a block open in the set of this thread's stream, behind an event that is not reached while the gate is closed.
+checked::set* leave_open(checked& here, simulated_cuda::gate& gate, std::size_t at) {
+    CHECK(gate.close(cudaStreamPerThread) == cudaSuccess);
+    auto const own = here.enter(cudaStreamPerThread);
+    CHECK(own->close(cudaStreamPerThread));
+    CHECK(own->put_recent(range{at * MiB, 1 * MiB}));
+    return own.get();
+}
+} // namespace
+
+TEST_CASE("stream_directory: while the device is behind, what threads left open is stranded once sixteen others came") {
+    simulated_cuda::world const world{simulated_cuda::config{}.late()};
+    simulated_cuda::gate gate;
+    checked here;
+    for (int turn = 0; turn != 2; ++turn) { // a thread that comes again is one like the others
+        checked::set* const own = leave_open(here, gate, 1);
+        for (std::size_t i = 0; i != 16; ++i) {
+            CHECK(own->is_open());
+            std::thread([&] { leave_open(here, gate, 2 + i); }).join();
+        }
+        if (turn == 0)
+            CHECK(here.sets.stranded_bytes() == 0);
+        std::thread([&] { leave_open(here, gate, 20); }).join();
+        if (turn == 0)
+            CHECK(here.sets.stranded_bytes() == 1 * MiB);
+        CHECK_FALSE(own->is_open());
+        CHECK(here.at(cudaStreamPerThread) == own);
+    }
+    CHECK(here.sets.unsettled_bytes() == 36 * MiB);
+    gate.open();
+    here.sets.settle(nobody);
+    CHECK(here.sets.unsettled_bytes() == 0);
+}
+
+TEST_CASE("stream_directory: a thread that is in the midst of a call has not ended, however many came since") {
+    simulated_cuda::world const world{simulated_cuda::config{}.late()};
+    simulated_cuda::gate gate;
+    checked here;
+    checked::set* const own = leave_open(here, gate, 1);
+    auto const come = [&](std::size_t first, std::size_t end) {
+        for (; first != end; ++first)
+            std::thread([&] { leave_open(here, gate, first); }).join();
+    };
+    come(2, 18);
+    {
+        weir::base::locked<checked::set> const busy(*own);
+        come(18, 19);
+        CHECK(busy->is_open());
+    }
+    come(19, 36);
+    CHECK_FALSE(own->is_open());
+    gate.open();
+    here.sets.settle(nobody);
+}
+#endif
+
 TEST_CASE("stream_directory: what cannot be stranded for want of host memory stays where 'settle' finds it") {
     if (!support::host_memory_can_fail)
         return;

@@ -182,11 +182,13 @@ public:
     text wrong_free(block const& one, stream_ref stream, std::size_t bytes, std::size_t alignment) const {
         if (one.mark_has_ended())
             return "is freed after the end of " + detail::stream_text(one.ended_mark) +
-                   ", for which it is marked ('used_on'); free it before that stream ends (it stays handed out)";
+                   ", for which it is marked ('used_on'); free it before that stream ends, or tell its last use there "
+                   "('last_used_on'), after which the stream may end (it stays handed out)";
         if (ended_after(one, stream))
             return "is freed on " + detail::stream_text(stream) + ", which has ended; " +
                    (one.in_container ? "end its container, or move it to another stream ('set_stream'), before that"
-                                     : "free it before that, or on a stream that lives") +
+                                     : "free it before that, or on another stream that was made to wait for it before it "
+                                       "ended ('order_after')") +
                    " (freed once all work was done)";
         return "was allocated with " + numbers(one.bytes, one.alignment) + " and is freed with " + numbers(bytes, alignment) +
                "; pass the allocation's (freed with those)";

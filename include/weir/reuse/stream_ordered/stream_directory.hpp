@@ -12,6 +12,10 @@
 // stream's last frees, its open bytes. They are stranded: they leave the set for a list that only 'settle' empties. The other
 // bytes stay in the retired set, where rungs 2 and 4 of the ladder (reuse/stream_ordered.hpp) find them.
 //
+// Nobody says when a thread ends, so its own default stream's open bytes are stranded once 16 other streams came here since
+// it did (thread_line.hpp). So what ended threads leave unsettled, also while the device is behind, is at most 16 times
+// Tuning::recent_bytes and Tuning::stranded_bytes; or, with more than 16 threads that stay, as many times as those are.
+//
 // A new stream may also take over another stream's set (set_list.hpp). If that was a default stream's and this stream does
 // come again, it gets a new set and keeps it. So there are at most as many sets as streams that come here before one of them
 // comes again (up to 1,024).
@@ -39,6 +43,7 @@
 #include <weir/reuse/stream_ordered/last_numbers.hpp>
 #include <weir/reuse/stream_ordered/lookup_table.hpp>
 #include <weir/reuse/stream_ordered/stream_directory/set_list.hpp>
+#include <weir/reuse/stream_ordered/stream_directory/thread_line.hpp>
 #include <weir/reuse/stream_ordered/set_waits.hpp>
 #include <weir/reuse/stream_ordered/stream_set.hpp>
 #include <weir/runtime/capture.hpp>
@@ -226,7 +231,12 @@ private:
         // If it is another stream's by now, that stream seems to have come a little later than it did, which is harmless.
         if (found)
             found->came_at.store(newcomers_.load(base::memory_order_relaxed), base::memory_order_relaxed);
-        return found && lock_if(*found, who) ? locked(*found, locked::already_held) : enter_anew(found, who);
+        if (found && lock_if(*found, who)) {
+            if (!found->was_left)
+                return locked(*found, locked::already_held);
+            found->lock.unlock();
+        }
+        return enter_anew(found, who);
     }
 
     // The part of 'enter' for a set at hand that is not the stream's, or for none (null). Such a set has become another
@@ -247,20 +257,44 @@ private:
     set& find_or_make(caller who) {
         base::lock_guard<base::mutex> const lock(mutex_);
         set* const present = table_.find(who.key());
-        if (present && present->key.load(base::memory_order_relaxed) == who.key())
-            return *present; // another thread was here first
+        if (present && present->key.load(base::memory_order_relaxed) == who.key()) {
+            welcome(*present);
+            return *present; // another thread was here first, or its own has come again
+        }
         int const device = require_device(who.stream());
         std::uint64_t const now = newcomers_.fetch_add(1, base::memory_order_relaxed) + 1;
+        threads_.look(now, [this](set& left) { return strand_left(left); });
         if (sets_.is_long() && !displaced_.take_out(who.key()))
-            if (set* const taken = take_over(who, device, now))
+            if (set* const taken = take_over(who, device, now)) {
+                welcome(*taken);
                 return *taken;
+            }
         table_.reserve_one();
         set* const fresh = make();
         fresh->came_at.store(now, base::memory_order_relaxed);
         fresh->name(who, device);
         table_.assign(who.key(), fresh);
         sets_.add(fresh);
+        welcome(*fresh);
         return *fresh;
+    }
+
+    // The set's stream has come: for the first time, or after its open bytes were stranded.
+    void welcome(set& own) noexcept {
+        {
+            locked const lock(own);
+            own.was_left = false;
+        }
+        threads_.join(own);
+    }
+    // Whether the open bytes of a set are stranded whose thread seems to have ended. If the set is locked, it has not.
+    bool strand_left(set& left) noexcept {
+        if (!left.lock.try_lock())
+            return false;
+        locked const own(left, locked::already_held);
+        strand_open(left);
+        left.was_left = !left.is_open();
+        return left.was_left; // or the host had no memory for that
     }
 
     // Gives the stream a set that another one does not need any more; null if there is none.
@@ -292,6 +326,7 @@ private:
     lookup_table<set> table_;
     // Keys of default streams whose sets were given to others. One that comes again lives, so it gets a new set.
     last_numbers<1024> displaced_;
+    thread_line<set> threads_; // under 'mutex_'
     base::atomic<std::uint64_t> newcomers_{0};
     order::stranded_blocks stranded_; // under the host's lock
 };

@@ -49,9 +49,9 @@ struct stream_ordered_tuning {
     /// longer leave less behind, too. Less, down to 0: fewer events in programs whose streams live on.
     static constexpr unsigned young_frees = 8;
     /// How many bytes may be stranded before an allocation that finds nothing at hand waits for the device. Stranded bytes
-    /// are those of which no event tells: what a stream kept when it was destroyed (at most 'recent_bytes' of it), and what
-    /// was freed where CUDA records no event, as in host functions. They come back in no other way. Each block counts as 16
-    /// KiB at least. More: fewer waits where streams come and go. Less: a smaller footprint there.
+    /// are those of which no event tells: what a stream kept when it or its thread ended (at most 'recent_bytes' of it), and
+    /// what was freed where CUDA records no event, as in host functions. They come back in no other way. Each block counts as
+    /// 16 KiB at least. More: fewer waits where streams come and go. Less: a smaller footprint there.
     static constexpr std::size_t stranded_bytes = 64 * MiB;
     /// Size in bytes from which on a block is searched among the free bytes of all streams, and not just of its own. Less: a
     /// smaller footprint with several streams. More: fewer queries for large blocks.

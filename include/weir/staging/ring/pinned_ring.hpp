@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
@@ -46,6 +47,9 @@ public:
           memory_(static_cast<std::byte*>(pool_.allocate(on_host, bytes()))) {
         slots_.set_memory(memory_, slot_bytes_);
     }
+    /// Refused with a sentence: a pool of pageable memory.
+    template <class Pool, class = std::enable_if_t<Pool::space == memory_space::host>>
+    explicit pinned_ring(Pool&, pinned_ring_options const& options = {}) : pinned_ring(refused<Pool>(), options) {}
     pinned_ring(pinned_ring const&) = delete;
     pinned_ring& operator=(pinned_ring const&) = delete;
     /// Waits for the copies under way and gives the memory back to the pool. If CUDA cannot say that they are over, the pool
@@ -137,6 +141,13 @@ private:
             throw usage_error("weir: a slot of a ring has 1 byte to " + base::bytes_text(base::most_addresses / most_slots) +
                               "; got " + base::exact_bytes_text(options.slot_bytes()));
         return options;
+    }
+    template <class Pool>
+    [[noreturn]] static pool_ref<memory_space::pinned> refused() {
+        static_assert(Pool::space != memory_space::host,
+                      "weir: a ring needs page-locked memory, between which and the device a stream copies while the host goes "
+                      "on, and a host pool's is pageable; give the ring a pinned pool, such as 'weir::pinned_pool'");
+        throw usage_error("weir: a ring needs page-locked memory");
     }
     static void count(counter& of, std::uint64_t more) noexcept { of.fetch_add(more, base::memory_order_relaxed); }
 

@@ -7,7 +7,8 @@
 // found, who comes after it, and what those who look for bytes want of it.
 //
 // order:     the atomics and 'hint' may be read without the lock. 'is_older' is fixed once the set is listed. 'last_search' and
-//            'free_bytes_at_recall' are used by one search at a time (stream_exchange.hpp). All else needs 'lock'.
+//            'free_bytes_at_recall' are used by one search at a time (stream_exchange.hpp), and the place in line under the
+//            directory's mutex. All else needs 'lock'.
 // not for:   the bytes themselves.
 
 #include <cstddef>
@@ -36,6 +37,9 @@ struct set_notes {
     Set* older = nullptr; ///< its older generation, right behind it in the list; null until the first time
     Set* host = nullptr; ///< the host's set, once there is an older generation
     bool is_older = false; ///< whether it is such an older generation
+    Set* next_in_line = nullptr; ///< for thread_line.hpp
+    bool is_in_line = false;     ///< the same
+    bool was_left = false; ///< whether its open bytes were stranded, as if its thread had ended, and that has not come again
     std::size_t free_bytes_at_recall = 0; ///< bytes that were free in the pool when 'older' last came back
 };
 

@@ -29,6 +29,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace simulated_device {
@@ -114,6 +115,7 @@ enum class finding {
     reuse_in_flight,       ///< a pool handed out bytes whose former use is not ordered before the new one
     out_of_bounds,         ///< of a pool's bytes that it has not handed out
     handed_out_twice,      ///< a pool handed out bytes that are live
+    early_free,            ///< a block was given back, and nothing orders work that uses it before that
     bad_free,              ///< a block noted as freed that is not live, or not of that size
     graph_conflict,   ///< bytes of a live graph handed out, or a graph launched over bytes handed to others
     destroyed_handle, ///< a stream, event or pool was used after its destruction
@@ -134,6 +136,30 @@ struct report {
 struct bytes {
     void const* at = nullptr;
     std::size_t count = 0;
+};
+
+/// A stream as CUDA's functions take it, or what converts to one. Null is the default stream that the calling file means: the
+/// thread's own one if the file is compiled with per-thread default streams (CUDA_API_PER_THREAD_DEFAULT_STREAM), or else the
+/// legacy one. The linker keeps one copy of a function that it may merge, such as an inline one: pass a name there, not null.
+class stream_name {
+public:
+    [[gnu::always_inline]] stream_name(cudaStream_t stream) : handle_(stream != nullptr ? stream : usual()) {}
+    template <class Stream,
+              class = std::enable_if_t<std::is_class_v<Stream> && std::is_convertible_v<Stream const&, cudaStream_t>>>
+    [[gnu::always_inline]] stream_name(Stream const& stream) : stream_name(static_cast<cudaStream_t>(stream)) {}
+    /// Not null.
+    cudaStream_t get() const { return handle_; }
+
+private:
+    [[gnu::always_inline]] static cudaStream_t usual() {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+        return cudaStreamPerThread;
+#else
+        return cudaStreamLegacy;
+#endif
+    }
+
+    cudaStream_t handle_;
 };
 
 // ---- the world ------------------------------------------------------------------------------------------
@@ -197,24 +223,24 @@ private:
 
 /// Enqueues a kernel that reads and writes these bytes. 'body' runs when the scheduler picks the kernel; it
 /// may touch memory through backing(). Captured on a capturing stream. Returns what a launch would.
-cudaError_t launch(cudaStream_t stream, std::initializer_list<bytes> reads,
+cudaError_t launch(stream_name stream, std::initializer_list<bytes> reads,
                    std::initializer_list<bytes> writes, std::function<void()> body = {},
                    char const* name = "kernel");
 
 /// The same for sets of bytes that are made at run time.
-cudaError_t launch(cudaStream_t stream, std::vector<bytes> const& reads, std::vector<bytes> const& writes,
+cudaError_t launch(stream_name stream, std::vector<bytes> const& reads, std::vector<bytes> const& writes,
                    std::function<void()> body = {}, char const* name = "kernel");
 
 /// Enqueues a kernel that fails when it runs; its device then answers 'error' to every call until
 /// cudaDeviceReset (a deferred, sticky error).
-cudaError_t launch_failing(cudaStream_t stream, cudaError_t error);
+cudaError_t launch_failing(stream_name stream, cudaError_t error);
 
 /// A stream's work stops at a gate until it is opened. Copies refer to one gate.
 class gate {
 public:
     gate();
     /// Enqueues the gate on a stream; not in capture.
-    cudaError_t close(cudaStream_t stream);
+    cudaError_t close(stream_name stream);
     /// Opens it for ever. Any thread.
     void open();
 
@@ -241,14 +267,21 @@ std::size_t pending();
 
 /// A pool handed out these bytes, for use on 'stream' from here on. Reports reuse in flight, bytes that are
 /// live, bytes outside driver memory, bytes of a live graph. Zero bytes: nothing.
-void note_allocate(void const* p, std::size_t count, cudaStream_t stream);
+void note_allocate(void const* p, std::size_t count, stream_name stream);
 /// The same for the host: every former use must have been waited for.
 void note_allocate_host(void const* p, std::size_t count);
 /// The bytes were given back to the pool; uses enqueued on 'stream' so far may be in flight. What is live stays so while
 /// no memory is mapped behind its addresses, and may be given back meanwhile. Not 'strictly': the stream's other work does
 /// not count as uses (config::strict).
-void note_free(void const* p, std::size_t count, cudaStream_t stream, bool strictly = true);
-/// The bytes were given back and no use is in flight.
+void note_free(void const* p, std::size_t count, stream_name stream, bool strictly = true);
+/// The same, and reports work on other streams that uses the block and that 'stream' does not come after (early_free), save
+/// what was noted with the two below. Not in a capture: what is freed there belongs to its graph.
+void note_checked_free(void const* p, std::size_t count, stream_name stream);
+/// The pool was told that work on 'stream' uses the block at 'p': its free waits for all that the stream was given by then, or,
+/// for a last use, by now. Where no live block is noted: nothing.
+void note_used_on(void const* p, stream_name stream);
+void note_last_used_on(void const* p, stream_name stream);
+/// The bytes were given back and no use is in flight, except those that the pool was told of; else early_free.
 void note_free_host(void const* p, std::size_t count);
 /// The host has seen what the functions did that were called for user objects: the launches that kept those are over for it.
 void note_ends();

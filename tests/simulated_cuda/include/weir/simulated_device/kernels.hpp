@@ -55,7 +55,8 @@ private:
     uses& add(std::vector<bytes>& list, T* p, Count count) {
         using element = std::conditional_t<std::is_void_v<T>, char, T>;
         if (count > Count{0})
-            list.push_back({p, static_cast<std::size_t>(count) * sizeof(element)});
+            list.push_back({const_cast<void const*>(static_cast<void const volatile*>(p)),
+                            static_cast<std::size_t>(count) * sizeof(element)});
         return *this;
     }
 
@@ -87,7 +88,8 @@ void register_stand_in(void const* kernel, stand_in function, char const* name);
 template <class T>
 T on_host(T const& argument) {
     if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>)
-        return static_cast<T>(argument == nullptr ? nullptr : backing(argument));
+        return static_cast<T>(
+            argument == nullptr ? nullptr : backing(const_cast<void const*>(static_cast<void const volatile*>(argument))));
     else
         return argument;
 }

@@ -4,8 +4,9 @@
 // Does work use only the blocks that a pool has handed out, and only while they are handed out?
 //
 // The simulated device knows by itself what the driver handed out, and that is a pool's chunks. This layer tells it of each
-// block, so that it also reports a write beyond a block, a use after the block's free, and bytes that the pool hands out
-// while work of their former life may be under way.
+// block, so that it also reports a write beyond a block, a use after the block's free, a free that does not come after the
+// block's use on another stream (a forgotten 'used_on'), and bytes that the pool hands out while work of their former life
+// may be under way.
 //
 //     simulated_device::watched<weir::device_pool> pool{weir::pool_options{}.name("cache")};
 //
@@ -84,9 +85,26 @@ public:
             if (stream.is_host())
                 note_free_host(p, bytes);
             else
-                note_free(p, bytes, stream.get());
+                note_checked_free(p, bytes, stream.get());
         }
         this->pool_.deallocate(stream, p, bytes, alignment);
+    }
+
+    /// As the wrapped pool's.
+    template <class Stream, class P = typename wrapper::pool_type> // inlined because of null streams: see weir::resource
+    [[gnu::always_inline]] auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
+        weir::stream_ref const on = stream;
+        this->pool_.used_on(p, on);
+        if (is_noted<P>() && !on.is_host())
+            note_used_on(p, on.get());
+    }
+    template <class Stream, class P = typename wrapper::pool_type>
+    [[gnu::always_inline]] auto last_used_on(void* p, Stream const& stream)
+        -> decltype(std::declval<P&>().last_used_on(p, stream)) {
+        weir::stream_ref const on = stream;
+        this->pool_.last_used_on(p, on);
+        if (is_noted<P>() && !on.is_host())
+            note_last_used_on(p, on.get());
     }
 };
 
