@@ -44,14 +44,13 @@ def forked(work, limit_s=240):
     child = os.fork()
     if child == 0:
         os.close(reader)
-        code = 1
         try:
-            os.write(writer, json.dumps({"result": work()}).encode())
-            code = 0
+            answer = {"result": work()}
         except BaseException as error:
-            text = "".join(traceback.format_exception_only(type(error), error)) + traceback.format_exc(limit=-2)
-            os.write(writer, json.dumps({"error": text[:20000]}).encode())
-        os._exit(code)
+            answer = {"error": "".join(traceback.format_exception_only(type(error), error)) + traceback.format_exc(limit=-2)}
+        with os.fdopen(writer, "w") as sink:
+            json.dump(answer, sink)
+        os._exit(0)
     os.close(writer)
     text, ends = b"", time.monotonic() + limit_s
     while True:

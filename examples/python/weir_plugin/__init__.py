@@ -256,3 +256,14 @@ def load(pool="device_pool", limit=None, name="python", flags=(), runtime=None):
         elif limit_bytes != NO_LIMIT:
             _loaded[path].configure(limit, name)
         return _loaded[path]
+
+
+def join(pool="device_pool", limit=None, name="python"):
+    """As `load`, but if PyTorch loaded a plug-in for this pool, that one: both then allocate from the same memory."""
+    with _lock:
+        found = next((each for each in _loaded.values() if each.pool == pool), None)
+    if found is None:
+        return load(pool, limit, name)
+    if limit is not None:
+        found.configure(limit, name)
+    return found
