@@ -234,6 +234,27 @@ TEST_CASE("dlpack: what lies together is imported, however that is said") {
     dlpack::imported_vector<float>(&forgotten.whole, stream);
 }
 
+TEST_CASE("dlpack: the struct of before version 1, to and fro") {
+    float place[8];
+    foreign array(place);
+    dlpack::unversioned_tensor* const older = dlpack::without_version(&array.whole);
+    CHECK(older->tensor.data == place);
+    dlpack::managed_tensor* const again = dlpack::with_version(older);
+    CHECK(again->major_version == 1);
+    CHECK(again->flags == 0);
+    CHECK(again->tensor.shape == array.shape);
+    CHECK(array.ended == 0);
+    again->deleter(again);
+    CHECK(array.ended == 1);
+
+    array.whole.deleter = nullptr; // nothing to call
+    dlpack::unversioned_tensor* const last = dlpack::without_version(&array.whole);
+    last->deleter(last);
+    array.whole.flags = dlpack::read_only;
+    CHECK(refusal_of([&] { static_cast<void>(dlpack::without_version(&array.whole)); }).find("must not be written") !=
+          std::string::npos);
+}
+
 TEST_CASE("dlpack: the numbers of streams") {
     CHECK(dlpack::consumer_stream(-1).is_host());
     CHECK(dlpack::consumer_stream(1).get() == cudaStreamLegacy);

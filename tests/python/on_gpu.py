@@ -5,10 +5,17 @@ A case named here with `own=True` runs with PyTorch's own allocator; the others 
 that is shown beside it.
 """
 
+import ctypes
 import gc
+import importlib.util
+import os
+import pathlib
+import subprocess
 import threading
 
 import torch
+
+import weir_plugin
 
 CASES = []
 MIB = 1 << 20
@@ -347,3 +354,173 @@ def compile_reduce_overhead():
             out = fast(x)
         require(torch.allclose(out, model(x), atol=1e-2), "torch.compile gives something else")
     return "mode='reduce-overhead' with cudagraph_trees = False runs"
+
+
+def missing(*names):
+    """The first of these libraries that is not here, or None."""
+    return next((name for name in names if importlib.util.find_spec(name) is None), None)
+
+
+def weir_cupy_used(limit):
+    import weir_cupy
+    weir_cupy.use("device_pool", limit=limit)
+    return weir_cupy
+
+
+@case(own=True)
+def cupy_alone():
+    if missing("cupy"):
+        return "left out: no CuPy here"
+    import cupy
+    pool = weir_cupy_used("1 GiB")
+    x = cupy.arange(1 << 20, dtype=cupy.float32)
+    require(pool.state()["requested_bytes"] >= 4 * MIB, "the array is not in the pool")
+    streams, kept = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)], []
+    for i in range(100):
+        with streams[i % 2]:
+            kept.append((i, (cupy.full(1 << 18, float(i), dtype=cupy.float32) * 2).sum()))
+    for stream in streams:
+        stream.synchronize()
+    require(all(float(total) == 2.0 * i * (1 << 18) for i, total in kept), "sums on two streams")
+    with cupy.cuda.Stream(non_blocking=True):
+        y = cupy.ones(1000)
+    gc.collect()  # y keeps its stream
+    del y
+    try:
+        cupy.empty(2 << 30, dtype=cupy.uint8)
+        raise AssertionError("more than the limit was handed out")
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        require("weir: out of memory" in str(error) and "limit 1 GiB" in str(error), str(error))
+    del x, kept
+    require(pool.state()["live_blocks"] == 0, f"{pool.report()}")
+    return f"CuPy {cupy.__version__}; trim gave {pool.trim() / MIB:.0f} MiB back"
+
+
+@case()
+def cupy_beside_pytorch():
+    if missing("cupy"):
+        return "left out: no CuPy here"
+    import cupy
+    import weir_cupy
+    weir_cupy.use("device_pool")
+    before = weir().state()["live_blocks"]
+    x = torch.arange(1000, device="cuda", dtype=torch.float32)
+    y = cupy.from_dlpack(x) * 2
+    z = torch.from_dlpack(y)
+    require(weir().state()["live_blocks"] >= before + 2, "CuPy does not share PyTorch's pool")
+    require(bool((z == 2 * x).all()) and z.data_ptr() == y.data.ptr, "through DLPack")
+
+
+@case(own=True)
+def numba_alone():
+    if missing("numba"):
+        return "left out: no Numba here"
+    import numpy
+    import weir_numba
+    weir_numba.use("device_pool", limit="1 GiB")
+    from numba import cuda
+    for i in range(50):
+        x = cuda.to_device(numpy.full(100_000, i, dtype=numpy.float64), stream=cuda.stream())
+        require((x.copy_to_host() == i).all(), "contents")
+    require(weir_numba.state()["total_blocks"] >= 50, "the arrays are not in the pool")
+    require(weir_numba.state()["reserved_bytes"] < 64 * MIB, weir_numba.report())
+
+
+class Bridge:
+    """tests/python/dlpack_bridge.cpp: a program with vectors of weir's, and what Python sees of one."""
+
+    def __init__(self):
+        library = weir_plugin.cache_folder() / "dlpack_bridge.so"
+        runtime = weir_plugin.cuda_runtime()
+        done = subprocess.run([os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-pthread",
+                               f"-I{weir_plugin.weir_include()}", "-isystem", str(weir_plugin.cuda_include()),
+                               str(pathlib.Path(__file__).with_name("dlpack_bridge.cpp")), str(runtime),
+                               f"-Wl,-rpath,{runtime.parent}", "-o", str(library)], capture_output=True, text=True)
+        require(done.returncode == 0, done.stderr[-2000:])
+        self.code = ctypes.CDLL(str(library))
+        self.code.bridge_give.restype, self.code.bridge_give.argtypes = ctypes.c_void_p, (
+            ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int)
+        self.code.bridge_sum.restype, self.code.bridge_sum.argtypes = ctypes.c_double, (
+            ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+        self.code.bridge_stream.restype = self.code.bridge_blocks.restype = ctypes.c_int64
+        self.address = None
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        versioned = max_version is not None and tuple(max_version) >= (1, 0)
+        self.name = b"dltensor_versioned" if versioned else b"dltensor"
+        return make(self.code.bridge_give(100, 50, 1 if stream is None else int(stream), int(versioned)), self.name, None)
+
+    def sum(self, array):
+        """The sum of an array of another library, and its address, as the bridge sees them."""
+        find, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
+        find.restype, find.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
+        try:
+            capsule = array.__dlpack__(stream=self.code.bridge_stream(), max_version=(1, 0))
+        except TypeError:
+            capsule = array.__dlpack__(stream=self.code.bridge_stream())
+        versioned = '"dltensor_versioned"' in repr(capsule)
+        pointer = find(capsule, b"dltensor_versioned" if versioned else b"dltensor")
+        self.used = b"used_dltensor_versioned" if versioned else b"used_dltensor"
+        rename(capsule, self.used)
+        address = ctypes.c_void_p()
+        found = self.code.bridge_sum(pointer, int(versioned), ctypes.byref(address))
+        return found, address.value, "version 1" if versioned else "before version 1"
+
+
+@case(own=True)
+def dlpack_pytorch():
+    bridge = Bridge()
+    x = torch.from_dlpack(bridge)
+    require(x.shape == (100, 50) and x.is_cuda and float(x.sum()) == 12497500.0, f"{x.shape}, {float(x.sum())}")
+    given = bridge.name.decode()
+    require(bridge.code.bridge_blocks() == 1, "a block is missing")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        y = torch.full((1000,), 3.0, device="cuda")
+        total, address, version = bridge.sum(y)
+    require(total == 3000.0 and address == y.data_ptr(), f"{total}")
+    del x
+    require(bridge.code.bridge_blocks() == 0, "the vector was not given back")
+    return f"takes {given}, gives {version}"
+
+
+@case(own=True)
+def dlpack_cupy():
+    if missing("cupy"):
+        return "left out: no CuPy here"
+    import cupy
+    bridge = Bridge()
+    x = cupy.from_dlpack(bridge)
+    require(x.shape == (100, 50) and float(x.sum()) == 12497500.0, "what CuPy took")
+    given = bridge.name.decode()
+    y = cupy.full(1000, 3.0, dtype=cupy.float32)
+    total, address, version = bridge.sum(y)
+    require(total == 3000.0 and address == y.data.ptr, f"{total}")
+    del x
+    require(bridge.code.bridge_blocks() == 0, "the vector was not given back")
+    return f"takes {given}, gives {version}"
+
+
+@case(own=True)
+def dlpack_jax():
+    if missing("jax"):
+        return "left out: no JAX here"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    import jax
+    if jax.default_backend() != "gpu":
+        return f"left out: this JAX runs on {jax.default_backend()}"
+    bridge = Bridge()
+    x = jax.dlpack.from_dlpack(bridge)
+    require(x.shape == (100, 50) and float(x.sum()) == 12497500.0, "what JAX took")
+    given, address_before = bridge.name.decode(), x.unsafe_buffer_pointer()
+    y = jax.numpy.full(1000, 3.0, dtype=jax.numpy.float32)
+    total, address, version = bridge.sum(y)
+    require(total == 3000.0 and address == y.unsafe_buffer_pointer(), f"{total}")
+    del x
+    gc.collect()
+    return f"takes {given}, gives {version}; JAX's array lay at {address_before:#x}; {bridge.code.bridge_blocks()} blocks left"

@@ -130,16 +130,16 @@ def _fingerprint(command, folders):
     return seen.hexdigest()[:16]
 
 
-def build(pool="device_pool", flags=(), runtime=None):
+def build(pool="device_pool", flags=()):
     """Compiles the library for a pool unless that was done before; returns its path.
 
-    flags: more options of the compiler, such as PyTorch's folders. runtime: the CUDA runtime to link; 'cuda_runtime()' by
-    default. Blocks for about ten seconds the first time; of several processes one compiles. Raises Error.
+    flags: more options of the compiler, such as PyTorch's folders. Blocks for about ten seconds the first time; of several
+    processes one compiles. Raises Error.
     """
     if pool not in POOLS:
         raise Error(f"weir: there is no pool '{pool}' for Python; there are: {', '.join(POOLS)}")
     include = weir_include()
-    runtime = pathlib.Path(runtime or cuda_runtime())
+    runtime = cuda_runtime()
     command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
                "-pthread", f"-DWEIR_PLUGIN_POOL={pool}", f"-I{include}", "-isystem", str(cuda_include()), *flags, str(HERE / "plugin.cpp"),
                str(runtime), f"-Wl,-rpath,{runtime.parent}"]
@@ -245,10 +245,10 @@ class Plugin:
         self._call("resume", device)
 
 
-def load(pool="device_pool", limit=None, name="python", flags=(), runtime=None):
+def load(pool="device_pool", limit=None, name="python", flags=()):
     """The plug-in for a pool, built if need be and loaded once a process. Raises Error."""
     limit_bytes = bytes_of(limit)
-    path = build(pool, flags, runtime)
+    path = build(pool, flags)
     with _lock:
         if path not in _loaded:
             _loaded[path] = Plugin(path, pool)

@@ -15,13 +15,14 @@
 //
 // The structs are declared here, after version 1 of DLPack, so that neither a file of its project nor one of its many copies
 // is needed. The layout is fixed for all of version 1, and the struct changes hands as an untyped pointer, so a program that
-// has DLManagedTensorVersioned too loses nothing.
+// has DLManagedTensorVersioned too loses nothing. JAX still speaks the version before, in capsules named 'dltensor':
+// 'with_version' and 'without_version' turn one struct into the other.
 //
 // invariant: an array has one owner. Whoever owns the struct calls its deleter once.
 // order:     export: the consumer's stream waits for the vector's, and the vector's memory is free for others once the
 //            consumer's stream has passed the deleter's call. Import: see 'imported_vector'.
 // cost:      export: one allocation, an event, and 'used_on'. Import: nothing.
-// not for:   arrays with gaps between their elements, or in the host's memory; the structs of before version 1.
+// not for:   arrays with gaps between their elements, or in the host's memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -79,7 +80,13 @@ struct managed_tensor {
     std::uint64_t flags;
     dlpack::tensor tensor;
 };
-static_assert(sizeof(void*) == 8 && sizeof(tensor) == 48 && sizeof(managed_tensor) == 80 &&
+/// DLManagedTensor, of before version 1.
+struct unversioned_tensor {
+    dlpack::tensor tensor;
+    void* owner;
+    void (*deleter)(unversioned_tensor* self);
+};
+static_assert(sizeof(void*) == 8 && sizeof(tensor) == 48 && sizeof(managed_tensor) == 80 && sizeof(unversioned_tensor) == 64 &&
               offsetof(tensor, shape) == 24 && offsetof(managed_tensor, tensor) == 32);
 
 inline constexpr std::uint32_t major_version = 1;
@@ -130,7 +137,38 @@ void end_exported(managed_tensor* self) {
     delete static_cast<exported<T>*>(self->owner);
 }
 
+// A struct around another one, which it ends.
+template <class Outer, class Inner>
+struct rewrapped {
+    Outer outer;
+    Inner* inner;
+
+    static void end(Outer* self) {
+        auto* const own = static_cast<rewrapped*>(self->owner);
+        if (own->inner->deleter)
+            own->inner->deleter(own->inner);
+        delete own;
+    }
+};
+
 } // namespace detail
+
+/// The same array in the other struct, which takes over the one that is given. Throws std::bad_alloc; it is then the caller's.
+[[nodiscard]] inline managed_tensor* with_version(unversioned_tensor* array) {
+    using wrapped = detail::rewrapped<managed_tensor, unversioned_tensor>;
+    auto* const own = new wrapped{{major_version, 0, nullptr, &wrapped::end, 0, array->tensor}, array};
+    own->outer.owner = own;
+    return &own->outer;
+}
+/// The same back. Throws also usage_error for an array that must not be written, which the older struct cannot say.
+[[nodiscard]] inline unversioned_tensor* without_version(managed_tensor* array) {
+    if ((array->flags & read_only) != 0)
+        throw usage_error("weir: DLPack before version 1 cannot say that an array must not be written; hand over a copy");
+    using wrapped = detail::rewrapped<unversioned_tensor, managed_tensor>;
+    auto* const own = new wrapped{{array->tensor, nullptr, &wrapped::end}, array};
+    own->outer.owner = own;
+    return &own->outer;
+}
 
 /// The vector's array as a struct that its new owner ends by its deleter, on any thread. `consumer`: the stream that uses it
 /// first; it waits for the vector's stream, and must live until the deleter was called, as the vector's stream and pool must.

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What the plug-in needs of PyTorch's header of this name: an exception that is made from a place and a text.
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace c10 {
+
+struct SourceLocation {
+    char const* function;
+    char const* file;
+    std::uint32_t line;
+};
+
+class OutOfMemoryError : public std::runtime_error {
+public:
+    OutOfMemoryError(SourceLocation, std::string const& said) : std::runtime_error(said) {}
+};
+
+} // namespace c10
