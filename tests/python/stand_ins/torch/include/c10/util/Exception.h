@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// What the plug-in needs of PyTorch's header of this name: an exception that is made from a place and a text.
+// What the plug-in needs of PyTorch's header of this name: an exception that is made from a place and a text. Its constructor
+// lies in libc10, as there.
 
 #include <cstdint>
 #include <stdexcept>
@@ -15,9 +16,9 @@ struct SourceLocation {
     std::uint32_t line;
 };
 
-class OutOfMemoryError : public std::runtime_error {
+class [[gnu::visibility("default")]] OutOfMemoryError : public std::runtime_error {
 public:
-    OutOfMemoryError(SourceLocation, std::string const& said) : std::runtime_error(said) {}
+    OutOfMemoryError(SourceLocation place, std::string const& said);
 };
 
 } // namespace c10
