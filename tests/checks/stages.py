@@ -45,6 +45,7 @@ NEEDS = {
     "readme": f"{BUILDS} doctest",
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
     "examples": f"{BUILDS} zlib cli11",
+    "python": "g++ cuda",
     "umbrella": "g++ nvcc",
     "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any nvcc gpu",
 }
@@ -87,6 +88,7 @@ STAGES = [
     Stage("readme", "README's and the guides' snippets print what they say", [PY, "tests/checks/readme.py"], ("usual", "all", "ci")),
     Stage("benches", "every bench runs, in short; instructions a pair", [PY, "tests/checks/benches.py"], ("all", "ci")),
     Stage("examples", "every example runs", [PY, "tests/checks/examples.py"], ("all", "ci")),
+    Stage("python", "Python's plug-in, built and called as PyTorch does", [PY, "tests/python/run.py"], ("usual", "all", "ci")),
     Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("usual", "all", "ci")),
     Stage("gpu", "all tests on the real device", [PY, "tests/checks/programs.py", "gpu"], ("gpu",)),
 ]
