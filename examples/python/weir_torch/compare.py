@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which allocator suits a program? Runs it with PyTorch's and with weir's, and compares.
+
+usage: python3 -m weir_torch.compare [--steps N] [--rounds N] [--limit SIZE] [--picture FILE] train.py ARGUMENTS...
+
+Each run is a process of its own that runs the program unchanged: PyTorch's default, its expandable segments, device_pool and
+compact_device_pool take turns. A step ends where an optimizer's 'step' returns; the losses are the numbers on which 'backward'
+is called. A program without either shows its memory and its time. With --steps the program is ended after so many steps. Held
+is the most memory that the allocator had from the device on any one of them.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import runpy
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ALLOCATORS = ("default", "expandable", "device_pool", "compact_device_pool")
+LOSSES = 5  # reading one waits for the device, so only the first are read
+MIB = 1 << 20
+
+
+class Enough(SystemExit):
+    """As many steps as were asked for."""
+
+
+def watch(most_steps):
+    """Notes the ends of steps and the first losses from now on."""
+    import torch
+    found = {"losses": [], "ends": []}
+    backward = torch.Tensor.backward
+
+    def noting(self, *arguments, **options):
+        if len(found["losses"]) < LOSSES and self.numel() == 1:
+            found["losses"].append(f"{float(self.detach()):.6f}")
+        return backward(self, *arguments, **options)
+
+    def after_step(*_):
+        found["ends"].append(time.perf_counter())
+        if len(found["ends"]) == most_steps:
+            torch.cuda.synchronize()
+            raise Enough()
+
+    torch.Tensor.backward = noting
+    torch.optim.optimizer.register_optimizer_step_post_hook(after_step)
+    return found
+
+
+def run_one(allocator, limit, most_steps, answer, words):
+    """What a run's process does."""
+    ours = allocator not in ("default", "expandable")
+    if ours:
+        import weir_torch
+        weir_torch.use(allocator, limit=limit)
+    import torch
+    found, began = watch(most_steps), time.perf_counter()
+    error = None
+    sys.argv = words
+    sys.path.insert(0, str(pathlib.Path(words[0]).resolve().parent))
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        if not isinstance(end, Enough) and end.code:
+            error = f"it ended with {end.code}"
+    except Exception as failure:
+        error = f"{type(failure).__name__}: {failure}".splitlines()[0]
+    devices = range(torch.cuda.device_count())
+    if ours:
+        held = max(weir_torch.peak(device)["peak_reserved_bytes"] for device in devices)
+    else:
+        held = max(torch.cuda.max_memory_reserved(device) for device in devices)
+    ends = found["ends"]
+    later = [1e3 * (b - a) for a, b in zip(ends, ends[1:])][len(ends) // 4:]
+    pathlib.Path(answer).write_text(json.dumps({
+        "held_mib": held / MIB, "seconds": time.perf_counter() - began, "steps": len(ends), "losses": found["losses"],
+        "step_ms": statistics.median(later) if later else None, "error": error}))
+
+
+def run(allocator, options):
+    """One run in a process of its own, as a dict."""
+    environment = dict(os.environ)
+    if allocator == "expandable":
+        given = environment.get("PYTORCH_ALLOC_CONF") or environment.pop("PYTORCH_CUDA_ALLOC_CONF", "")
+        environment["PYTORCH_ALLOC_CONF"] = ",".join(filter(None, (given, "expandable_segments:True")))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(pathlib.Path(__file__).resolve().parents[1]),
+                                                              environment.get("PYTHONPATH"))))
+    with tempfile.TemporaryDirectory() as folder:
+        answer = pathlib.Path(folder) / "answer.json"
+        done = subprocess.run([sys.executable, "-m", "weir_torch.compare", "--one", allocator, str(answer),
+                               "--steps", str(options.steps), *(["--limit", options.limit] if options.limit else []),
+                               options.program, *options.arguments], env=environment, capture_output=True, text=True)
+        if answer.exists():
+            return json.loads(answer.read_text())
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        return {"error": lines[-1] if lines else f"it ended with status {done.returncode}"}
+
+
+def row_of(allocator, runs):
+    """(allocator, held MiB, time of a step in ms or of the whole in s, losses, error) over the rounds."""
+    error = next((each["error"] for each in runs if each.get("error")), "")
+    known = [each for each in runs if "held_mib" in each]
+    if not known:
+        return allocator, None, "-", "", error
+    steps = [each["step_ms"] for each in known if each["step_ms"] is not None]
+    whole = statistics.median(each["seconds"] for each in known)
+    time_text = f"{statistics.median(steps):.2f} ms" if steps else f"{whole:.1f} s in all"
+    return allocator, max(each["held_mib"] for each in known), time_text, " ".join(known[0]["losses"]), error
+
+
+def table(rows):
+    lines = [f"{'allocator':<22}{'held, MiB':>12}{'a step':>16}   first losses"]
+    for allocator, held, time_text, losses, error in rows:
+        held_text = "-" if held is None else f"{held:,.0f}"
+        lines.append(f"{allocator:<22}{held_text:>12}{time_text:>16}   {losses}{'  FAILED: ' + error if error else ''}")
+    return "\n".join(lines)
+
+
+def picture(rows, title):
+    """A bar for what each allocator held, as SVG."""
+    most = max((held or 0 for _, held, *_ in rows), default=0) or 1
+    safe = title.replace("&", "&amp;").replace("<", "&lt;")
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="760" height="{60 + 34 * len(rows)}" font-family="sans-serif" '
+             f'font-size="14"><rect width="100%" height="100%" fill="#ffffff"/>'
+             f'<text x="16" y="28">{safe}: memory held, MiB</text>']
+    for i, (allocator, held, time_text, _, error) in enumerate(rows):
+        y, width = 46 + 34 * i, 380 * (held or 0) / most
+        colour = "#2f7d5b" if allocator.endswith("_pool") else "#8a94a0"
+        label = "failed" if held is None else f"{held:,.0f}   {time_text}{'   failed' if error else ''}"
+        parts.append(f'<text x="16" y="{y + 17}">{allocator}</text><rect x="190" y="{y}" width="{width:.0f}" height="24" '
+                     f'fill="{colour}"/><text x="{198 + width:.0f}" y="{y + 17}">{label}</text>')
+    return "\n".join(parts) + "\n</svg>\n"
+
+
+def parsed(words):
+    parser = argparse.ArgumentParser(prog="weir_torch.compare", description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=0, help="end the program after so many steps; 0: let it run")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each allocator")
+    parser.add_argument("--limit", help="the limit of weir's pools, such as '70 GiB'")
+    parser.add_argument("--picture", default="weir-compare.svg", help="where the picture goes")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser.parse_args(words)
+
+
+def main():
+    options = parsed(sys.argv[1:])
+    if options.one:
+        return run_one(options.one[0], options.limit, options.steps, options.one[1], [options.program, *options.arguments])
+    if not pathlib.Path(options.program).exists():
+        sys.exit(f"weir: there is no program {options.program}")
+    runs = {allocator: [] for allocator in ALLOCATORS}
+    for number in range(options.rounds):
+        for allocator in ALLOCATORS[number % len(ALLOCATORS):] + ALLOCATORS[:number % len(ALLOCATORS)]:
+            print(f"round {number + 1} of {options.rounds}: {allocator} ...", file=sys.stderr, flush=True)
+            runs[allocator].append(run(allocator, options))
+    rows = [row_of(allocator, each) for allocator, each in runs.items()]
+    print(table(rows))
+    if len({losses for _, _, _, losses, error in rows if not error}) > 1:
+        print("the losses differ: a program whose results vary from run to run shows that with one allocator as well")
+    pathlib.Path(options.picture).write_text(picture(rows, pathlib.Path(options.program).name))
+    print(f"the picture is in {options.picture}")
+    sys.exit(1 if any(error for *_, error in rows) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <string>
+#include <support/every_schedule.hpp>
+#include <utility>
+#include <vector>
+#include <weir/container/vector.hpp>
+#include <weir/interop/dlpack.hpp>
+#include <weir/recipes.hpp>
+#if __has_include(<dlpack/dlpack.h>)
+#include <dlpack/dlpack.h>
+static_assert(sizeof(DLManagedTensorVersioned) == sizeof(weir::interop::dlpack::managed_tensor) &&
+              offsetof(DLManagedTensorVersioned, dl_tensor) == offsetof(weir::interop::dlpack::managed_tensor, tensor));
+#endif
+
+namespace dlpack = weir::interop::dlpack;
+using support::scoped_stream;
+using weir::check;
+
+namespace {
+
+// What 'act' throws, or "".
+template <class Act>
+std::string refusal_of(Act const& act) {
+    try {
+        act();
+        return "";
+    } catch (weir::usage_error const& error) {
+        return error.what();
+    }
+}
+
+// An array of somebody else's, of 2 x 3 floats in the middle of its memory, that counts how often it is given back.
+struct foreign {
+    explicit foreign(float* data) {
+        whole.owner = &ended;
+        whole.tensor.data = data;
+    }
+    int ended = 0;
+    std::int64_t shape[2] = {2, 3};
+    std::int64_t strides[2] = {3, 1};
+    dlpack::managed_tensor whole{1,
+                                 3,
+                                 nullptr,
+                                 [](dlpack::managed_tensor* self) { ++*static_cast<int*>(self->owner); },
+                                 0,
+                                 {nullptr,
+                                  {dlpack::device_kind::cuda, 0},
+                                  2,
+                                  {dlpack::type_code::floating, 32, 1},
+                                  shape,
+                                  strides,
+                                  8}};
+};
+
+} // namespace
+
+TEST_CASE("dlpack: an exported vector says what it is") {
+    weir::device_pool pool;
+    scoped_stream const stream;
+    weir::device_vector<std::int16_t> given(pool, stream, 24);
+    std::int16_t const* const data = given.data();
+    dlpack::managed_tensor* const array = dlpack::export_vector(std::move(given), weir::on_host, {2, 3, 4});
+    CHECK(given.size() == 0);
+    CHECK(array->major_version == 1);
+    CHECK(array->flags == 0);
+    CHECK(array->tensor.data == data);
+    CHECK(array->tensor.byte_offset == 0);
+    CHECK(array->tensor.device.kind == dlpack::device_kind::cuda);
+    CHECK(array->tensor.device.number == 0);
+    CHECK((array->tensor.type == dlpack::element_type{dlpack::type_code::integer, 16, 1}));
+    REQUIRE(array->tensor.dimensions == 3);
+    CHECK(std::vector<std::int64_t>(array->tensor.shape, array->tensor.shape + 3) == std::vector<std::int64_t>{2, 3, 4});
+    CHECK(std::vector<std::int64_t>(array->tensor.strides, array->tensor.strides + 3) == std::vector<std::int64_t>{12, 4, 1});
+    CHECK(pool.state().live_blocks == 1);
+    array->deleter(array);
+    CHECK(pool.state().live_blocks == 0);
+
+    dlpack::managed_tensor* const none =
+        dlpack::export_vector(weir::device_vector<bool>(pool, stream), cudaStreamLegacy);
+    CHECK(none->tensor.data == nullptr);
+    CHECK(*none->tensor.shape == 0);
+    CHECK(none->tensor.type.code == dlpack::type_code::boolean);
+    none->deleter(none);
+}
+
+TEST_CASE("dlpack: the consumer sees what the vector's stream wrote, and the memory waits for the consumer") {
+    support::every_schedule([] {
+        weir::device_pool pool;
+        scoped_stream const producer;
+        scoped_stream const consumer;
+        std::vector<int> const ones(1000, 1);
+        std::vector<int> seen(1000);
+        dlpack::managed_tensor* const array =
+            dlpack::export_vector(weir::device_vector<int>(pool, producer, ones), consumer);
+        check(cudaMemcpyAsync(seen.data(), array->tensor.data, 4000, cudaMemcpyDefault, consumer), "cudaMemcpyAsync");
+        array->deleter(array);
+        weir::device_vector<int> next(pool, producer, 1000); // the same bytes, if nothing made them wait
+        next.zero_async();
+        check(cudaStreamSynchronize(consumer), "cudaStreamSynchronize");
+        check(cudaStreamSynchronize(producer), "cudaStreamSynchronize");
+        CHECK(seen == ones);
+    });
+}
+
+TEST_CASE("dlpack: what cannot be exported stays the vector's") {
+    weir::device_pool pool;
+    scoped_stream const stream;
+    weir::device_vector<float> given(pool, stream, 12);
+    CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), stream, {5, 2})); }) ==
+          "weir: the shape of an exported array has 10 elements, and the vector has 12");
+    CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), stream, {-3, -4})); }).find("negative") !=
+          std::string::npos);
+    std::int64_t const huge = std::int64_t{1} << 40;
+    CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), stream, {huge, huge})); })
+              .find("addresses") != std::string::npos);
+    CHECK(given.size() == 12);
+}
+
+TEST_CASE("dlpack: an imported vector is used on its stream and given back behind it") {
+    support::every_schedule([] {
+        weir::device_pool pool;
+        scoped_stream const producer;
+        scoped_stream const user;
+        for (bool const by_stream : {false, true}) {
+            dlpack::imported_vector<int> ours(
+                dlpack::export_vector(weir::device_vector<int>(pool, producer, std::vector<int>(500, 7)), user), user);
+            REQUIRE(ours.size() == 500);
+            CHECK(ours.dimensions() == 1);
+            CHECK(ours.side(0) == 500);
+            CHECK(ours.device() == 0);
+            std::vector<int> seen(500);
+            check(cudaMemcpyAsync(seen.data(), ours.data(), 2000, cudaMemcpyDefault, ours.stream().get()), "cudaMemcpyAsync");
+            dlpack::imported_vector<int> moved(std::move(ours));
+            CHECK(ours.data() == nullptr);
+            if (by_stream)
+                moved.end_on(producer);
+            else
+                dlpack::imported_vector<int>(std::move(moved)); // ends here, after its stream
+            CHECK(moved.size() == 0);
+            moved.end_on(producer);
+            CHECK(pool.state().live_blocks == 0);
+            check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+            CHECK(seen == std::vector<int>(500, 7));
+        }
+    });
+}
+
+TEST_CASE("dlpack: the producer's stream waits where it frees without being told of the user") {
+    support::every_schedule([] {
+        weir::device_pool pool;
+        scoped_stream const producer;
+        scoped_stream const user;
+        for (bool const by_stream : {false, true}) {
+            // As a producer that takes the consumer's word: it frees on its own stream and knows no other.
+            dlpack::imported_vector<int> ours(
+                dlpack::export_vector(weir::device_vector<int>(pool, producer, std::vector<int>(500, 7)), weir::on_host), user);
+            weir::order_after(user, producer);
+            std::vector<int> seen(500);
+            check(cudaMemcpyAsync(seen.data(), ours.data(), 2000, cudaMemcpyDefault, user), "cudaMemcpyAsync");
+            if (by_stream)
+                ours.end_on(producer);
+            else
+                dlpack::imported_vector<int>(std::move(ours));
+            weir::device_vector<int> next(pool, producer, 500);
+            next.zero_async();
+            check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+            CHECK(seen == std::vector<int>(500, 7));
+        }
+    });
+}
+
+TEST_CASE("dlpack: what cannot be imported stays its owner's") {
+    struct row {
+        char const* name;
+        void (*spoil)(foreign& array);
+        char const* part;
+    };
+    row const rows[] = {
+        {"version", [](foreign& array) { array.whole.major_version = 2; }, "version 2"},
+        {"host", [](foreign& array) { array.whole.tensor.device.kind = dlpack::device_kind::cpu; }, "host's memory"},
+        {"bits", [](foreign& array) { array.whole.tensor.type.bits = 64; }, "another type (code 2, 64 bits)"},
+        {"code", [](foreign& array) { array.whole.tensor.type.code = dlpack::type_code::integer; }, "another type (code 0"},
+        {"lanes", [](foreign& array) { array.whole.tensor.type.lanes = 4; }, "another type"},
+        {"read-only", [](foreign& array) { array.whole.flags = dlpack::read_only; }, "must not be written"},
+        {"rows apart", [](foreign& array) { array.strides[0] = 4; }, "gaps"},
+        {"columns first", [](foreign& array) { array.strides[0] = 1, array.strides[1] = 2; }, "gaps"},
+    };
+    scoped_stream const stream;
+    float place[8];
+    for (row const& each : rows) {
+        CAPTURE(each.name);
+        foreign array(place);
+        each.spoil(array);
+        CHECK(refusal_of([&] { dlpack::imported_vector<float>(&array.whole, stream); }).find(each.part) != std::string::npos);
+        CHECK(array.ended == 0);
+    }
+}
+
+TEST_CASE("dlpack: what lies together is imported, however that is said") {
+    struct row {
+        char const* name;
+        void (*change)(foreign& array);
+        std::size_t size;
+    };
+    row const rows[] = {
+        {"as it is", [](foreign&) {}, 6},
+        {"managed", [](foreign& array) { array.whole.tensor.device.kind = dlpack::device_kind::cuda_managed; }, 6},
+        {"no strides", [](foreign& array) { array.whole.tensor.strides = nullptr; }, 6},
+        {"one row", [](foreign& array) { array.shape[0] = 1, array.strides[0] = 99; }, 3},
+        {"no rows", [](foreign& array) { array.shape[0] = 0, array.strides[1] = 5; }, 0},
+        {"a scalar", [](foreign& array) { array.whole.tensor.dimensions = 0; }, 1},
+        {"read-only", [](foreign& array) { array.whole.flags = dlpack::read_only; }, 6},
+    };
+    scoped_stream const stream;
+    float place[8];
+    for (row const& each : rows) {
+        CAPTURE(each.name);
+        foreign array(place);
+        each.change(array);
+        {
+            dlpack::imported_vector<float const> const ours(&array.whole, stream);
+            CHECK(ours.size() == each.size);
+            CHECK(ours.data() == (each.size == 0 ? nullptr : place + 2)); // behind the byte offset
+            CHECK(array.ended == 0);
+        }
+        CHECK(array.ended == 1);
+    }
+    foreign forgotten(place);
+    forgotten.whole.deleter = nullptr; // nothing to call
+    dlpack::imported_vector<float>(&forgotten.whole, stream);
+}
+
+TEST_CASE("dlpack: the struct of before version 1, to and fro") {
+    float place[8];
+    foreign array(place);
+    dlpack::unversioned_tensor* const older = dlpack::without_version(&array.whole);
+    CHECK(older->tensor.data == place);
+    dlpack::managed_tensor* const again = dlpack::with_version(older);
+    CHECK(again->major_version == 1);
+    CHECK(again->flags == 0);
+    CHECK(again->tensor.shape == array.shape);
+    CHECK(array.ended == 0);
+    again->deleter(again);
+    CHECK(array.ended == 1);
+
+    array.whole.deleter = nullptr; // nothing to call
+    dlpack::unversioned_tensor* const last = dlpack::without_version(&array.whole);
+    last->deleter(last);
+    array.whole.flags = dlpack::read_only;
+    CHECK(refusal_of([&] { static_cast<void>(dlpack::without_version(&array.whole)); }).find("must not be written") !=
+          std::string::npos);
+}
+
+TEST_CASE("dlpack: the numbers of streams") {
+    CHECK(dlpack::consumer_stream(-1).is_host());
+    CHECK(dlpack::consumer_stream(1).get() == cudaStreamLegacy);
+    CHECK(dlpack::consumer_stream(2).get() == cudaStreamPerThread);
+    scoped_stream const stream;
+    CHECK(dlpack::consumer_stream(reinterpret_cast<std::intptr_t>(static_cast<cudaStream_t>(stream))).get() ==
+          static_cast<cudaStream_t>(stream));
+    for (std::int64_t const wrong : {0, -2})
+        CHECK(refusal_of([&] { dlpack::consumer_stream(wrong); }).find("1 for the legacy") != std::string::npos);
+}

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Everything about Python that needs a GPU: what must hold, and the figures. Eight minutes on an H200.
+
+usage: gpu.py FOLDER [--quick] [--only cases,pairs,memory,long] [--minutes 7.5]
+
+Writes FOLDER/python.json and FOLDER/python.txt, and prints the latter; the last line is 'N passed, N failed'. Needs PyTorch
+with CUDA, g++ and CUDA's headers; what CuPy, Numba or JAX are for is left out where they are not there, and said. Each case and
+each measurement runs in a process of its own, forked from this one, which imports PyTorch and never touches CUDA. Allocators
+take turns on each workload; each round turns their order.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import select
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "examples/python")]
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # so that equal runs give equal losses
+
+import torch  # noqa: E402
+
+import on_gpu  # noqa: E402
+import weir_plugin  # noqa: E402
+import weir_torch  # noqa: E402
+import workloads  # noqa: E402
+
+MIB = 1 << 20
+ALLOCATORS = ("default", "expandable", "device_pool", "compact_device_pool")
+
+
+def forked(work, limit_s=240):
+    """work() in a process of its own: (what it returned, None), or (None, what went wrong)."""
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            answer = {"result": work()}
+        except BaseException as error:
+            answer = {"error": "".join(traceback.format_exception_only(type(error), error)) + traceback.format_exc(limit=-2)}
+        with os.fdopen(writer, "w") as sink:
+            json.dump(answer, sink)
+        os._exit(0)
+    os.close(writer)
+    text, ends = b"", time.monotonic() + limit_s
+    while True:
+        ready = select.select([reader], [], [], max(0.1, ends - time.monotonic()))[0]
+        if not ready:
+            os.kill(child, 9)
+            break
+        part = os.read(reader, 1 << 20)
+        if not part:
+            break
+        text += part
+    os.close(reader)
+    status = os.waitpid(child, 0)[1]
+    if not text:
+        return None, f"the process ended with status {status} and no answer (limit {limit_s} s)"
+    answer = json.loads(text)
+    return answer.get("result"), answer.get("error")
+
+
+def take(allocator, limit=None):
+    """Makes the allocator this process's."""
+    if allocator == "expandable":
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    elif allocator != "default":
+        weir_torch.use(allocator, limit=limit)
+
+
+def held(allocator):
+    """The most bytes that were reserved."""
+    if allocator in ("default", "expandable"):
+        return torch.cuda.max_memory_reserved()
+    return weir_torch.peak()["peak_reserved_bytes"]
+
+
+def reserved_now(allocator):
+    if allocator in ("default", "expandable"):
+        return torch.cuda.memory_reserved()
+    return weir_torch.state()["reserved_bytes"]
+
+
+def measure(allocator, steps, generator):
+    """Runs a workload: its losses, the time of each step, and what was held."""
+    warnings.simplefilter("ignore")
+    take(allocator)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.zeros(1, device="cuda")
+    base = torch.cuda.mem_get_info()[0]
+    losses, times, began = [], [], time.perf_counter()
+    for loss in generator(steps):
+        torch.cuda.synchronize()
+        now = time.perf_counter()
+        times.append(1e3 * (now - began))
+        losses.append(float(loss))
+        began = time.perf_counter()
+    return {"held_mib": held(allocator) / MIB, "device_mib": (base - torch.cuda.mem_get_info()[0]) / MIB,
+            "step_ms": statistics.median(times[len(times) // 3:]), "losses": [f"{loss:.6f}" for loss in losses]}
+
+
+def measure_long(allocator, steps):
+    warnings.simplefilter("ignore")
+    take(allocator)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    held_at, losses, began = {}, {}, time.perf_counter()
+    marks = [steps * part // 10 for part in range(1, 11)]
+    for step, loss in enumerate(workloads.long_run(steps), 1):
+        if step in marks:
+            torch.cuda.synchronize()
+            held_at[step], losses[step] = reserved_now(allocator) / MIB, f"{float(loss):.6f}"
+    return {"held_mib": list(held_at.values()), "losses": list(losses.values()),
+            "step_ms": 1e3 * (time.perf_counter() - began) / steps}
+
+
+def build_pairs():
+    library = weir_plugin.cache_folder() / f"pairs-{torch.__version__}.so"
+    top = pathlib.Path(torch.__file__).resolve().parent
+    command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O2", "-fPIC", "-shared",
+               "-isystem", str(weir_plugin.cuda_include()), "-isystem", str(top / "include"), str(HERE / "pairs.cpp"),
+               f"-L{top / 'lib'}", "-lc10_cuda", "-lc10",
+               f"-Wl,-rpath,{top / 'lib'}", "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-2000:])
+    return library
+
+
+def measure_pairs(library, rounds, pairs):
+    """Nanoseconds of a pair on the null stream, both ways in turn, medians of the rounds."""
+    import ctypes
+    torch.zeros(1, device="cuda")
+    code = ctypes.CDLL(str(library))
+    code.own_pairs.restype = code.plugin_pairs.restype = ctypes.c_double
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    code.own_pairs.argtypes = (size, size, pointer)
+    code.plugin_pairs.argtypes = (pointer, pointer, size, size, ctypes.c_int, pointer)
+    plugins = {pool: weir_plugin.load(pool, flags=weir_torch._flags()) for pool in weir_plugin.POOLS}
+    found = {}
+    for bytes_ in (512, 64 << 10, 4 << 20):
+        times = {"default": [], **{pool: [] for pool in plugins}}
+        for _ in range(rounds + 1):
+            times["default"].append(code.own_pairs(pairs, bytes_, None))
+            for pool, plugin in plugins.items():
+                times[pool].append(code.plugin_pairs(plugin.address("allocate"), plugin.address("deallocate"), pairs, bytes_, 0,
+                                                     None))
+        found[bytes_] = {name: statistics.median(each[1:]) for name, each in times.items()}
+    return found
+
+
+class Book:
+    """What was found, as lines of text and as data."""
+
+    def __init__(self):
+        self.lines, self.data, self.passed, self.failed = [], {}, 0, 0
+
+    def say(self, text=""):
+        self.lines.append(text)
+        print(text, flush=True)
+
+    def judge(self, holds, text):
+        self.passed, self.failed = self.passed + bool(holds), self.failed + (not holds)
+        self.say(f"  {'holds ' if holds else 'FAILED'} {text}")
+
+
+def run_cases(book):
+    book.say("cases")
+    found = book.data["cases"] = {}
+    for name, function, own, limit, pool in on_gpu.CASES:
+        def work(function=function, own=own, limit=limit, pool=pool):
+            if not own:
+                take(pool, limit)
+            return function()
+        began = time.monotonic()
+        result, error = forked(work)
+        found[name] = error or result or "holds"
+        book.judge(error is None, f"{name:<28} {time.monotonic() - began:5.1f} s  {error.strip() if error else result or ''}")
+
+
+def run_pairs(book, quick):
+    book.say("\na pair of allocation and free on the null stream, host nanoseconds")
+    result, error = forked(lambda: measure_pairs(build_pairs(), 3 if quick else 15, 2000 if quick else 20000))
+    book.data["pairs_ns"] = error or result
+    if error:
+        return book.judge(False, error)
+    for bytes_, each in result.items():
+        book.say(f"  {int(bytes_):>8} B  " + "  ".join(f"{name} {ns:.0f}" for name, ns in each.items()))
+    for bytes_, each in result.items():
+        book.judge(each["device_pool"] <= 0.5 * each["default"],
+                   f"{bytes_} B: device_pool takes at most half of PyTorch's own ({each['device_pool'] / each['default']:.2f})")
+
+
+def run_memory(book, quick, ends):
+    rounds = 1 if quick else 3
+    found = {name: {allocator: [] for allocator in ALLOCATORS} for name in workloads.WORKLOADS}
+    left_out = 0
+    for number in range(rounds):
+        for name, (_, steps, few, generator) in workloads.WORKLOADS.items():
+            order = ALLOCATORS if number == 0 else ("default", "expandable", "device_pool")  # the later rounds are for times
+            turn = number % len(order)
+            for allocator in order[turn:] + order[:turn]:
+                if time.monotonic() > ends:
+                    left_out += 1
+                    continue
+                result, error = forked(lambda: measure(allocator, few if quick else steps, generator))
+                if error:
+                    book.judge(False, f"{name} with {allocator}: {error.strip()}")
+                else:
+                    found[name][allocator].append(result)
+    book.data["memory"] = found
+    book.say("\nmost memory reserved, MiB (median time of a step, ms)")
+    book.say(f"  {'':<30}" + "".join(f"{allocator:>24}" for allocator in ALLOCATORS))
+    for name, each in found.items():
+        cells = [f"{max(r['held_mib'] for r in runs):,.0f} ({statistics.median(r['step_ms'] for r in runs):.2f})"
+                 if runs else "-" for runs in each.values()]
+        book.say(f"  {workloads.WORKLOADS[name][0]:<30}" + "".join(f"{cell:>24}" for cell in cells))
+    if left_out:
+        book.say(f"  {left_out} runs of the later rounds were left out for want of time")
+    for name, each in found.items():
+        judge_workload(book, name, each, quick)
+
+
+def judge_workload(book, name, each, quick):
+    if not all(each[allocator] for allocator in ("default", "expandable", "device_pool")):
+        return book.judge(False, f"{name}: a run is missing")
+    most = {allocator: max(r["held_mib"] for r in runs) for allocator, runs in each.items() if runs}
+    book.judge(most["device_pool"] <= 1.01 * most["expandable"],
+               f"{name}: held {100 * (most['device_pool'] / most['expandable'] - 1):+.1f} % against expandable segments")
+    if name == "gpt2_varying":
+        book.judge(most["device_pool"] <= 0.85 * most["default"],
+                   f"{name}: held {100 * (most['device_pool'] / most['default'] - 1):+.1f} % against the default")
+    if name == "prefetching" and "compact_device_pool" in most:
+        book.judge(most["compact_device_pool"] <= 0.8 * most["expandable"], f"{name}: compact_device_pool held "
+                   f"{100 * (most['compact_device_pool'] / most['expandable'] - 1):+.1f} % against expandable segments")
+    own = [r["step_ms"] for allocator in ("default", "expandable") for r in each[allocator]]
+    ours = statistics.median(r["step_ms"] for r in each["device_pool"])
+    best = min(statistics.median(r["step_ms"] for r in each[allocator]) for allocator in ("default", "expandable"))
+    if not quick:
+        book.judge(ours <= max(1.01 * best, max(own)),
+                   f"{name}: a step takes {100 * (ours / best - 1):+.1f} % against PyTorch's best; its runs spread "
+                   f"{100 * (max(own) / min(own) - 1):.1f} %")
+    losses = {tuple(r["losses"]) for runs in each.values() for r in runs}
+    first = next(iter(each["default"]))["losses"]
+    book.judge(len(losses) == 1, f"{name}: losses {', '.join(first[:3])} ... {first[-1]}"
+               f"{' are equal' if len(losses) == 1 else ' and others: ' + str([x[-1] for x in losses])}")
+
+
+def run_long(book, quick):
+    steps = 300 if quick else 10000
+    book.say(f"\n{steps:,} steps of a small model with two side streams: MiB held at each tenth")
+    found = book.data["long"] = {}
+    for allocator in ("default", "device_pool", "compact_device_pool"):
+        result, error = forked(lambda: measure_long(allocator, steps))
+        if error:
+            book.judge(False, f"{allocator}: {error.strip()}")
+            continue
+        found[allocator] = result
+        book.say(f"  {allocator:<22}" + " ".join(f"{mib:6.0f}" for mib in result["held_mib"]) +
+                 f"   {result['step_ms']:.3f} ms")
+    for allocator, each in found.items():
+        if allocator != "default" and "default" in found:
+            book.judge(each["held_mib"][-1] <= each["held_mib"][1], f"{allocator}: nothing grows after a fifth of the steps")
+            book.judge(each["losses"] == found["default"]["losses"],
+                       f"{allocator}: the losses are PyTorch's own: {each['losses'][-1]}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="cases,pairs,long,memory")
+    parser.add_argument("--minutes", type=float, default=7.5)
+    options = parser.parse_args()
+    folder = pathlib.Path(options.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    ends = began + 60 * options.minutes
+    book = Book()
+    for pool in weir_plugin.POOLS:
+        weir_plugin.build(pool, weir_torch._flags())
+    book.data["torch"], book.data["cuda"] = torch.__version__, torch.version.cuda
+    book.data["device"] = forked(lambda: torch.cuda.get_device_name())[0]
+    book.say(f"{book.data['device']}, PyTorch {torch.__version__}; plug-ins built in {time.monotonic() - began:.0f} s\n")
+    stages = {"cases": lambda: run_cases(book), "pairs": lambda: run_pairs(book, options.quick),
+              "long": lambda: run_long(book, options.quick), "memory": lambda: run_memory(book, options.quick, ends)}
+    for name in options.only.split(","):
+        stages[name]()
+        book.data["seconds"] = round(time.monotonic() - began)
+        (folder / "python.json").write_text(json.dumps(book.data, indent=1))
+        (folder / "python.txt").write_text("\n".join(book.lines) + "\n")
+    book.say(f"\n{time.monotonic() - began:.0f} s")
+    book.say(f"{book.passed} passed, {book.failed} failed")
+    (folder / "python.txt").write_text("\n".join(book.lines) + "\n")
+    sys.exit(1 if book.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What must hold on a GPU: each function is a case, run in a process of its own by gpu.py, and fails by an exception.
+
+A case named here with `own=True` runs with PyTorch's own allocator; the others with weir_torch.use. A case may return a text
+that is shown beside it.
+"""
+
+import ctypes
+import gc
+import importlib.util
+import os
+import pathlib
+import subprocess
+import threading
+
+import torch
+
+import weir_plugin
+
+CASES = []
+MIB = 1 << 20
+
+
+def case(own=False, limit=None, pool="device_pool"):
+    def note(function):
+        CASES.append((function.__name__, function, own, limit, pool))
+        return function
+    return note
+
+
+def require(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def weir():
+    import weir_torch
+    return weir_torch
+
+
+def used_on_a_side_stream(records, first):
+    """Whether a side stream still sees a tensor that was freed, and its memory taken again, while the stream slept."""
+    side, kept = torch.cuda.Stream(), []
+    for i in range(20):
+        x = torch.full((1 << 20,), float(i), device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        if records and first:
+            x.record_stream(side)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(5_000_000)
+            kept.append(x + 0)
+        if records and not first:
+            x.record_stream(side)
+        del x
+        torch.full((1 << 20,), -1.0, device="cuda")
+    torch.cuda.synchronize()
+    return all(bool((y == i).all()) for i, y in enumerate(kept))
+
+
+@case()
+def record_stream():
+    require(used_on_a_side_stream(True, False), "a tensor was overwritten though record_stream named the stream after its use")
+    require(used_on_a_side_stream(True, True), "a tensor was overwritten though record_stream named the stream before its use")
+    seen = used_on_a_side_stream(False, False)
+    return "without record_stream " + ("nothing was overwritten: this case shows nothing" if seen else "it is overwritten")
+
+
+@case()
+def streams_and_threads():
+    wrong = []
+
+    def work(seed):
+        try:
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                for i in range(400):
+                    size = 1000 * (seed * 37 + i * 101 % 1009 + 1)
+                    x = torch.full((size,), seed, dtype=torch.int32, device="cuda")
+                    y = x * 3
+                    del x
+                    if i % 50 == 0 and not bool((y == 3 * seed).all()):
+                        wrong.append((seed, i))
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    require(not wrong, f"{wrong[:3]}")
+
+
+def captured(function, pool=None):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        function()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        out = function()
+    return graph, out
+
+
+@case()
+def graphs():
+    source = torch.zeros(1 << 20, device="cuda")
+
+    def work():
+        x = source * 2
+        for _ in range(4):
+            x = x + torch.ones_like(x)
+        return x
+
+    graph, out = captured(work)
+    for i in range(5):
+        source.fill_(i)
+        noise = [torch.full((n << 18,), -1.0, device="cuda") for n in range(1, 9)]
+        graph.replay()
+        del noise
+        require(bool((out == 2 * i + 4).all()), f"replay {i} gave {out[0].item()}")
+    second, more = captured(lambda: work().sum(), pool=graph.pool())
+    source.fill_(7)
+    graph.replay()
+    second.replay()
+    require(bool((out == 18).all()) and more.item() == 18 * (1 << 20), f"graphs with one pool: {out[0].item()}, {more.item()}")
+    held = weir().state()["in_use_bytes"]
+    del graph, second, out, more
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    left = weir().state()["in_use_bytes"]
+    require(left < held, f"the graphs' memory is still in use: {left} of {held} bytes")
+    return f"the graphs held {(held - left) / MIB:.0f} MiB"
+
+
+@case()
+def graph_with_two_streams():
+    source, side = torch.zeros(1 << 20, device="cuda"), torch.cuda.Stream()
+
+    def work():
+        x = source + 1
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(2_000_000)
+            y = x * 10
+        x.record_stream(side)
+        del x
+        z = torch.full((1 << 20,), -1.0, device="cuda")
+        torch.cuda.current_stream().wait_stream(side)
+        y.record_stream(torch.cuda.current_stream())
+        return y + z
+
+    graph, out = captured(work)
+    for i in range(5):
+        source.fill_(i)
+        graph.replay()
+        require(bool((out == 10 * i + 9).all()), f"replay {i} gave {out[0].item()}")
+
+
+@case()
+def freed_in_a_capture():
+    kept = []
+
+    def work():
+        x = kept.pop() if kept else torch.ones(1 << 20, device="cuda")
+        return x * 2
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        kept.append(torch.full((1 << 20,), 3.0, device="cuda"))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        out = work()
+    with torch.cuda.stream(stream):
+        noise = [torch.full((1 << 20,), -1.0, device="cuda") for _ in range(8)]
+    torch.cuda.synchronize()
+    graph.replay()
+    torch.cuda.synchronize()
+    require(bool((out == 6).all()), f"the graph's input was handed out again: {out[0].item()}")
+    require(len(noise) == 8 and weir().state()["lost_bytes"] == 0, f"lost: {weir().state()['lost_bytes']}")
+
+
+@case()
+def graphed_callables():
+    def losses(graphed):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if graphed:
+            model = torch.cuda.make_graphed_callables(model, (torch.randn(64, 256, device="cuda"),))
+        torch.manual_seed(2)
+        found = []
+        for _ in range(20):
+            loss = model(torch.randn(64, 256, device="cuda")).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            found.append(loss.item())
+        return found
+
+    plain, graphed = losses(False), losses(True)
+    require(plain == graphed, f"{plain[:3]} and {graphed[:3]}")
+
+
+@case()
+def many_graphs_do_not_grow():
+    source, held = torch.ones(1 << 20, device="cuda"), []
+    for _ in range(12):
+        graph, out = captured(lambda: source * 2 + 1)
+        graph.replay()
+        torch.cuda.synchronize()
+        del graph, out
+        gc.collect()
+        held.append(weir().state()["reserved_bytes"])
+    require(held[-1] <= held[2] + 8 * MIB, f"{[each // MIB for each in held]} MiB")
+
+
+@case(limit="1 GiB")
+def out_of_memory():
+    x = torch.ones(100 << 18, device="cuda")
+    try:
+        torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as error:
+        text = str(error)
+    for word in ("weir: out of memory", "limit 1 GiB", "the largest live blocks", "100 MiB"):
+        require(word in text, f"'{word}' is not in: {text}")
+    require(bool((x + 1 == 2).all()), "the pool is not usable after a refusal")
+    return text.splitlines()[0][:110]
+
+
+@case()
+def memory_fraction():
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    total = torch.cuda.mem_get_info()[1]
+    x = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    require(weir().state()["limit_bytes"] == total // 2, "the fraction before the first tensor is not the limit")
+    torch.cuda.set_per_process_memory_fraction(float(64 * MIB) / total)
+    try:
+        torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
+        raise AssertionError("more than the fraction was handed out")
+    except torch.OutOfMemoryError as error:
+        require("fraction" in str(error), str(error))
+    y = torch.empty(32 * MIB, dtype=torch.uint8, device="cuda")
+    try:
+        torch.cuda.set_per_process_memory_fraction(float(8 * MIB) / total)
+        raise AssertionError("a limit below what is in use was taken")
+    except RuntimeError as error:
+        require("below what is in use" in str(error), str(error))
+    del x, y
+
+
+@case()
+def empty_cache_and_suspend():
+    x = torch.arange(64 << 18, device="cuda", dtype=torch.float32)
+    junk = [torch.empty(32 << 20, dtype=torch.uint8, device="cuda") for _ in range(20)]
+    del junk
+    before = weir().state()["reserved_bytes"]
+    torch.cuda.empty_cache()
+    after = weir().state()["reserved_bytes"]
+    require(after < before, f"empty_cache gave nothing back: {after} of {before}")
+    free, address, wanted = torch.cuda.mem_get_info()[0], x.data_ptr(), x.cpu()
+    given = weir().suspend()
+    require(torch.cuda.mem_get_info()[0] >= free + given, "the device did not get the memory")
+    weir().resume()
+    require(x.data_ptr() == address and bool((x.cpu() == wanted).all()), "the contents are not what they were")
+    weir().reset_peak()
+    require(weir().peak()["peak_reserved_bytes"] == weir().state()["reserved_bytes"], "reset_peak")
+    require("pool 'torch:0'" in weir().report(), weir().report())
+    return f"suspend gave {given / MIB:.0f} MiB back"
+
+
+@case()
+def several_devices():
+    if torch.cuda.device_count() < 2:
+        return "one device here"
+    first, second = torch.ones(1000, device="cuda:0"), torch.ones(1000, device="cuda:1")
+    third = second.to("cuda:0") + first
+    with torch.cuda.device(0):
+        del second
+    require(bool((third == 2).all()) and weir().state(1)["total_blocks"] > 0, "the second device")
+
+
+@case(own=True)
+def mem_pool():
+    made = weir().pool("device_pool", limit="1 GiB")
+    outside = torch.ones(MIB, device="cuda")
+    with torch.cuda.use_mem_pool(made):
+        x = torch.ones(64 << 18, device="cuda")
+    y = torch.ones(64 << 18, device="cuda")
+    inside = made.weir.state()
+    require(64 * MIB <= inside["requested_bytes"] < 128 * MIB, f"{inside}")
+    require(torch.cuda.memory_allocated() >= 132 * MIB, "PyTorch does not count")
+    require(bool((x + y == 2).all()) and outside.sum() == MIB, "the contents")
+    try:
+        with torch.cuda.use_mem_pool(made):
+            torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+        raise AssertionError("more than the limit was handed out")
+    except torch.OutOfMemoryError:
+        pass
+    del x
+    torch.cuda.empty_cache()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=made.id):
+        out = y * 3
+    graph.replay()
+    require(bool((out == 3).all()), "a graph into the pool")
+    before = made.weir.state()["in_use_bytes"]
+    del graph, out, made
+    gc.collect()
+    torch.cuda.empty_cache()
+    return f"the pool held {before / MIB:.0f} MiB"
+
+
+@case()
+def what_throws():
+    """What PyTorch refuses with any plug-in: README.md lists it."""
+    found = []
+    for name, call in (("memory_stats", torch.cuda.memory_stats), ("memory_snapshot", torch.cuda.memory_snapshot),
+                       ("MemPool", torch.cuda.MemPool), ("cudnn.benchmark", benchmark),
+                       ("max_memory_allocated", torch.cuda.max_memory_allocated)):
+        try:
+            call()
+            found.append(f"{name}: works")
+        except Exception as error:
+            found.append(f"{name}: {type(error).__name__}")
+    return ", ".join(found)
+
+
+def benchmark():
+    torch.backends.cudnn.benchmark = True
+    try:
+        torch.nn.functional.conv2d(torch.randn(2, 3, 64, 64, device="cuda"), torch.randn(8, 3, 3, 3, device="cuda"))
+        torch.cuda.synchronize()
+    finally:
+        torch.backends.cudnn.benchmark = False
+
+
+@case()
+def compile_reduce_overhead():
+    """torch.compile without graph trees, which need checkpoints of the pool; with them it is expected to refuse."""
+    if not hasattr(torch, "compile"):
+        return "there is no torch.compile"
+    import torch._inductor.config as inductor
+    inductor.triton.cudagraph_trees = False
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).cuda()
+    x = torch.randn(32, 64, device="cuda")
+    with torch.no_grad():
+        fast = torch.compile(model, mode="reduce-overhead")
+        for _ in range(4):
+            out = fast(x)
+        require(torch.allclose(out, model(x), atol=1e-2), "torch.compile gives something else")
+    return "mode='reduce-overhead' with cudagraph_trees = False runs"
+
+
+def missing(*names):
+    """The first of these libraries that is not here, or None."""
+    return next((name for name in names if importlib.util.find_spec(name) is None), None)
+
+
+def weir_cupy_used(limit):
+    import weir_cupy
+    weir_cupy.use("device_pool", limit=limit)
+    return weir_cupy
+
+
+@case(own=True)
+def cupy_alone():
+    if missing("cupy"):
+        return "left out: no CuPy here"
+    import cupy
+    pool = weir_cupy_used("1 GiB")
+    x = cupy.arange(1 << 20, dtype=cupy.float32)
+    require(pool.state()["requested_bytes"] >= 4 * MIB, "the array is not in the pool")
+    streams, kept = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)], []
+    for i in range(100):
+        with streams[i % 2]:
+            kept.append((i, (cupy.full(1 << 18, float(i), dtype=cupy.float32) * 2).sum()))
+    for stream in streams:
+        stream.synchronize()
+    require(all(float(total) == 2.0 * i * (1 << 18) for i, total in kept), "sums on two streams")
+    with cupy.cuda.Stream(non_blocking=True):
+        y = cupy.ones(1000)
+    gc.collect()  # y keeps its stream
+    del y
+    try:
+        cupy.empty(2 << 30, dtype=cupy.uint8)
+        raise AssertionError("more than the limit was handed out")
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        require("weir: out of memory" in str(error) and "limit 1 GiB" in str(error), str(error))
+    del x, kept
+    require(pool.state()["live_blocks"] == 0, f"{pool.report()}")
+    return f"CuPy {cupy.__version__}; trim gave {pool.trim() / MIB:.0f} MiB back"
+
+
+@case()
+def cupy_beside_pytorch():
+    if missing("cupy"):
+        return "left out: no CuPy here"
+    import cupy
+    import weir_cupy
+    weir_cupy.use("device_pool")
+    before = weir().state()["live_blocks"]
+    x = torch.arange(1000, device="cuda", dtype=torch.float32)
+    y = cupy.from_dlpack(x) * 2
+    z = torch.from_dlpack(y)
+    require(weir().state()["live_blocks"] >= before + 2, "CuPy does not share PyTorch's pool")
+    require(bool((z == 2 * x).all()) and z.data_ptr() == y.data.ptr, "through DLPack")
+
+
+@case(own=True)
+def numba_alone():
+    if missing("numba"):
+        return "left out: no Numba here"
+    import numpy
+    import weir_numba
+    weir_numba.use("device_pool", limit="1 GiB")
+    from numba import cuda
+    for i in range(50):
+        x = cuda.to_device(numpy.full(100_000, i, dtype=numpy.float64), stream=cuda.stream())
+        require((x.copy_to_host() == i).all(), "contents")
+    require(weir_numba.state()["total_blocks"] >= 50, "the arrays are not in the pool")
+    require(weir_numba.state()["reserved_bytes"] < 64 * MIB, weir_numba.report())
+
+
+class Bridge:
+    """tests/python/dlpack_bridge.cpp: a program with vectors of weir's, and what Python sees of one."""
+
+    def __init__(self):
+        library = weir_plugin.cache_folder() / "dlpack_bridge.so"
+        runtime = weir_plugin.cuda_runtime()
+        done = subprocess.run([os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-pthread",
+                               f"-I{weir_plugin.weir_include()}", "-isystem", str(weir_plugin.cuda_include()),
+                               str(pathlib.Path(__file__).with_name("dlpack_bridge.cpp")), str(runtime),
+                               f"-Wl,-rpath,{runtime.parent}", "-o", str(library)], capture_output=True, text=True)
+        require(done.returncode == 0, done.stderr[-2000:])
+        self.code = ctypes.CDLL(str(library))
+        self.code.bridge_give.restype, self.code.bridge_give.argtypes = ctypes.c_void_p, (
+            ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int)
+        self.code.bridge_sum.restype, self.code.bridge_sum.argtypes = ctypes.c_double, (
+            ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+        self.code.bridge_stream.restype = self.code.bridge_blocks.restype = ctypes.c_int64
+        self.address = None
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        versioned = max_version is not None and tuple(max_version) >= (1, 0)
+        self.name = b"dltensor_versioned" if versioned else b"dltensor"
+        return make(self.code.bridge_give(100, 50, 1 if stream is None else int(stream), int(versioned)), self.name, None)
+
+    def sum(self, array):
+        """The sum of an array of another library, and its address, as the bridge sees them."""
+        find, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
+        find.restype, find.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
+        try:
+            capsule = array.__dlpack__(stream=self.code.bridge_stream(), max_version=(1, 0))
+        except TypeError:
+            capsule = array.__dlpack__(stream=self.code.bridge_stream())
+        versioned = '"dltensor_versioned"' in repr(capsule)
+        pointer = find(capsule, b"dltensor_versioned" if versioned else b"dltensor")
+        self.used = b"used_dltensor_versioned" if versioned else b"used_dltensor"
+        rename(capsule, self.used)
+        address = ctypes.c_void_p()
+        found = self.code.bridge_sum(pointer, int(versioned), ctypes.byref(address))
+        return found, address.value, "version 1" if versioned else "before version 1"
+
+
+@case(own=True)
+def dlpack_pytorch():
+    bridge = Bridge()
+    x = torch.from_dlpack(bridge)
+    require(x.shape == (100, 50) and x.is_cuda and float(x.sum()) == 12497500.0, f"{x.shape}, {float(x.sum())}")
+    given = bridge.name.decode()
+    require(bridge.code.bridge_blocks() == 1, "a block is missing")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        y = torch.full((1000,), 3.0, device="cuda")
+        total, address, version = bridge.sum(y)
+    require(total == 3000.0 and address == y.data_ptr(), f"{total}")
+    del x
+    require(bridge.code.bridge_blocks() == 0, "the vector was not given back")
+    return f"takes {given}, gives {version}"
+
+
+@case(own=True)
+def dlpack_cupy():
+    if missing("cupy"):
+        return "left out: no CuPy here"
+    import cupy
+    bridge = Bridge()
+    x = cupy.from_dlpack(bridge)
+    require(x.shape == (100, 50) and float(x.sum()) == 12497500.0, "what CuPy took")
+    given = bridge.name.decode()
+    y = cupy.full(1000, 3.0, dtype=cupy.float32)
+    total, address, version = bridge.sum(y)
+    require(total == 3000.0 and address == y.data.ptr, f"{total}")
+    del x
+    require(bridge.code.bridge_blocks() == 0, "the vector was not given back")
+    return f"takes {given}, gives {version}"
+
+
+@case(own=True)
+def dlpack_jax():
+    if missing("jax"):
+        return "left out: no JAX here"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    import jax
+    if jax.default_backend() != "gpu":
+        return f"left out: this JAX runs on {jax.default_backend()}"
+    bridge = Bridge()
+    x = jax.dlpack.from_dlpack(bridge)
+    require(x.shape == (100, 50) and float(x.sum()) == 12497500.0, "what JAX took")
+    given, address_before = bridge.name.decode(), x.unsafe_buffer_pointer()
+    y = jax.numpy.full(1000, 3.0, dtype=jax.numpy.float32)
+    total, address, version = bridge.sum(y)
+    require(total == 3000.0 and address == y.unsafe_buffer_pointer(), f"{total}")
+    del x
+    gc.collect()
+    return f"takes {given}, gives {version}; JAX's array lay at {address_before:#x}; {bridge.code.bridge_blocks()} blocks left"

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What of examples/python can be tested without a GPU and without PyTorch.
+
+usage: run.py [CASE...]
+
+Python, g++ and CUDA's headers are enough: the plug-in is built against the simulated device, which stands in for cudart, and
+against a stand-in for PyTorch (stand_ins/). torch_calls.cpp then calls it as PyTorch does. Each case is a process of its own.
+gpu.py is for the rest.
+"""
+
+import os
+import pathlib
+import sys
+import tempfile
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT / "tests/checks"), str(ROOT / "examples/python"), str(HERE / "stand_ins")]
+from workshop import BUILD, WARNINGS, close_with, cuda_include, run, tail  # noqa: E402
+
+FOLDER = BUILD / "python"
+SIMULATED = FOLDER / "libcudart.so"  # by this name the plug-in's build finds it among what the process has loaded
+MIB = 1 << 20
+
+
+def simulated_device():
+    """Builds the simulated device as a shared library: a complaint or ''."""
+    sources = ROOT / "tests/simulated_cuda"
+    listed = (sources / "CMakeLists.txt").read_text().split("STATIC")[1].split(")")[0].split()
+    unit = FOLDER / "simulated_device.cpp"
+    unit.write_text("".join(f'#include "{sources / each}"\n' for each in listed))
+    done = run(["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-pthread", f"-I{sources / 'include'}", f"-I{ROOT / 'include'}",
+                "-isystem", cuda_include(), unit, "-ldl", "-o", SIMULATED])
+    return tail(done.output) if done.code else ""
+
+
+def stand_in_for_torch():
+    """Lays out the headers and the library of the stand-in for PyTorch: a complaint or ''."""
+    top, ours = FOLDER / "torch", HERE / "stand_ins/torch"
+    (top / "lib").mkdir(parents=True, exist_ok=True)
+    if not (top / "include").exists():
+        os.symlink(ours / "include", top / "include")
+    done = run(["g++", "-std=c++17", "-fPIC", "-shared", ours / "c10.cpp", "-o", top / "lib/libc10.so"])
+    return tail(done.output) if done.code else ""
+
+
+def loaded():
+    """weir_plugin, in a process that has a CUDA runtime."""
+    import ctypes
+    import weir_plugin
+    ctypes.CDLL(str(SIMULATED), mode=ctypes.RTLD_GLOBAL)
+    return weir_plugin
+
+
+def weir_torch():
+    """weir_torch over the stand-in for PyTorch."""
+    loaded()
+    import torch
+    torch.__file__ = str(FOLDER / "torch/__init__.py")  # its headers and its libc10 lie there
+    import weir_torch
+    return weir_torch
+
+
+def refused(act, *parts):
+    """act() has to raise weir's Error with these parts in its text."""
+    from weir_plugin import Error
+    try:
+        act()
+    except Error as error:
+        for part in parts:
+            assert part in str(error), f"'{part}' is not in: {error}"
+        return
+    raise AssertionError("nothing was refused")
+
+
+# ---- cases ------------------------------------------------------------------------------------------------------------
+
+def case_sizes():
+    weir_plugin = loaded()
+    for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2000), (4096, 4096), ("4096", 4096),
+                         (None, weir_plugin.NO_LIMIT)):
+        assert weir_plugin.bytes_of(size) == wanted, (size, weir_plugin.bytes_of(size))
+    for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5):
+        refused(lambda: weir_plugin.bytes_of(size), "weir: ")
+
+
+def case_unknown_pool():
+    refused(lambda: loaded().load("pool"), "no pool 'pool'", "device_pool, promised_device_pool, compact_device_pool")
+
+
+def case_no_compiler():
+    weir_plugin = loaded()
+    os.environ["CXX"] = "no-such-compiler"
+    refused(weir_plugin.build, "no compiler 'no-such-compiler'", "install g++")
+
+
+def case_no_headers():
+    weir_plugin = loaded()
+    os.environ["WEIR_INCLUDE"] = "/nowhere"
+    refused(weir_plugin.build, "no weir/weir.hpp in /nowhere", "WEIR_INCLUDE")
+
+
+def case_no_cache():
+    weir_plugin = loaded()
+    os.environ["WEIR_CACHE"] = str(SIMULATED / "inside of a file")
+    refused(weir_plugin.build, "cannot be made", "WEIR_CACHE")
+
+
+def case_not_compiled():
+    weir_plugin = loaded()
+    refused(lambda: weir_plugin.build(flags=["-include", "no_such.hpp"]), "was not compiled", "no_such.hpp", "The command was")
+
+
+def case_built_once():
+    weir_plugin = loaded()
+    flags = weir_torch()._flags()
+    first = weir_plugin.build("device_pool", flags)
+    before = first.stat().st_mtime_ns
+    assert weir_plugin.build("device_pool", flags) == first and first.stat().st_mtime_ns == before, "it was compiled again"
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        (folder / "a.hpp").write_text("int a;\n")
+        marks = [weir_plugin._fingerprint(["g++"], [folder]), weir_plugin._fingerprint(["g++", "-O3"], [folder])]
+        (folder / "a.hpp").write_text("int b;\n")
+        marks.append(weir_plugin._fingerprint(["g++"], [folder]))
+        assert len(set(marks)) == 3, "an option or an edit is not seen"
+
+
+def case_functions():
+    weir_plugin = loaded()
+    plugin = weir_plugin.load("device_pool", "64 MiB", "tested", weir_torch()._flags())
+    assert plugin.state() == dict.fromkeys(weir_plugin.FIGURES, 0), plugin.state()
+    assert plugin.report() == "nothing was allocated yet"
+    first, second = plugin.allocate(1000, 0, 0), plugin.allocate(10 * MIB, 0)
+    now = plugin.state()
+    assert now["requested_bytes"] == 10 * MIB + 1000 and now["live_blocks"] == 2 and now["limit_bytes"] == 64 * MIB, now
+    assert "pool 'tested:0' (device)" in plugin.report() and "10 MiB at 0x" in plugin.report(), plugin.report()
+    assert plugin.allocate(0, 0, 0) == 0
+    try:
+        plugin.allocate(100 * MIB, 0, 0)
+        raise AssertionError("more than the limit was handed out")
+    except weir_plugin.OutOfMemory as error:
+        assert "weir: out of memory: pool 'tested:0'" in str(error) and isinstance(error, MemoryError), error
+    refused(lambda: plugin.allocate(1000, 7, 0), "no device 7")
+    refused(lambda: plugin.configure("32 MiB"), "before the first allocation")
+    plugin.deallocate(first, 1000, 0, 0)
+    plugin.deallocate(second, 10 * MIB, 0, 1)
+    assert plugin.peak()["peak_requested_bytes"] == 10 * MIB + 1000, plugin.peak()
+    held = plugin.state()["reserved_bytes"]
+    assert plugin.peak()["peak_reserved_bytes"] == held, plugin.peak()
+    assert plugin.trim() == held and plugin.state()["reserved_bytes"] == 0, plugin.report()
+    plugin.reset_peak()
+    assert set(plugin.peak().values()) == {0}, plugin.peak()
+    assert weir_plugin.join("device_pool") is plugin and weir_plugin.load("device_pool", flags=weir_torch()._flags()) is plugin
+
+
+def case_suspend():
+    weir_plugin = loaded()
+    plugin = weir_plugin.load("device_pool", flags=weir_torch()._flags())
+    block = plugin.allocate(8 * MIB, 0, 0)
+    assert plugin.suspend() >= 8 * MIB and "suspended" in plugin.report(), plugin.report()
+    refused(lambda: plugin.allocate(1000, 0, 0), "the pool is suspended")
+    plugin.resume()
+    assert plugin.suspend(keep=False) >= 8 * MIB
+    plugin.resume()
+    plugin.deallocate(block, 8 * MIB, 0, 0)
+
+
+def case_use():
+    weir = weir_torch()
+    import torch
+    refused(weir.state, "call weir_torch.use first")
+    weir.use("device_pool", limit="1 GiB")
+    assert torch.current.names == ("weir_allocate", "weir_deallocate"), torch.current.names
+    wanted = {setter: weir._used.address(function) for setter, function in weir.SETTERS.items()}
+    assert torch.current.inner.set == wanted and all(wanted.values()), torch.current.inner.set
+    weir.use("device_pool", limit="2 GiB")
+    refused(lambda: weir.use("compact_device_pool"), "device_pool already")
+    refused(weir.pool, "weir_torch.use")
+    assert weir.state()["requested_bytes"] == 0 and weir.trim() == 0
+    weir._used.allocate(1000, 0, 0)
+    assert weir.state()["limit_bytes"] == 2 << 30, weir.report()
+    assert weir.peak()["peak_requested_bytes"] == 1000, weir.peak()
+    weir.reset_peak()
+    given = weir.suspend()
+    assert given >= 2 * MIB, f"{given}; {weir.report()}"
+    weir.resume()
+
+
+def case_mem_pool():
+    weir = weir_torch()
+    made = weir.pool("device_pool", limit="1 GiB", no_split=True)
+    assert made.options == {"no_split": True} and made.weir_allocator.names == ("weir_try_allocate_sync", "weir_deallocate")
+    assert made.weir.state()["requested_bytes"] == 0
+
+
+def case_use_too_late():
+    weir = weir_torch()
+    import torch
+    torch.initialized = True
+    refused(weir.use, "has used CUDA already", "weir_torch.pool")
+
+
+def case_other_versions_of_pytorch():
+    weir = weir_torch()
+    import torch
+    torch.version.cuda = None
+    refused(weir.use, "without CUDA")
+    torch.version.cuda = "13.0"
+    torch.Inner.lacks = ("set_record_stream_fn",)
+    refused(weir.use, "no set_record_stream_fn", "PyTorch 2.11")
+    torch.Inner.lacks = ()
+    torch.__version__ = "2.99.1"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        weir.use()
+    assert len(told) == 1 and "tested with PyTorch 2.11; this is 2.99.1" in str(told[0].message), told
+
+
+def case_pytorch_without_headers():
+    weir = weir_torch()
+    import torch
+    torch.__file__ = "/nowhere/torch/__init__.py"
+    refused(weir.use, "without its headers")
+
+
+CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
+
+
+def torch_calls():
+    """Builds torch_calls.cpp and returns its command and its cases, or None and a complaint."""
+    loaded()
+    library = weir_torch().weir_plugin.build("device_pool", weir_torch()._flags())
+    program = FOLDER / "torch_calls"
+    done = run(["g++", "-std=c++17", "-O0", *WARNINGS, "-pthread", f"-I{ROOT / 'include'}", "-isystem",
+                ROOT / "tests/simulated_cuda/include", "-isystem", HERE / "stand_ins/torch/include", "-isystem", cuda_include(),
+                HERE / "torch_calls.cpp", library, SIMULATED, FOLDER / "torch/lib/libc10.so", "-o", program])
+    if done.code:
+        return None, tail(done.output)
+    return program, run([program]).output.split()
+
+
+def main():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    os.environ["WEIR_CACHE"] = str(FOLDER / "cache")
+    if sys.argv[1:2] == ["--in-this-process"]:
+        return CASES[sys.argv[2]]()
+    wanted = sys.argv[1:]
+    complaint = simulated_device() or stand_in_for_torch()
+    if complaint:
+        close_with([("what stands in for CUDA and PyTorch", complaint)])
+    results = []
+    program, cases = torch_calls()
+    if program is None:
+        results.append(("torch_calls.cpp", cases))
+    else:
+        for name in cases:
+            if not wanted or name in wanted:
+                done = run([program, name])
+                results.append((name, tail(done.output) or f"exit status {done.code}" if done.code else ""))
+    for name in CASES:
+        if not wanted or name in wanted:
+            done = run([sys.executable, __file__, "--in-this-process", name])
+            results.append((name, tail(done.output) or f"exit status {done.code}" if done.code else ""))
+    close_with(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What weir_torch needs of PyTorch, for tests where there is none: it notes what it is given."""
+
+import types
+
+__version__ = "2.11.0"
+version = types.SimpleNamespace(cuda="13.0")
+initialized = False
+current = None  # the allocator that was made PyTorch's
+
+
+def compiled_with_cxx11_abi():
+    return True
+
+
+class Inner:
+    """A plug-in's setters; `set` holds the addresses by the setters' names."""
+
+    lacks = ()
+
+    def __init__(self):
+        self.set = {}
+
+    def __getattr__(self, name):
+        if not name.startswith("set_") or name in Inner.lacks:
+            raise AttributeError(name)
+        return lambda address: self.set.__setitem__(name, address)
+
+
+class CUDAPluggableAllocator:
+    def __init__(self, path, allocate, deallocate):
+        self.path, self.names, self.inner = path, (allocate, deallocate), Inner()
+
+    def allocator(self):
+        return self.inner
+
+
+class MemPool:
+    def __init__(self, allocator, **options):
+        self.allocator, self.options = allocator, options
+
+
+def change_current_allocator(allocator):
+    global current
+    current = allocator
+
+
+cuda = types.SimpleNamespace(
+    is_initialized=lambda: initialized, current_device=lambda: 0, MemPool=MemPool,
+    memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator))
