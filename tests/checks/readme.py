@@ -30,7 +30,8 @@ BLOCK = re.compile(r"(?:^<!-- snippet: ([\w ./]+) -->\n)?^```(\w+)\n(.*?)^```$",
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 LONGEST = 150  # lines of README.md
 MARK = "---- the snippet at line "
-PAGES = ["README.md", "cmake/README.md", *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "examples").glob("*.md"))]
+PAGES = ["README.md", "cmake/README.md", "examples/python/README.md",
+         *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "examples").glob("*.md"))]
 
 
 class Snippet:

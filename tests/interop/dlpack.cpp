@@ -22,6 +22,12 @@ using weir::check;
 
 namespace {
 
+// Two of them do not fit into 'small': the second gets the first one's bytes.
+constexpr std::size_t many = 400'000;
+weir::pool_options small() {
+    return weir::pool_options{}.limit(2 * weir::MiB);
+}
+
 // What 'act' throws, or "".
 template <class Act>
 std::string refusal_of(Act const& act) {
@@ -89,16 +95,16 @@ TEST_CASE("dlpack: an exported vector says what it is") {
 
 TEST_CASE("dlpack: the consumer sees what the vector's stream wrote, and the memory waits for the consumer") {
     support::every_schedule([] {
-        weir::device_pool pool;
+        weir::device_pool pool{small()};
         scoped_stream const producer;
         scoped_stream const consumer;
-        std::vector<int> const ones(1000, 1);
-        std::vector<int> seen(1000);
+        std::vector<int> const ones(many, 1);
+        std::vector<int> seen(many);
         dlpack::managed_tensor* const array =
             dlpack::export_vector(weir::device_vector<int>(pool, producer, ones), consumer);
-        check(cudaMemcpyAsync(seen.data(), array->tensor.data, 4000, cudaMemcpyDefault, consumer), "cudaMemcpyAsync");
+        check(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, consumer), "copy");
         array->deleter(array);
-        weir::device_vector<int> next(pool, producer, 1000); // the same bytes, if nothing made them wait
+        weir::device_vector<int> next(pool, producer, many);
         next.zero_async();
         check(cudaStreamSynchronize(consumer), "cudaStreamSynchronize");
         check(cudaStreamSynchronize(producer), "cudaStreamSynchronize");
@@ -151,24 +157,24 @@ TEST_CASE("dlpack: an imported vector is used on its stream and given back behin
 
 TEST_CASE("dlpack: the producer's stream waits where it frees without being told of the user") {
     support::every_schedule([] {
-        weir::device_pool pool;
+        weir::device_pool pool{small()};
         scoped_stream const producer;
         scoped_stream const user;
         for (bool const by_stream : {false, true}) {
             // As a producer that takes the consumer's word: it frees on its own stream and knows no other.
             dlpack::imported_vector<int> ours(
-                dlpack::export_vector(weir::device_vector<int>(pool, producer, std::vector<int>(500, 7)), weir::on_host), user);
+                dlpack::export_vector(weir::device_vector<int>(pool, producer, std::vector<int>(many, 7)), weir::on_host), user);
             weir::order_after(user, producer);
-            std::vector<int> seen(500);
-            check(cudaMemcpyAsync(seen.data(), ours.data(), 2000, cudaMemcpyDefault, user), "cudaMemcpyAsync");
+            std::vector<int> seen(many);
+            check(cudaMemcpyAsync(seen.data(), ours.data(), sizeof(int) * many, cudaMemcpyDefault, user), "copy");
             if (by_stream)
                 ours.end_on(producer);
             else
                 dlpack::imported_vector<int>(std::move(ours));
-            weir::device_vector<int> next(pool, producer, 500);
+            weir::device_vector<int> next(pool, producer, many);
             next.zero_async();
             check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
-            CHECK(seen == std::vector<int>(500, 7));
+            CHECK(seen == std::vector<int>(many, 7));
         }
     });
 }

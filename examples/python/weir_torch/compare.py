@@ -32,6 +32,7 @@ class Enough(SystemExit):
 def watch(most_steps):
     """Notes the ends of steps and the first losses from now on."""
     import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
     found = {"losses": [], "ends": []}
     backward = torch.Tensor.backward
 
@@ -47,7 +48,7 @@ def watch(most_steps):
             raise Enough()
 
     torch.Tensor.backward = noting
-    torch.optim.optimizer.register_optimizer_step_post_hook(after_step)
+    register_optimizer_step_post_hook(after_step)
     return found
 
 
