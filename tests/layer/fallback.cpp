@@ -298,6 +298,21 @@ TEST_CASE("fallback: a refusal's state is the sum of what both tell of theirs") 
     CHECK(pool.state().in_use_bytes == 2 * 570);
     b.deallocate(on_host, p, 70);
     card.deallocate(on_host, others, 500);
+
+    struct telling : counting_pool<> {
+        explicit telling(std::size_t bytes) : bytes_(bytes) {}
+        weir::memory_report refused_state(std::size_t, std::size_t) const {
+            weir::memory_report now = state();
+            now.largest_live.offer({this, bytes_});
+            return now;
+        }
+        std::size_t bytes_;
+    };
+    telling c(50), d(60);
+    weir::memory_report const of_both = fallback<telling&, telling&>(c, d).refused_state(1, 1);
+    REQUIRE(of_both.largest_live.size() == 2);
+    CHECK(of_both.largest_live[0].address == &d);
+    CHECK(of_both.largest_live[1].address == &c);
 }
 
 namespace {
