@@ -103,6 +103,7 @@ TEST_CASE("dlpack: the consumer sees what the vector's stream wrote, and the mem
         dlpack::managed_tensor* const array =
             dlpack::export_vector(weir::device_vector<int>(pool, producer, ones), consumer);
         check(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, consumer), "copy");
+        check(cudaMemsetAsync(array->tensor.data, 2, sizeof(int) * many, consumer), "cudaMemsetAsync"); // still under way
         array->deleter(array);
         weir::device_vector<int> next(pool, producer, many);
         next.zero_async();
@@ -162,11 +163,12 @@ TEST_CASE("dlpack: the producer's stream waits where it frees without being told
         scoped_stream const user;
         for (bool const by_stream : {false, true}) {
             // As a producer that takes the consumer's word: it frees on its own stream and knows no other.
-            dlpack::imported_vector<int> ours(
-                dlpack::export_vector(weir::device_vector<int>(pool, producer, std::vector<int>(many, 7)), weir::on_host), user);
+            weir::device_vector<int> given(pool, producer, std::vector<int>(many, 7));
+            dlpack::imported_vector<int> ours(dlpack::export_vector(std::move(given), weir::on_host), user);
             weir::order_after(user, producer);
             std::vector<int> seen(many);
             check(cudaMemcpyAsync(seen.data(), ours.data(), sizeof(int) * many, cudaMemcpyDefault, user), "copy");
+            check(cudaMemsetAsync(ours.data(), 2, sizeof(int) * many, user), "cudaMemsetAsync"); // still under way
             if (by_stream)
                 ours.end_on(producer);
             else
