@@ -72,9 +72,9 @@ def run_one(allocator, limit, most_steps, answer, words):
         error = f"{type(failure).__name__}: {failure}".splitlines()[0]
     devices = range(torch.cuda.device_count())
     if ours:
-        held = max(weir_torch.peak(device)["peak_reserved_bytes"] for device in devices)
+        held = max((weir_torch.peak(device)["peak_reserved_bytes"] for device in devices), default=0)
     else:
-        held = max(torch.cuda.max_memory_reserved(device) for device in devices)
+        held = max((torch.cuda.max_memory_reserved(device) for device in devices), default=0)
     ends = found["ends"]
     later = [1e3 * (b - a) for a, b in zip(ends, ends[1:])][len(ends) // 4:]
     pathlib.Path(answer).write_text(json.dumps({
