@@ -88,8 +88,8 @@ text pool_names() {
 
 /// A pool of the recipe of that name: make_pool("device") holds a device_pool. Its memory is usable wherever memory of space
 /// `Required` is. host_pool, which is for one thread, is made with layer::synchronized. CUDA's own pools take those of the
-/// options that they have. Throws usage_error, with the names that there are, if it knows none of this name; what the pool's
-/// constructor throws; std::bad_alloc.
+/// options that they have; managed_driver, which has no limit, refuses one. Throws usage_error, with the names that there
+/// are, if it knows none of this name; what the pool's constructor throws; std::bad_alloc.
 template <memory_space Required = memory_space::device, bool Guarded = WEIR_GUARD>
 any_pool<Required> make_pool(text const& name, pool_options const& options = {}) {
     for (detail::named_pool<Required> const& each : detail::named_pools<Required, Guarded>)

@@ -125,8 +125,11 @@ def commands(text):
     examples = " ".join(p.stem for p in (ROOT / "examples").iterdir())
     for line in text.splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] in (["sh"], ["bash"], ["python3"]) and len(words) > 1 and not (ROOT / words[1]).exists():
-            gone.append(words[1])
+        named = words[1:2]
+        if words[:2] == ["python3", "-m"]:
+            named = ["examples/python/" + words[2].replace(".", "/") + ".py"]
+        if words[:1] in (["sh"], ["bash"], ["python3"]) and named and not (ROOT / named[0]).exists():
+            gone.append(named[0])
         if words[1:2] == ["examples/run.sh"] and len(words) > 2 and not words[2].startswith("-") and words[2] not in examples:
             gone.append(line)
         if words[:2] == ["cmake", "--preset"] and f'"name": "{words[2]}"' not in (ROOT / "CMakePresets.json").read_text():

@@ -89,7 +89,8 @@ constexpr bool is_plugged_in() {
     using plug = resource<Pool>;
     constexpr memory_space space = weir::interop::cuda_mr::detail::space_of<Pool>::value;
     return is_resource<plug> && std::is_nothrow_copy_constructible_v<plug> && std::is_nothrow_copy_assignable_v<plug> &&
-           sizeof(plug) == 2 * sizeof(void*) && has<plug, device_accessible> == weir::base::device_accessible(space) &&
+           sizeof(plug) == (weir::detail::is_pool_ref<Pool> ? 3 : 2) * sizeof(void*) &&
+           has<plug, device_accessible> == weir::base::device_accessible(space) &&
            has<plug, host_accessible> == weir::base::host_accessible(space);
 }
 template <class... Pools>
@@ -234,6 +235,12 @@ TEST_CASE("cuda_mr: resources are equal where they name one pool") {
         get_property(a, device_accessible{}); // CCCL asks whether this is there, and never calls it
         CHECK(stream_ordered_ref<device_accessible>(a) == stream_ordered_ref<device_accessible>(b));
         CHECK(stream_ordered_ref<device_accessible>(a) != stream_ordered_ref<device_accessible>(c));
+        weir::device_pool_ref one = pool, same = pool, another = other; // a reference is named by what it names
+        resource d(one), e(same), f(another);
+        CHECK(d == e);
+        CHECK(d != f);
+        one = other;
+        CHECK(d == e);
         shared_resource<weir::device_pool> const x(std::in_place), y(std::in_place);
         shared_resource<weir::device_pool> const copy = x;
         CHECK(copy == x);

@@ -36,6 +36,15 @@ weir::memory_report some_state(bool full) {
     return state;
 }
 
+struct logger {
+    int seen = 0;
+    logger& operator<<(char const*) { return *this; }
+    template <class T>
+    logger& operator<<(T const&) {
+        return ++seen, *this;
+    }
+};
+
 char const* const line = "pool 'frames': 3 MiB in use in 7 blocks, 8 MiB reserved in 1 chunk, limit 1 GiB";
 char const* const full_line = "pool 'frames': 3 MiB in use in 7 blocks, 8 MiB reserved in 1 chunk, limit 1 GiB; the largest "
                               "live blocks:\n  2 MiB at 0x1000";
@@ -52,6 +61,12 @@ TEST_CASE("format: iostreams print sizes, states, spaces and reports") {
     aligned << std::setw(8) << std::setfill('.') << bytes{512} << '|' << std::left << std::setw(8)
             << weir::memory_space::host << '|' << bytes{1};
     CHECK(aligned.str() == "...512 B|host....|1 B");
+}
+
+TEST_CASE("format: a program's own class that prints anything goes on doing so") {
+    logger log;
+    log << some_state(false) << weir::memory_space::pinned << bytes{1};
+    CHECK(log.seen == 3);
 }
 
 #ifdef FMT_VERSION

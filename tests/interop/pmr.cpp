@@ -14,6 +14,7 @@
 #include <string>
 #include <support/every_schedule.hpp>
 #include <support/recording_pool.hpp>
+#include <support/sentence.hpp>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -97,6 +98,19 @@ TEST_CASE_TEMPLATE("pmr: standard containers live in a pool", Pool, weir::host_p
             CHECK(more[99] == std::pmr::string(100, 'y'));
         }
         CHECK(pool.state().live_blocks == 0);
+    });
+}
+
+TEST_CASE("pmr: a stream is refused where freed memory would go out under its work") {
+    support::every_schedule([] {
+        support::scoped_stream const stream;
+        weir::node_pool nodes;
+        CHECK_NOTHROW(pmr::resource(weir::host_pool_ref(nodes)));
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { pmr::resource(nodes, stream); }), "hands freed memory out at once");
+        weir::host_pool ordinary; // whose copies are done with it when their calls return
+        CHECK_NOTHROW(pmr::resource(ordinary, stream));
+        weir::pinned_pool pinned;
+        CHECK_NOTHROW(pmr::resource(pinned, stream));
     });
 }
 

@@ -157,6 +157,18 @@ TEST_CASE("any_pool: the pool ends with its last owner, and no sooner") {
     CHECK(seen.pools == 0);
 }
 
+TEST_CASE("any_pool: what derives from an owner is named by the pool inside, too") {
+    struct own : any_device_pool {
+        explicit own(calls& seen) : any_device_pool(std::in_place_type<told<support::recording_pool>>, seen) {}
+    };
+    calls seen;
+    own pool(seen);
+    weir::device_pool_ref const before = pool;
+    own after(std::move(pool));
+    CHECK(weir::device_pool_ref(after) == before);
+    CHECK(after.ref() == before);
+}
+
 TEST_CASE("any_pool: containers outlast a move of the owner, and use what the pool inside can do") {
     support::every_schedule([] {
         support::scoped_stream const a, b;

@@ -253,7 +253,18 @@ TEST_CASE("spill: what is computed is dropped, and computed again") {
         buffer* itself = nullptr;
         buffer ring(s.set, buffer_bytes, [&](weir::stream_ref on, unsigned char*, std::size_t) { look(*itself, on); });
         itself = &ring;
-        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(ring, s.stream); }), "cannot access that buffer");
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(ring, s.stream); }), "cannot use that buffer");
+        buffer curious(s.set, buffer_bytes, [&](weir::stream_ref, unsigned char*, std::size_t) {
+            CHECK_THROWS_AS(itself->is_on_device(), weir::usage_error);
+            CHECK_THROWS_AS(itself->cost(1), weir::usage_error);
+            itself->next_use(1);
+        });
+        itself = &curious;
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(curious, s.stream); }), "cannot use that buffer");
+        buffer short_of_memory(s.set, buffer_bytes, [](weir::stream_ref, unsigned char*, std::size_t) {
+            throw weir::out_of_memory(1, {}, "of its own");
+        });
+        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { short_of_memory.prefetch(s.stream); }), "of its own");
         s.set.set_budget(buffer_bytes); // too small for the function and what it reads
         s.set.spill();
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { look(derived, s.stream); }), "no other buffer can leave");
@@ -355,6 +366,36 @@ TEST_CASE("spill: what cannot be says why, and how much is needed; nothing is lo
     });
 }
 
+TEST_CASE("spill: a buffer moves and ends while a stream that used it is captured") {
+    for (int const way : {0, 1, 2, 3, 4}) {
+        CAPTURE(way);
+        support::every_schedule([&] {
+            stage<> s(2, 2); // nobody has left, so no event tells where an access ended
+            write(s.buffers[0].access(s.other), stage<>::seed_of(0));
+            write(s.buffers[1].access(s.other), stage<>::seed_of(1));
+            buffer third(s.set, buffer_bytes);
+            memory const own(buffer_bytes);
+            support::capture graph(s.other, cudaStreamCaptureModeThreadLocal);
+            weir::check(cudaMemsetAsync(own.at(), 1, buffer_bytes, s.other), "cudaMemsetAsync");
+            if (way == 0)
+                CHECK(s.buffers[1].spill());
+            else if (way == 1)
+                CHECK(s.set.spill() == 2 * buffer_bytes);
+            else if (way == 2)
+                CHECK(s.set.set_budget(0) == 0);
+            else if (way == 3)
+                write(third.access(s.stream), 1);
+            else
+                s.buffers.pop_back();
+            std::size_t nodes = 0;
+            CHECK(graph.unbroken(&nodes));
+            CHECK(nodes == 1);
+            s.set.set_budget(2 * buffer_bytes);
+            s.check_contents();
+        });
+    }
+}
+
 TEST_CASE("spill: a host pool without memory: buffers that need none leave, and the refusal is the first one") {
     support::every_schedule([] {
         stage<> s(4, 4);
@@ -383,6 +424,14 @@ TEST_CASE("spill: a host pool without memory: buffers that need none leave, and 
         std::size_t const freed = s.host.frees.size();
         CHECK(s.buffers[0].spill());
         CHECK(s.host.frees.size() == freed + 1);
+        s.check_contents();
+
+        use(s.buffers[3], s.stream);
+        sight const current(s.buffers[0], s.stream); // its copy is up to date, and nobody has another one
+        auto const held = s.buffers[0].read(s.stream);
+        s.host.fail_at = 1, s.host.fails = 1;
+        CHECK(s.buffers[3].spill());
+        CHECK(current.contents() == written(buffer_bytes, stage<>::seed_of(0)));
         s.check_contents();
     });
 }

@@ -106,7 +106,23 @@ struct properties<memory_space::device> : on_device, version::list<::cuda::mr::d
 template <>
 struct properties<memory_space::host> : on_the_host, version::list<::cuda::mr::host_accessible> {};
 
-// The members that both kinds of resource have. `Held` names the pool: a pointer, or an owner.
+// How a resource names its pool: a pool by its address, a reference by value.
+template <class Pool>
+struct name_of {
+    Pool* pool;
+    explicit name_of(Pool& named) noexcept : pool(&named) {}
+    Pool& operator*() const noexcept { return *pool; }
+    friend bool operator==(name_of a, name_of b) noexcept { return a.pool == b.pool; }
+};
+template <memory_space Space>
+struct name_of<pool_ref<Space>> {
+    mutable pool_ref<Space> pool;
+    explicit name_of(pool_ref<Space> named) noexcept : pool(named) {}
+    pool_ref<Space>& operator*() const noexcept { return pool; }
+    friend bool operator==(name_of a, name_of b) noexcept { return a.pool == b.pool; }
+};
+
+// The members that both kinds of resource have. `Held` names the pool, or owns it.
 template <class Pool, class Held, class OutOfMemory>
 class calls : public properties<space_of<Pool>::value> {
 public:
@@ -181,12 +197,12 @@ private:
 /// call any member if the pool is thread-safe. `OutOfMemory`: what is thrown in place of weir's, made from its text, for code
 /// that catches an exception of its own: 'resource<weir::device_pool, rmm::out_of_memory>' for RMM.
 template <class Pool, class OutOfMemory = out_of_memory>
-class resource : public detail::calls<Pool, Pool*, OutOfMemory> {
+class resource : public detail::calls<Pool, detail::name_of<Pool>, OutOfMemory> {
 public:
-    /// `pool` outlives this, its copies and their memory. Leave `by_default` out: it is then the stream that a null stream
-    /// means in your file.
+    /// `pool` (of a pool_ref, what it names) outlives this, its copies and their memory. Leave `by_default` out: it is then
+    /// the stream that a null stream means in your file.
     explicit resource(Pool& pool, stream_ref by_default = cudaStream_t{}) noexcept
-        : detail::calls<Pool, Pool*, OutOfMemory>(&pool, by_default) {}
+        : detail::calls<Pool, detail::name_of<Pool>, OutOfMemory>(detail::name_of<Pool>(pool), by_default) {}
 };
 template <class Pool>
 resource(Pool&) -> resource<Pool>;

@@ -54,10 +54,14 @@ struct formatter : OfView {
     }
 };
 
+// What a std::ostream has, and a program's own class with a '<<' has not.
+template <class Stream>
+using prints = decltype(std::declval<Stream&>().rdbuf(), std::declval<Stream&>().width(), std::declval<Stream&>() << "");
+
 } // namespace detail
 
 /// Prints to a std::ostream, with its width, fill and alignment.
-template <class Stream, class = decltype(std::declval<Stream&>() << "")>
+template <class Stream, class = detail::prints<Stream>>
 Stream& operator<<(Stream& stream, bytes what) {
     stream << detail::printed(what).c_str();
     return stream;
@@ -67,12 +71,12 @@ Stream& operator<<(Stream& stream, bytes what) {
 } // namespace interop
 
 // These stand where the types are, and are found without a 'using'. Those of texts are in base/text.hpp.
-template <class Stream, class = decltype(std::declval<Stream&>() << "")>
+template <class Stream, class = interop::format::detail::prints<Stream>>
 Stream& operator<<(Stream& stream, memory_report const& what) {
     stream << interop::format::detail::printed(what).c_str();
     return stream;
 }
-template <class Stream, class = decltype(std::declval<Stream&>() << "")>
+template <class Stream, class = interop::format::detail::prints<Stream>>
 Stream& operator<<(Stream& stream, memory_space what) {
     stream << interop::format::detail::printed(what).c_str();
     return stream;

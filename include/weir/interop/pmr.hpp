@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory_resource>
 #include <new>
+#include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -37,9 +38,14 @@ namespace pmr {
 class resource final : public std::pmr::memory_resource {
 public:
     /// Memory of `pool`, a host, pinned or managed pool. `stream`: behind whose work memory is freed, and which lives until the
-    /// last free; 'on_host', the default: no enqueued work uses what is freed.
-    explicit resource(pool_ref<memory_space::host> pool, stream_ref stream = on_host) noexcept
-        : pool_(pool), stream_(stream) {}
+    /// last free; 'on_host', the default: no enqueued work uses what is freed. Throws usage_error if a stream is named and the
+    /// pool hands page-locked memory out again at once.
+    explicit resource(pool_ref<memory_space::host> pool, stream_ref stream = on_host) : pool_(pool), stream_(stream) {
+        if (!stream.is_host() && base::device_accessible(pool.space()) && !pool.stream_ordered())
+            throw usage_error("weir: this pool hands freed memory out at once, whatever its stream still does; use a "
+                              "stream-ordered one (pinned_pool, managed_pool), or name no stream and free when "
+                              "the work is done");
+    }
     resource(resource const&) = delete;
     resource& operator=(resource const&) = delete;
 

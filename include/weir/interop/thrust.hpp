@@ -28,7 +28,8 @@
 // order:     if Thrust's device system is the host (THRUST_DEVICE_SYSTEM_CPP, _OMP, _TBB), algorithms run at once, in memory
 //            that the host must be able to reach. Making a policy then waits for the stream, so make one for each call.
 // cost:      one pool allocation for each temporary; off the default stream, also two events for each of a vector's blocks.
-// not for:   'par_nosync' with a pool that is not stream ordered, unless only one stream uses the pool. A
+// not for:   'par_nosync' with a pool that is not stream ordered, unless only one stream uses the pool; nor a pinned or
+//            universal container over such a pool, unless the work that uses it is done when it ends. A
 //            thrust::device_vector's 'assign(n, value)', for which Thrust makes an allocator of its own: assign a range, or
 //            swap with a fresh vector.
 

@@ -49,6 +49,12 @@ inline constexpr bool is_pool_ref = false;
 template <memory_space Required>
 inline constexpr bool is_pool_ref<pool_ref<Required>> = true;
 
+// Found for any_pool and for what derives from it.
+template <memory_space Held>
+void owner_of(any_pool<Held>&);
+template <class Pool>
+using owns_a_pool = decltype(detail::owner_of(std::declval<Pool&>()));
+
 // What a container needs from a pool, as functions and values.
 struct pool_table {
     void* (*allocate)(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment);
@@ -60,6 +66,7 @@ struct pool_table {
     int (*device)(void const* pool);
     std::size_t default_alignment;
     memory_space space;
+    bool stream_ordered;
 };
 
 template <class Pool, bool = contract::holds<contract::has_used_on, Pool, void*, stream_ref> &&
@@ -84,6 +91,14 @@ struct call_in_container<Pool, true> {
 };
 
 template <class Pool>
+constexpr bool is_stream_ordered() {
+    if constexpr (contract::holds<contract::has_stream_ordered, Pool>)
+        return Pool::stream_ordered;
+    else
+        return true;
+}
+
+template <class Pool>
 struct pool_calls {
     static void* allocate(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment) {
         return static_cast<Pool*>(pool)->allocate(stream, bytes, alignment);
@@ -105,7 +120,8 @@ struct pool_calls {
                                       call_in_container<Pool>::call,
                                       &device,
                                       Pool::default_alignment,
-                                      Pool::space};
+                                      Pool::space,
+                                      detail::is_stream_ordered<Pool>()};
 };
 
 } // namespace detail
@@ -116,13 +132,14 @@ template <memory_space Required>
 class pool_ref {
 public:
     /// Any pool or layer. It must outlive what is allocated through the reference.
-    template <class Pool, class = std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>>>>
+    template <class Pool, std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>> &&
+                                               !contract::holds<detail::owns_a_pool, Pool>, int> = 0>
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 
-    /// The pool that `owner` holds; the reference stays valid when the owner is moved.
-    template <memory_space Other>
-    pool_ref(any_pool<Other>& owner) noexcept : pool_ref(owner.ref()) {}
+    /// The pool that `owner` holds, an any_pool or what derives from it; the reference stays valid when the owner is moved.
+    template <class Owner, std::enable_if_t<contract::holds<detail::owns_a_pool, Owner>, long> = 0>
+    pool_ref(Owner& owner) noexcept : pool_ref(owner.ref()) {}
 
     /// Refused with a sentence: '&pool' where the pool is wanted.
     template <class Pool>
@@ -177,6 +194,9 @@ public:
 
     /// The space of the pool's memory; it reaches at least as far as `Required`.
     memory_space space() const noexcept { return calls_->space; }
+
+    /// Whether a block may be freed while enqueued work still uses it; true if the pool does not say.
+    bool stream_ordered() const noexcept { return calls_->stream_ordered; }
 
     /// The number of the pool's device; any_device if the pool does not say.
     int device() const { return calls_->device(pool_); }

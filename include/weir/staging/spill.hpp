@@ -165,7 +165,7 @@ class [[nodiscard]] access_scope {
 public:
     access_scope(access_scope&& other) noexcept
         : core_(other.core_), record_(std::exchange(other.record_, nullptr)), stream_(other.stream_),
-          at_end_(std::move(other.at_end_)), data_(other.data_) {}
+          at_end_(std::move(other.at_end_)), data_(std::exchange(other.data_, nullptr)) {}
     access_scope& operator=(access_scope&&) = delete;
     /// The work that the stream has by now may use the buffer, later work may not.
     ~access_scope() {
@@ -173,7 +173,7 @@ public:
             core_->finish(*record_, stream_, !std::is_const_v<T>, std::move(at_end_));
     }
 
-    /// For work on the access's stream. Null if there are no elements.
+    /// For work on the access's stream. Null if there are no elements, and after a move.
     T* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return record_ ? record_->bytes / sizeof(T) : 0; }
     std::size_t size_bytes() const noexcept { return record_ ? record_->bytes : 0; }
@@ -198,8 +198,8 @@ private:
 /// A buffer of elements that may leave the device while nobody accesses it. Movable. Any thread may access it; it is moved and
 /// ended by one that is alone with it. It ends without waiting: its memory goes back behind the work that uses it.
 ///
-/// A stream that accessed the buffer lives until the buffer was accessed for writing by another one, was spilled, or has
-/// ended.
+/// A stream that accessed the buffer, or computed it, lives until the buffer was accessed for writing by another one, was
+/// spilled, or has ended. If it is being captured then, whoever moves or ends the buffer waits for the device.
 template <class T>
 class spillable {
 public:
@@ -213,8 +213,8 @@ public:
 
     /// `count` elements that `compute(stream_ref, T* data, std::size_t count)` computes on that stream: at the first access,
     /// and at the first one after they left the device, which drops them. It computes the same each time. The thread that
-    /// accesses the buffer calls it. It may access other buffers; it waits for no thread that needs this one. What it throws,
-    /// the access throws. Such a buffer is only read.
+    /// accesses the buffer calls it. It may access other buffers, calls no member of this one (usage_error), and waits for no
+    /// thread that needs it. What it throws, the access throws. Such a buffer is only read.
     template <class Compute, class = decltype(std::declval<Compute&>()(std::declval<stream_ref>(), static_cast<T*>(nullptr),
                                                                        std::size_t{}))>
     spillable(any_spill_set& set, std::size_t count, Compute compute)
@@ -253,8 +253,8 @@ public:
     access_scope<T const> read(stream_ref stream) { return {*core_, record(), stream}; }
 
     /// Brings the buffer to the device beside all streams, so that an access soon finds it there. `stream`: where a function
-    /// computes it, if it has one. The answer is whether it is there or on its way: false if there is no room. Throws
-    /// usage_error, cuda_error, std::bad_alloc, as 'access'.
+    /// computes it, if it has one. False if there is no room; true if it is there or on its way, or was never accessed, so that
+    /// there is nothing to bring. Throws usage_error, cuda_error, std::bad_alloc, as 'access'; what the function throws.
     bool prefetch(stream_ref stream) { return core_->prefetch(record(), stream); }
 
     /// Takes the buffer off the device. Whether it is off: not if it is being accessed, or if the host has no memory. Throws
@@ -263,6 +263,7 @@ public:
 
     /// Whether the buffer is on the device, or on its way there.
     bool is_on_device() const {
+        detail::spill_core::refuse_own_function(record());
         base::lock_guard<base::mutex> const lock(record().lock);
         return record().device != nullptr;
     }
@@ -290,6 +291,7 @@ private:
     }
     template <class Member, class Value>
     void set(Member member, Value value) {
+        detail::spill_core::refuse_own_function(record());
         base::lock_guard<base::mutex> const lock(record().lock);
         record().*member = value;
     }

@@ -21,8 +21,10 @@
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/order/order_after.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -125,7 +127,8 @@ public:
         }
     }
 
-    /// Makes `stream` wait for all uses. Throws cuda_error.
+    /// Makes `stream` wait for all uses. Blocks until the device has done its work if a stream that used the buffer is being
+    /// captured. Throws cuda_error.
     void join(order::placed_stream const& stream) const {
         for (use const& each : uses_)
             wait(stream, each);
@@ -149,9 +152,11 @@ public:
         is_pending_ = false;
     }
 
-    /// The only stream whose work uses the buffer; null if there are others, or none.
-    order::placed_stream const* sole_stream() const noexcept {
-        return uses_.size() == 1 && !uses_[0].is_by_event && !is_pending_ ? &uses_[0].stream : nullptr;
+    /// The only stream whose work uses the buffer; null if there are others, or none, or if it is being captured. Throws
+    /// cuda_error.
+    order::placed_stream const* sole_stream() const {
+        bool const is_sole = uses_.size() == 1 && !uses_[0].is_by_event && !is_pending_;
+        return is_sole && !uses_[0].stream.is_captured() ? &uses_[0].stream : nullptr;
     }
 
 private:
@@ -170,9 +175,12 @@ private:
                 return &each;
         return nullptr;
     }
+    // A stream that is being captured by now cannot be waited for: the wait would be part of its graph.
     static void wait(order::placed_stream const& later, use const& earlier) {
         if (earlier.is_passed_last)
             earlier.passed.make_wait(later.stream);
+        else if (earlier.stream.is_captured())
+            runtime::wait_for_device(runtime::current_device());
         else
             order_after(later, earlier.stream);
     }

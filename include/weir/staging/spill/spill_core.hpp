@@ -68,8 +68,9 @@ public:
         order::placed_stream const on = mover_.placed(stream);
         refuse_own_function(of);
         base::lock_guard<base::mutex> const lock(of.lock);
+        bool has_room = false;
         if (!of.device && of.bytes != 0)
-            bring(of, on);
+            bring(of, on, has_room);
         if (!of.uses.goes_on(on, writes)) {
             runtime::device_scope const there(mover_.device());
             of.uses.begin(on, writes, of.live + 1, mover_.device(), at_end);
@@ -97,13 +98,18 @@ public:
 
     /// Brings a buffer in without an access. False if there is no room. See 'spillable::prefetch'.
     bool prefetch(spill_record& of, stream_ref stream) {
+        order::placed_stream const on = mover_.placed(stream);
         refuse_own_function(of);
+        require_ordered_here(on);
         base::lock_guard<base::mutex> const lock(of.lock);
         if (of.device || of.bytes == 0 || !(of.is_current || of.is_computed()))
             return true; // it is there, or there is nothing to bring
+        bool has_room = false;
         try {
-            bring(of, mover_.placed(stream));
+            bring(of, on, has_room);
         } catch (out_of_memory const&) {
+            if (has_room) // its function throws
+                throw;
             return false;
         }
         ledger_.touch(of);
@@ -138,6 +144,13 @@ public:
         return freed;
     }
 
+    /// Throws usage_error if this thread is in the function that computes `of`, whose lock it holds.
+    static void refuse_own_function(spill_record const& of) {
+        if (of.computed_by.load(base::memory_order_relaxed) == base::this_thread())
+            throw usage_error("weir: the function that computes a buffer cannot use that buffer; it writes to the address that "
+                              "it is given");
+    }
+
 private:
     // The bytes that a buffer has claimed. They go back unless it arrives.
     struct claim {
@@ -148,22 +161,19 @@ private:
         ~claim() { ledger.end_arrival(of, arrived, copied); }
     };
 
-    static void refuse_own_function(spill_record const& of) {
-        if (of.computed_by.load(base::memory_order_relaxed) == base::this_thread())
-            throw usage_error("weir: the function that computes a buffer cannot access that buffer; it writes to the address "
-                              "that it is given");
+    void require_ordered_here(order::placed_stream const& on) const {
+        runtime::device_scope const there(mover_.device());
+        require_ordered(on);
     }
 
-    // The record's lock is held.
-    void bring(spill_record& of, order::placed_stream const& on) {
-        {
-            runtime::device_scope const there(mover_.device());
-            require_ordered(on);
-        }
+    // The record's lock is held. `has_room` becomes true once the buffer has memory.
+    void bring(spill_record& of, order::placed_stream const& on, bool& has_room) {
+        require_ordered_here(on);
         make_room(of);
         claim room{ledger_, of};
         room.copied = mover_.arrive(of, on, [&](stream_ref stream) {
             void* const data = allocate(of, stream);
+            has_room = true;
             if (of.is_computed())
                 ledger_.set_place(of, spill_place::computing);
             return data;

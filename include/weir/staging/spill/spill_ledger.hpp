@@ -140,15 +140,16 @@ public:
     }
 
     /// A record on the device that keeps host memory for its next departure, with its lock held; or null. One whose host
-    /// memory is up to date is none: it leaves without more.
+    /// memory is up to date would leave without a copy, so it is taken only while an access keeps it, and if there is no other.
     spill_record* find_spare() noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
-        for (spill_record* each = first_; each; each = each->after)
-            if (each->place == spill_place::here && each->lock.try_lock()) {
-                if (each->host && !each->is_current)
-                    return each;
-                each->lock.unlock();
-            }
+        for (bool const is_current : {false, true})
+            for (spill_record* each = first_; each; each = each->after)
+                if (each->place == spill_place::here && each->lock.try_lock()) {
+                    if (each->host && each->is_current == is_current && (!is_current || each->live != 0))
+                        return each;
+                    each->lock.unlock();
+                }
         return nullptr;
     }
 

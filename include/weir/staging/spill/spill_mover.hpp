@@ -100,7 +100,8 @@ public:
     /// Gives all memory of a buffer back, whose accesses have ended.
     void release(spill_record& of) noexcept {
         if (of.device) {
-            order::placed_stream const* const sole = of.uses.sole_stream();
+            order::placed_stream const* sole = nullptr;
+            base::try_twice([&] { return sole = of.uses.sole_stream(), true; });
             stream_ref const last = sole ? sole->stream : stream_ref(to_device_.get());
             bool const is_ordered = sole || base::try_twice([&] {
                 runtime::device_scope const there(device_);
