@@ -54,6 +54,56 @@ TEST_CASE("format: iostreams print sizes, states, spaces and reports") {
     CHECK(aligned.str() == "...512 B|host....|1 B");
 }
 
+namespace {
+// A user's loggers, which print whatever they are given.
+struct logger {
+    std::ostringstream out;
+    template <class T>
+    logger& operator<<(T const& what) {
+        out << what;
+        return *this;
+    }
+};
+struct log_stream : std::ostringstream {
+    template <class T>
+    log_stream& operator<<(T const& what) {
+        static_cast<std::ostream&>(*this) << '[' << what << ']';
+        return *this;
+    }
+};
+struct sink {
+    std::ostringstream out;
+};
+template <class T>
+sink& operator<<(sink& to, T const& what) {
+    to.out << what;
+    return to;
+}
+template <class Stream>
+std::string printed_by(Stream& stream, std::ostringstream& out) {
+    stream << bytes{5};
+    stream << weir::memory_space::host;
+    stream << some_state(false);
+    return out.str();
+}
+} // namespace
+
+TEST_CASE("format: a class with a '<<' of its own keeps it, and what derives from a stream is one") {
+    std::string const all = "5 Bhost" + std::string(line);
+    logger own;
+    CHECK(printed_by(own, own.out) == all);
+    sink free;
+    CHECK(printed_by(free, free.out) == all);
+    log_stream derived;
+    CHECK(printed_by(derived, derived) == "[5 B][host][" + std::string(line) + "]");
+    std::wostringstream wide;
+    wide << bytes{5};
+    CHECK(wide.str() == L"5 B");
+    std::ostringstream unpadded; // a text is written unformatted, and the width is that of what comes next
+    unpadded << std::setw(5) << weir::text("abc") << 'x';
+    CHECK(unpadded.str() == "abc    x");
+}
+
 #ifdef FMT_VERSION
 TEST_CASE("format: {fmt} prints them with the format of a string") {
     weir::host_pool pool;

@@ -182,6 +182,27 @@ TEST_CASE("any_pool: containers outlast a move of the owner, and use what the po
     });
 }
 
+namespace {
+struct derived : any_device_pool {
+    derived() : any_pool(std::in_place_type<weir::device_pool>) {}
+    derived(derived&&) = default;
+};
+static_assert(!std::is_constructible_v<weir::device_pool_ref, derived>);
+} // namespace
+
+TEST_CASE("any_pool: a class derived from one is named by the pool inside, too") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        derived pool;
+        weir::device_vector<int> xs(pool, s, 100);
+        CHECK(xs.pool() == pool.ref());
+        CHECK(weir::device_pool_ref(pool) == pool.ref());
+        derived const moved(std::move(pool));
+        xs.resize(1000);
+        xs.zero_async();
+    });
+}
+
 TEST_CASE("any_pool: a reference to it may promise less") {
     support::every_schedule([] {
         any_device_pool kernels(std::in_place_type<weir::pinned_pool>);

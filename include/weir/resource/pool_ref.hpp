@@ -18,7 +18,8 @@
 //            pool and still differ.
 // order:     the pool outlives every reference that is used; a reference owns nothing.
 // cost:      two pointers; an indirect call on top of the pool's own.
-// not for:   owning a pool, or code that knows its pool's type: a template does without the indirect call.
+// not for:   owning a pool, or code that knows its pool's type: a template does without the indirect call. A class derived from
+//            any_pool that overrides its members: the reference names the pool inside. Make it a layer.
 
 #include <cstddef>
 #include <type_traits>
@@ -49,6 +50,12 @@ inline constexpr bool is_pool_ref = false;
 template <memory_space Required>
 inline constexpr bool is_pool_ref<pool_ref<Required>> = true;
 
+// Whether it is an any_pool, or derived from one.
+template <memory_space Required>
+void as_owner(any_pool<Required>& owner);
+template <class Pool>
+using has_owner = decltype(as_owner(std::declval<Pool&>()));
+
 // What a container needs from a pool, as functions and values.
 struct pool_table {
     void* (*allocate)(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment);
@@ -60,7 +67,16 @@ struct pool_table {
     int (*device)(void const* pool);
     std::size_t default_alignment;
     memory_space space;
+    bool stream_ordered;
 };
+
+template <class Pool>
+constexpr bool orders_streams() noexcept {
+    if constexpr (contract::holds<contract::has_stream_ordered, Pool>)
+        return Pool::stream_ordered;
+    else
+        return false;
+}
 
 template <class Pool, bool = contract::holds<contract::has_used_on, Pool, void*, stream_ref> &&
                              contract::holds<contract::has_last_used_on, Pool, void*, stream_ref>>
@@ -105,7 +121,8 @@ struct pool_calls {
                                       call_in_container<Pool>::call,
                                       &device,
                                       Pool::default_alignment,
-                                      Pool::space};
+                                      Pool::space,
+                                      orders_streams<Pool>()};
 };
 
 } // namespace detail
@@ -116,11 +133,12 @@ template <memory_space Required>
 class pool_ref {
 public:
     /// Any pool or layer. It must outlive what is allocated through the reference.
-    template <class Pool, class = std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>>>>
+    template <class Pool, class = std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>> &&
+                                                   !contract::holds<detail::has_owner, Pool>>>
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 
-    /// The pool that `owner` holds; the reference stays valid when the owner is moved.
+    /// The pool that `owner` holds; the reference stays valid when the owner is moved. The same for classes derived from one.
     template <memory_space Other>
     pool_ref(any_pool<Other>& owner) noexcept : pool_ref(owner.ref()) {}
 
@@ -177,6 +195,9 @@ public:
 
     /// The space of the pool's memory; it reaches at least as far as `Required`.
     memory_space space() const noexcept { return calls_->space; }
+
+    /// Whether a block may be freed while enqueued work still uses it; false if the pool does not say.
+    bool stream_ordered() const noexcept { return calls_->stream_ordered; }
 
     /// The number of the pool's device; any_device if the pool does not say.
     int device() const { return calls_->device(pool_); }
