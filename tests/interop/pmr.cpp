@@ -14,7 +14,7 @@
 #include <string>
 #include <support/every_schedule.hpp>
 #include <support/recording_pool.hpp>
-#include <support/standard_error.hpp>
+#include <support/sentence.hpp>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -236,10 +236,11 @@ TEST_CASE("pmr: a pool that hands out at once what is freed is no pool to free b
         weir::host_pool plain;
         host owned;
         pinned_inside ordered;
-        for (weir::host_pool_ref const each : {weir::host_pool_ref(nodes), weir::host_pool_ref(plain), weir::host_pool_ref(owned)}) {
+        for (weir::host_pool_ref const each :
+             {weir::host_pool_ref(nodes), weir::host_pool_ref(plain), weir::host_pool_ref(owned)}) {
             CHECK(support::sentence_of<weir::usage_error>([&] { pmr::resource(each, s); }) ==
-                  "weir: this pool hands out at once what is freed, also if work on the stream still uses it; use a pool that is "
-                  "stream ordered, such as 'weir::pinned_pool', or name no stream and wait for that work before the free");
+                  "weir: this pool hands out at once what is freed, also if work on the stream still uses it; use a pool that "
+                  "is stream ordered, such as 'weir::pinned_pool', or name no stream and wait for that work before the free");
             CHECK_NOTHROW(pmr::resource{each});
         }
         CHECK_NOTHROW(pmr::resource(ordered, s));

@@ -12,7 +12,7 @@
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/recording_pool.hpp>
-#include <support/standard_error.hpp>
+#include <support/sentence.hpp>
 #include <thread>
 #include <thrust/copy.h>
 #include <thrust/device_vector.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: an any_pool promises the alignment that is usual for its memory, 256 bytes for kernels, and this pool's blocks are
+// expect: weir: an any_pool promises the alignment that is usual for its memory, 256 bytes for kernels, and this
 #include <utility>
 #include <weir/pool/pool.hpp>
 #include <weir/recipes.hpp>

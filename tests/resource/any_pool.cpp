@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <optional>
 #include <string>
 #include <support/every_schedule.hpp>
 #include <support/recording_pool.hpp>
@@ -193,11 +194,12 @@ static_assert(!std::is_constructible_v<weir::device_pool_ref, derived>);
 TEST_CASE("any_pool: a class derived from one is named by the pool inside, too") {
     support::every_schedule([] {
         support::scoped_stream const s;
+        std::optional<derived> owner; // which ends after the vector
         derived pool;
         weir::device_vector<int> xs(pool, s, 100);
         CHECK(xs.pool() == pool.ref());
         CHECK(weir::device_pool_ref(pool) == pool.ref());
-        derived const moved(std::move(pool));
+        owner.emplace(std::move(pool));
         xs.resize(1000);
         xs.zero_async();
     });
