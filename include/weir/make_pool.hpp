@@ -14,6 +14,7 @@
 // not for:   frame_pool and node_pool, which cannot stand in for another: the one needs scopes, the other has one size.
 
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
@@ -87,9 +88,10 @@ text pool_names() {
 }
 
 /// A pool of the recipe of that name: make_pool("device") holds a device_pool. Its memory is usable wherever memory of space
-/// `Required` is. host_pool, which is for one thread, is made with layer::synchronized. CUDA's own pools take those of the
-/// options that they have; managed_driver, which has no limit, refuses one. Throws usage_error, with the names that there
-/// are, if it knows none of this name; what the pool's constructor throws; std::bad_alloc.
+/// `Required` is. host_pool, which is for one thread, is made with layer::synchronized. CUDA's own pools are told
+/// the name, device, limit, reserve and on_leak of the options, and their constructors refuse what they cannot keep, such as a
+/// limit of a managed_driver_pool. Throws usage_error, with the names that there are, if it knows none of this name; what the
+/// pool's constructor throws; std::bad_alloc.
 template <memory_space Required = memory_space::device, bool Guarded = WEIR_GUARD>
 any_pool<Required> make_pool(text const& name, pool_options const& options = {}) {
     for (detail::named_pool<Required> const& each : detail::named_pools<Required, Guarded>)
@@ -99,7 +101,9 @@ any_pool<Required> make_pool(text const& name, pool_options const& options = {})
                       (Required == memory_space::host     ? "the host reaches"
                        : Required == memory_space::device ? "kernels reach"
                                                           : "kernels and the host reach") +
-                      " is called '" + name + "'; there are: " + pool_names<Required, Guarded>());
+                      " is called '" + name.c_str() +
+                      (std::strlen(name.c_str()) == name.size() ? "'" : "' with a zero character and more") +
+                      "; there are: " + pool_names<Required, Guarded>());
 }
 
 } // namespace v0

@@ -96,6 +96,9 @@ TEST_CASE("make_pool: an unknown name is answered with those that there are") {
     CHECK(answer([] { static_cast<void>(weir::make_pool<memory_space::pinned>(std::string())); }) ==
           "weir: no pool of memory that kernels and the host reach is called ''; there are: " +
               std::string(weir::pool_names<memory_space::pinned>()));
+    CHECK(answer([] { static_cast<void>(weir::make_pool(std::string("device\0x", 8))); }) ==
+          "weir: no pool of memory that kernels reach is called 'device' with a zero character and more; there are: " +
+              std::string(weir::pool_names()));
 }
 
 TEST_CASE("make_pool: the options are the pool's, CUDA's own pools among them") {

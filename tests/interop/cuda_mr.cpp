@@ -235,16 +235,37 @@ TEST_CASE("cuda_mr: resources are equal where they name one pool") {
         get_property(a, device_accessible{}); // CCCL asks whether this is there, and never calls it
         CHECK(stream_ordered_ref<device_accessible>(a) == stream_ordered_ref<device_accessible>(b));
         CHECK(stream_ordered_ref<device_accessible>(a) != stream_ordered_ref<device_accessible>(c));
-        weir::device_pool_ref one = pool, same = pool, another = other; // a reference is named by what it names
-        resource d(one), e(same), f(another);
-        CHECK(d == e);
-        CHECK(d != f);
-        one = other;
-        CHECK(d == e);
         shared_resource<weir::device_pool> const x(std::in_place), y(std::in_place);
         shared_resource<weir::device_pool> const copy = x;
         CHECK(copy == x);
         CHECK(x != y);
+    });
+}
+
+TEST_CASE("cuda_mr: a reference to a pool is kept by value, and is equal to others of that pool") {
+    support::every_schedule([] {
+        weir::device_pool pool, other;
+        weir::device_pool_ref a(pool), b(pool);
+        resource one(a), two(b), temporary{weir::device_pool_ref(pool)}, third{weir::device_pool_ref(other)};
+        static_assert(std::is_same_v<decltype(one), resource<weir::device_pool_ref>>);
+        static_assert(std::is_same_v<decltype(temporary), resource<weir::device_pool_ref>>);
+        CHECK(one == two);
+        CHECK(one == temporary);
+        CHECK(one != third);
+        CHECK(stream_ordered_ref<device_accessible>(one) == stream_ordered_ref<device_accessible>(two));
+        void* const p = one.allocate_sync(100);
+        a = weir::device_pool_ref(other);
+        CHECK(one.pool() == b);
+        CHECK(pool.state().live_blocks == 1);
+        one.deallocate_sync(p, 100);
+        CHECK(pool.state().live_blocks == 0);
+#if CCCL_VERSION >= 3001000
+        support::scoped_stream const stream;
+        weir::interop::cuda_mr::environment const environment(b, stream), also(weir::device_pool_ref(pool), stream);
+        b = a;
+        CHECK(cuda::mr::__get_memory_resource(environment).pool() == weir::device_pool_ref(pool));
+        CHECK(cuda::mr::__get_memory_resource(also).pool() == weir::device_pool_ref(pool));
+#endif
     });
 }
 

@@ -36,15 +36,6 @@ weir::memory_report some_state(bool full) {
     return state;
 }
 
-struct logger {
-    int seen = 0;
-    logger& operator<<(char const*) { return *this; }
-    template <class T>
-    logger& operator<<(T const&) {
-        return ++seen, *this;
-    }
-};
-
 char const* const line = "pool 'frames': 3 MiB in use in 7 blocks, 8 MiB reserved in 1 chunk, limit 1 GiB";
 char const* const full_line = "pool 'frames': 3 MiB in use in 7 blocks, 8 MiB reserved in 1 chunk, limit 1 GiB; the largest "
                               "live blocks:\n  2 MiB at 0x1000";
@@ -63,10 +54,54 @@ TEST_CASE("format: iostreams print sizes, states, spaces and reports") {
     CHECK(aligned.str() == "...512 B|host....|1 B");
 }
 
-TEST_CASE("format: a program's own class that prints anything goes on doing so") {
-    logger log;
-    log << some_state(false) << weir::memory_space::pinned << bytes{1};
-    CHECK(log.seen == 3);
+namespace {
+// A user's loggers, which print whatever they are given.
+struct logger {
+    std::ostringstream out;
+    template <class T>
+    logger& operator<<(T const& what) {
+        out << what;
+        return *this;
+    }
+};
+struct log_stream : std::ostringstream {
+    template <class T>
+    log_stream& operator<<(T const& what) {
+        static_cast<std::ostream&>(*this) << '[' << what << ']';
+        return *this;
+    }
+};
+struct sink {
+    std::ostringstream out;
+};
+template <class T>
+sink& operator<<(sink& to, T const& what) {
+    to.out << what;
+    return to;
+}
+template <class Stream>
+std::string printed_by(Stream& stream, std::ostringstream& out) {
+    stream << bytes{5};
+    stream << weir::memory_space::host;
+    stream << some_state(false);
+    return out.str();
+}
+} // namespace
+
+TEST_CASE("format: a class with a '<<' of its own keeps it, and what derives from a stream is one") {
+    std::string const all = "5 Bhost" + std::string(line);
+    logger own;
+    CHECK(printed_by(own, own.out) == all);
+    sink free;
+    CHECK(printed_by(free, free.out) == all);
+    log_stream derived;
+    CHECK(printed_by(derived, derived) == "[5 B][host][" + std::string(line) + "]");
+    std::wostringstream wide;
+    wide << bytes{5};
+    CHECK(wide.str() == L"5 B");
+    std::ostringstream unpadded; // a text is written unformatted, and the width is that of what comes next
+    unpadded << std::setw(5) << weir::text("abc") << 'x';
+    CHECK(unpadded.str() == "abc    x");
 }
 
 #ifdef FMT_VERSION

@@ -35,10 +35,15 @@ constexpr bool host_accessible(memory_space space) noexcept {
 }
 
 /// The alignment in bytes of a block whose caller names none: 256 in device and managed memory, as from cudaMalloc, and in
-/// other memory what any type needs. It is lower if the blocks of `Placement` are not aligned that far.
+/// other memory what any type needs.
+constexpr std::size_t usual_alignment(memory_space space) noexcept {
+    return space == memory_space::device || space == memory_space::managed ? 256 : alignof(std::max_align_t);
+}
+
+/// The same in a pool of `Placement`: it is lower if the blocks of that are not aligned that far.
 template <class Placement>
 constexpr std::size_t default_alignment_of(memory_space space) noexcept {
-    std::size_t alignment = space == memory_space::device || space == memory_space::managed ? 256 : alignof(std::max_align_t);
+    std::size_t alignment = usual_alignment(space);
     while (alignment > 1 && Placement::rounded(1, alignment) == 0)
         alignment /= 2;
     return alignment;

@@ -86,7 +86,8 @@ public:
     }
     friend bool operator!=(piece a, piece b) noexcept { return !(a == b); }
 
-    /// Writes the characters to a std::ostream, or to anything that has 'write(address, size)'.
+    /// Writes the characters, unformatted, to a std::ostream or to anything that has 'write(address, size)'. A stream's width
+    /// pads nothing and stays for what comes next.
     template <class Stream, class = decltype(std::declval<Stream&>().write(std::declval<char const*>(), 0))>
     friend Stream& operator<<(Stream& stream, text const& what) {
         stream.write(what.data(), static_cast<std::ptrdiff_t>(what.size()));

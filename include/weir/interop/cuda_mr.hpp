@@ -25,7 +25,8 @@
 // order:     as the pool's own. CCCL's streams may be null; a null one is the default stream of the file that made the
 //            resource, since functions behind a type-erased reference are compiled who knows where.
 // cost:      a comparison and a maximum over the pool's own call; a type-erased reference adds its indirect call.
-// not for:   owning a pool through 'resource': the pool must outlive it, every copy of it, and their memory.
+// not for:   owning a pool through 'resource': the pool must outlive it, every copy of it, and their memory. A pool_ref is
+//            kept by value, and need not.
 
 #if !defined(LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE)
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE // before CCCL 3.2 its resources are behind this switch
@@ -106,28 +107,30 @@ struct properties<memory_space::device> : on_device, version::list<::cuda::mr::d
 template <>
 struct properties<memory_space::host> : on_the_host, version::list<::cuda::mr::host_accessible> {};
 
-// How a resource names its pool: a pool by its address, a reference by value.
+// What a resource names its pool by: a pointer to a pool, and a reference by value, whose equality is that of the pools.
 template <class Pool>
-struct name_of {
+struct pool_name {
+    using argument = Pool&;
     Pool* pool;
-    explicit name_of(Pool& named) noexcept : pool(&named) {}
+    explicit pool_name(Pool& named) noexcept : pool(&named) {}
     Pool& operator*() const noexcept { return *pool; }
-    friend bool operator==(name_of a, name_of b) noexcept { return a.pool == b.pool; }
+    friend bool operator==(pool_name a, pool_name b) noexcept { return a.pool == b.pool; }
 };
 template <memory_space Space>
-struct name_of<pool_ref<Space>> {
-    mutable pool_ref<Space> pool;
-    explicit name_of(pool_ref<Space> named) noexcept : pool(named) {}
-    pool_ref<Space>& operator*() const noexcept { return pool; }
-    friend bool operator==(name_of a, name_of b) noexcept { return a.pool == b.pool; }
+struct pool_name<pool_ref<Space>> {
+    using argument = pool_ref<Space>;
+    pool_ref<Space> pool;
+    explicit pool_name(pool_ref<Space> named) noexcept : pool(named) {}
+    pool_ref<Space> operator*() const noexcept { return pool; }
+    friend bool operator==(pool_name a, pool_name b) noexcept { return a.pool == b.pool; }
 };
 
-// The members that both kinds of resource have. `Held` names the pool, or owns it.
+// The members that both kinds of resource have. `Held` names the pool: a 'pool_name', or an owner.
 template <class Pool, class Held, class OutOfMemory>
 class calls : public properties<space_of<Pool>::value> {
 public:
-    /// The pool.
-    Pool& pool() const noexcept { return *held_; }
+    /// The pool; a pool_ref by value.
+    decltype(auto) pool() const noexcept { return *held_; }
 
     /// As the pool's 'allocate': same order, blocking and errors. `alignment`: the pool's default alignment at least.
     [[nodiscard]] void* allocate(::cuda::stream_ref stream, std::size_t bytes, std::size_t alignment = 1) const {
@@ -197,13 +200,19 @@ private:
 /// call any member if the pool is thread-safe. `OutOfMemory`: what is thrown in place of weir's, made from its text, for code
 /// that catches an exception of its own: 'resource<weir::device_pool, rmm::out_of_memory>' for RMM.
 template <class Pool, class OutOfMemory = out_of_memory>
-class resource : public detail::calls<Pool, detail::name_of<Pool>, OutOfMemory> {
+class resource : public detail::calls<Pool, detail::pool_name<Pool>, OutOfMemory> {
+    using name = detail::pool_name<Pool>;
+
 public:
-    /// `pool` (of a pool_ref, what it names) outlives this, its copies and their memory. Leave `by_default` out: it is then
-    /// the stream that a null stream means in your file.
-    explicit resource(Pool& pool, stream_ref by_default = cudaStream_t{}) noexcept
-        : detail::calls<Pool, detail::name_of<Pool>, OutOfMemory>(detail::name_of<Pool>(pool), by_default) {}
+    /// `pool` outlives this, its copies and their memory; of a pool_ref, the pool that it names now. Leave `by_default` out: it
+    /// is then the stream that a null stream means in your file.
+    explicit resource(typename name::argument pool, stream_ref by_default = cudaStream_t{}) noexcept
+        : detail::calls<Pool, name, OutOfMemory>(name(pool), by_default) {}
 };
+template <memory_space Space>
+resource(pool_ref<Space>) -> resource<pool_ref<Space>>;
+template <memory_space Space>
+resource(pool_ref<Space>, stream_ref) -> resource<pool_ref<Space>>;
 template <class Pool>
 resource(Pool&) -> resource<Pool>;
 template <class Pool>
@@ -294,12 +303,14 @@ private:
 
 #if CCCL_VERSION >= 3001000 // what environments are asked with
 /// An environment, which many of CUB's algorithms take as their last argument since CCCL 3.1, more with each version: they then
-/// work on `stream`, with temporary storage from `pool`, which outlives them. `Pool`: a pool, a layer, or a pool_ref.
+/// work on `stream`, with temporary storage from `pool`, which outlives them. `Pool`: a pool, a layer, or a pool_ref, which is
+/// kept by value.
 template <class Pool>
 class environment {
 public:
     /// Throws usage_error if `stream` is the host.
-    environment(Pool& pool, stream_ref stream) : resource_(pool, stream), stream_(stream.get()) {
+    environment(typename detail::pool_name<Pool>::argument pool, stream_ref stream)
+        : resource_(pool, stream), stream_(stream.get()) {
         if (stream.is_host())
             throw usage_error("weir: CUB runs on a stream, and 'on_host' is none; name one");
     }
@@ -312,6 +323,10 @@ private:
     resource<Pool> resource_;
     cudaStream_t stream_;
 };
+template <class Pool>
+environment(Pool&, stream_ref) -> environment<Pool>;
+template <memory_space Space>
+environment(pool_ref<Space>, stream_ref) -> environment<pool_ref<Space>>;
 #endif
 
 } // namespace cuda_mr

@@ -4,7 +4,8 @@
 // How do sizes, states and reports print with iostreams, {fmt} and std::format?
 //
 // As they read in weir's own reports. A state prints as a line, with the largest live blocks in lines of their own where it
-// lists them ('full_state'), a report ('text') as it is, and a size with its unit if it is marked as one:
+// lists them ('full_state'), a report ('text') as it is, and a size with its unit if it is marked as one. A stream's width and
+// fill hold for all but a text, which it takes unformatted (base/text.hpp): print 'c_str()' of one that is to be padded.
 //
 //     std::cout << std::setw(10) << weir::interop::format::bytes{n} << '\n';       //   1.50 MiB
 //     fmt::print("{}\n{:>10}\n", pool.state(), weir::interop::format::bytes{n});
@@ -17,7 +18,7 @@
 // not for:   files that other programs read: print the members of the state.
 
 #include <cstddef>
-#include <utility>
+#include <iosfwd>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
@@ -54,32 +55,26 @@ struct formatter : OfView {
     }
 };
 
-// What a std::ostream has, and a program's own class with a '<<' has not.
-template <class Stream>
-using prints = decltype(std::declval<Stream&>().rdbuf(), std::declval<Stream&>().width(), std::declval<Stream&>() << "");
-
 } // namespace detail
 
-/// Prints to a std::ostream, with its width, fill and alignment.
-template <class Stream, class = detail::prints<Stream>>
-Stream& operator<<(Stream& stream, bytes what) {
-    stream << detail::printed(what).c_str();
-    return stream;
+/// Prints to a std::ostream or what derives from one, with its width, fill and alignment. Other classes with a '<<' of their
+/// own keep that.
+template <class Char, class Traits>
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& stream, bytes what) {
+    return stream << detail::printed(what).c_str();
 }
 
 } // namespace format
 } // namespace interop
 
 // These stand where the types are, and are found without a 'using'. Those of texts are in base/text.hpp.
-template <class Stream, class = interop::format::detail::prints<Stream>>
-Stream& operator<<(Stream& stream, memory_report const& what) {
-    stream << interop::format::detail::printed(what).c_str();
-    return stream;
+template <class Char, class Traits>
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& stream, memory_report const& what) {
+    return stream << interop::format::detail::printed(what).c_str();
 }
-template <class Stream, class = interop::format::detail::prints<Stream>>
-Stream& operator<<(Stream& stream, memory_space what) {
-    stream << interop::format::detail::printed(what).c_str();
-    return stream;
+template <class Char, class Traits>
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& stream, memory_space what) {
+    return stream << interop::format::detail::printed(what).c_str();
 }
 
 } // namespace v0

@@ -18,7 +18,8 @@
 // order:     the host may use fresh memory at once. With a stream, a free comes after the work that was enqueued there before;
 //            without one, whoever frees promises that no enqueued work uses the memory.
 // cost:      a virtual call and an indirect call on top of the pool's own.
-// not for:   work on more than one stream: tell the pool of the others ('pool().used_on') before the free.
+// not for:   a stream with a pool that hands out at once what is freed (host_pool, node_pool): that is refused. Work on more
+//            than one stream: tell the pool of the others ('pool().used_on') before the free.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,13 +39,14 @@ namespace pmr {
 class resource final : public std::pmr::memory_resource {
 public:
     /// Memory of `pool`, a host, pinned or managed pool. `stream`: behind whose work memory is freed, and which lives until the
-    /// last free; 'on_host', the default: no enqueued work uses what is freed. Throws usage_error if a stream is named and the
-    /// pool hands page-locked memory out again at once.
-    explicit resource(pool_ref<memory_space::host> pool, stream_ref stream = on_host) : pool_(pool), stream_(stream) {
-        if (!stream.is_host() && base::device_accessible(pool.space()) && !pool.stream_ordered())
-            throw usage_error("weir: this pool hands freed memory out at once, whatever its stream still does; use a "
-                              "stream-ordered one (pinned_pool, managed_pool), or name no stream and free when "
-                              "the work is done");
+    /// last free; 'on_host', the default: no enqueued work uses what is freed. Throws usage_error if there is a stream and the
+    /// pool is not stream ordered: it would hand out again what the stream's work still uses.
+    explicit resource(pool_ref<memory_space::host> pool, stream_ref stream = on_host)
+        : pool_(pool), stream_(stream) {
+        if (!stream.is_host() && !pool.stream_ordered())
+            throw usage_error("weir: this pool hands out at once what is freed, also if work on the stream still uses it; use "
+                              "a pool that is stream ordered, such as 'weir::pinned_pool', or name no stream and wait for "
+                              "that work before the free");
     }
     resource(resource const&) = delete;
     resource& operator=(resource const&) = delete;

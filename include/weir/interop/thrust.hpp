@@ -28,10 +28,9 @@
 // order:     if Thrust's device system is the host (THRUST_DEVICE_SYSTEM_CPP, _OMP, _TBB), algorithms run at once, in memory
 //            that the host must be able to reach. Making a policy then waits for the stream, so make one for each call.
 // cost:      one pool allocation for each temporary; off the default stream, also two events for each of a vector's blocks.
-// not for:   'par_nosync' with a pool that is not stream ordered, unless only one stream uses the pool; nor a pinned or
-//            universal container over such a pool, unless the work that uses it is done when it ends. A
-//            thrust::device_vector's 'assign(n, value)', for which Thrust makes an allocator of its own: assign a range, or
-//            swap with a fresh vector.
+// not for:   'par_nosync' and device_vectors with a pool that is not stream ordered, unless only one stream uses the pool;
+//            containers that the host reaches are refused there. A thrust::device_vector's 'assign(n, value)', for which
+//            Thrust makes an allocator of its own: assign a range, or swap with a fresh vector.
 
 #include <cstddef>
 #include <thrust/detail/type_traits.h>
@@ -124,13 +123,15 @@ public:
     };
 
     /// Memory of `pool`, for use on `stream` and on the default stream. Leave `by_default` out: it is then the stream that a
-    /// null stream means in your file. Throws usage_error if `stream` is the host.
+    /// null stream means in your file. Throws usage_error if `stream` is the host, or if the host reaches the memory and the
+    /// pool is not stream ordered: it would hand out again what the stream's work still uses.
     basic_allocator(pool_ref<Pointers::reach> pool, stream_ref stream, stream_ref by_default = cudaStream_t{})
         : source(pool, stream, by_default) {}
     template <class U>
     basic_allocator(basic_allocator<U, Pointers> const& other) : source(other) {}
 
-    /// `count` elements, not initialised. Throws what the pool's 'allocate' throws, and cuda_error.
+    /// `count` elements, not initialised. Throws what the pool's 'allocate' throws, out_of_memory also for more elements than
+    /// any memory has; cuda_error.
     pointer allocate(std::size_t count) {
         void* const p = source::allocate_for_container(detail::bytes_of(count, sizeof(T)), alignof(T));
         return pointer(static_cast<T*>(p));

@@ -17,7 +17,8 @@
 // invariant: the pool inside never moves. It ends with its owner.
 // order:     as the pool's.
 // cost:      an indirect call on top of the pool's own; containers make no second one. One allocation for the pool.
-// not for:   code that knows its pool's type; frame_pool and scopes, which end blocks without a free.
+// not for:   code that knows its pool's type; frame_pool and scopes, which end blocks without a free; the first pool of a
+//            layer::fallback: CUDA's own pools cannot tell which blocks are theirs, so there is no 'owns'.
 
 #include <cstddef>
 #include <type_traits>
@@ -127,12 +128,12 @@ inline constexpr pool_table table_with_alignment = [] {
 template <memory_space Required>
 class any_pool : public resource<any_pool<Required>> {
 public:
+    /// Where the memory can be used at least; 'ref().space()' is what the memory is. A pinned pool fits each any_pool.
     static constexpr memory_space space = Required;
     static constexpr bool thread_safe = true;
     static constexpr bool stream_ordered = base::device_accessible(Required);
     /// The alignment of a block that asks for none, in bytes, whichever pool is inside.
-    static constexpr std::size_t default_alignment =
-        Required == memory_space::device || Required == memory_space::managed ? 256 : alignof(std::max_align_t);
+    static constexpr std::size_t default_alignment = base::usual_alignment(Required);
     /// A layer around this one asks the pool inside which blocks went through it alone ('examine_own').
     static constexpr bool stands_alone = false;
 
@@ -196,6 +197,10 @@ private:
         static_assert(Pool::stream_ordered || !stream_ordered,
                       "weir: a block of an any_pool may be freed while enqueued work uses it, and this pool would hand it out "
                       "again at once; use a pool of 'weir::reuse::stream_ordered<>' or 'weir::reuse::after_event'");
+        static_assert(Pool::default_alignment >= default_alignment ||
+                          Pool::default_alignment >= base::usual_alignment(Pool::space),
+                      "weir: an any_pool promises the alignment that is usual for its memory, 256 bytes for kernels, and this "
+                      "pool's blocks are aligned to less; use larger blocks, such as those of 'weir::placement::slab<256>'");
         return {new detail::held_pool_of<Pool>(std::forward<Arguments>(arguments)...)};
     }
     template <class Pool>

@@ -18,7 +18,8 @@
 //            pool and still differ.
 // order:     the pool outlives every reference that is used; a reference owns nothing.
 // cost:      two pointers; an indirect call on top of the pool's own.
-// not for:   owning a pool, or code that knows its pool's type: a template does without the indirect call.
+// not for:   owning a pool, or code that knows its pool's type: a template does without the indirect call. A class derived from
+//            any_pool that overrides its members: the reference names the pool inside. Make it a layer.
 
 #include <cstddef>
 #include <type_traits>
@@ -49,11 +50,11 @@ inline constexpr bool is_pool_ref = false;
 template <memory_space Required>
 inline constexpr bool is_pool_ref<pool_ref<Required>> = true;
 
-// Found for any_pool and for what derives from it.
-template <memory_space Held>
-void owner_of(any_pool<Held>&);
+// Whether it is an any_pool, or derived from one.
+template <memory_space Required>
+void as_owner(any_pool<Required>& owner);
 template <class Pool>
-using owns_a_pool = decltype(detail::owner_of(std::declval<Pool&>()));
+using has_owner = decltype(as_owner(std::declval<Pool&>()));
 
 // What a container needs from a pool, as functions and values.
 struct pool_table {
@@ -68,6 +69,14 @@ struct pool_table {
     memory_space space;
     bool stream_ordered;
 };
+
+template <class Pool>
+constexpr bool orders_streams() noexcept {
+    if constexpr (contract::holds<contract::has_stream_ordered, Pool>)
+        return Pool::stream_ordered;
+    else
+        return false;
+}
 
 template <class Pool, bool = contract::holds<contract::has_used_on, Pool, void*, stream_ref> &&
                              contract::holds<contract::has_last_used_on, Pool, void*, stream_ref>>
@@ -89,14 +98,6 @@ template <class Pool>
 struct call_in_container<Pool, true> {
     static void call(void* pool, void* p, stream_ref stream) noexcept { static_cast<Pool*>(pool)->in_container(p, stream); }
 };
-
-template <class Pool>
-constexpr bool is_stream_ordered() {
-    if constexpr (contract::holds<contract::has_stream_ordered, Pool>)
-        return Pool::stream_ordered;
-    else
-        return true;
-}
 
 template <class Pool>
 struct pool_calls {
@@ -121,7 +122,7 @@ struct pool_calls {
                                       &device,
                                       Pool::default_alignment,
                                       Pool::space,
-                                      detail::is_stream_ordered<Pool>()};
+                                      orders_streams<Pool>()};
 };
 
 } // namespace detail
@@ -132,14 +133,14 @@ template <memory_space Required>
 class pool_ref {
 public:
     /// Any pool or layer. It must outlive what is allocated through the reference.
-    template <class Pool, std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>> &&
-                                               !contract::holds<detail::owns_a_pool, Pool>, int> = 0>
+    template <class Pool, class = std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>> &&
+                                                   !contract::holds<detail::has_owner, Pool>>>
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 
-    /// The pool that `owner` holds, an any_pool or what derives from it; the reference stays valid when the owner is moved.
-    template <class Owner, std::enable_if_t<contract::holds<detail::owns_a_pool, Owner>, long> = 0>
-    pool_ref(Owner& owner) noexcept : pool_ref(owner.ref()) {}
+    /// The pool that `owner` holds; the reference stays valid when the owner is moved. The same for classes derived from one.
+    template <memory_space Other>
+    pool_ref(any_pool<Other>& owner) noexcept : pool_ref(owner.ref()) {}
 
     /// Refused with a sentence: '&pool' where the pool is wanted.
     template <class Pool>
@@ -195,7 +196,7 @@ public:
     /// The space of the pool's memory; it reaches at least as far as `Required`.
     memory_space space() const noexcept { return calls_->space; }
 
-    /// Whether a block may be freed while enqueued work still uses it; true if the pool does not say.
+    /// Whether a block may be freed while enqueued work still uses it; false if the pool does not say.
     bool stream_ordered() const noexcept { return calls_->stream_ordered; }
 
     /// The number of the pool's device; any_device if the pool does not say.

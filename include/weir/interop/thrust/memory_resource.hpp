@@ -34,7 +34,7 @@ template <class Pointer, memory_space Reach>
 class basic_memory_resource : public ::thrust::mr::memory_resource<Pointer>, public detail::source<Reach> {
 public:
     /// Memory of `pool`, for use on `stream` and on the default stream. Leave `by_default` out: it is then the stream that a
-    /// null stream means in your file. Throws usage_error if `stream` is the host.
+    /// null stream means in your file. Throws usage_error as an allocator of interop/thrust.hpp does.
     basic_memory_resource(pool_ref<Reach> pool, stream_ref stream, stream_ref by_default = cudaStream_t{})
         : detail::source<Reach>(pool, stream, by_default) {}
 

@@ -15,12 +15,12 @@
 // not for:   other libraries, which say on which stream they work.
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <thrust/detail/config.h>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/text.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/devices.hpp>
@@ -62,6 +62,9 @@ public:
         : pool_(pool), stream_(stream), default_stream_(by_default) {
         if (stream.is_host())
             throw usage_error("weir: Thrust runs on a stream, and 'on_host' is none; name one");
+        if (base::host_accessible(Reach) && !pool.stream_ordered())
+            throw usage_error("weir: this pool hands out at once what a container frees, also if work on the stream still uses "
+                              "it; use a pool that is stream ordered, such as 'weir::pinned_pool'");
     }
 
     pool_ref<Reach> pool() const noexcept { return pool_; }
@@ -118,12 +121,9 @@ private:
     stream_ref default_stream_;
 };
 
-// The bytes of so many elements, or usage_error.
-inline std::size_t bytes_of(std::size_t count, std::size_t size) {
-    if (base::multiply_overflows(count, size))
-        throw usage_error("weir: Thrust asked for " + base::number_text(count) + " elements of " + base::number_text(size) +
-                          " bytes, which do not fit the address space");
-    return count * size;
+// The bytes of so many elements; if they do not fit the address space, so many that each pool refuses them as out of memory.
+inline std::size_t bytes_of(std::size_t count, std::size_t size) noexcept {
+    return base::multiply_overflows(count, size) ? SIZE_MAX : count * size;
 }
 
 } // namespace detail

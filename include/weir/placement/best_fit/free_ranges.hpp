@@ -184,8 +184,8 @@ private:
         std::size_t const room = ranges > room_ + room_ / 2 ? ranges + 15 : room_ + room_ / 2;
         lists_.prepare();
         nodes_.reserve(room + 1);
-        tags_.reserve(2 * room, [this](index_type n, side which) {
-            return which == side::start ? nodes_[n].free.offset : nodes_[n].free.end();
+        tags_.reserve(2 * room, [this](index_type n, side end) {
+            return end == side::start ? nodes_[n].free.offset : nodes_[n].free.end();
         });
         if (nodes_.empty())
             nodes_.push_back({}); // index 0 means 'none'
