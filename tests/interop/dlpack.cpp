@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <string>
+#include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <utility>
 #include <vector>
@@ -124,6 +125,11 @@ TEST_CASE("dlpack: what cannot be exported stays the vector's") {
     std::int64_t const huge = std::int64_t{1} << 40;
     CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), stream, {huge, huge})); })
               .find("addresses") != std::string::npos);
+    scoped_stream const captured;
+    support::capture graph(captured);
+    CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), captured)); }).find("captured") !=
+          std::string::npos);
+    CHECK(graph.unbroken());
     CHECK(given.size() == 12);
 }
 
