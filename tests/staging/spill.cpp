@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("spill: twice the budget, round and round: each buffer keeps 
                         CHECK(seen[step].contents() == expected[step]);
                     }
                     auto const now = s.set.state();
-                    CHECK(now.pinned_bytes == 0);
+                    CHECK(now.accessed_bytes == 0);
                     CHECK(now.buffers == 6);
                     CHECK(now.to_device_bytes >= 12 * buffer_bytes);
                     if (!writes)
@@ -154,7 +154,7 @@ TEST_CASE("spill: a policy chooses who leaves, and an access keeps its buffer") 
             CHECK(moved.size() == buffer_bytes);
             look(lru.buffers[2], lru.other);
             CHECK(lru.resident() == "0-23");
-            CHECK(lru.set.state().pinned_bytes == buffer_bytes);
+            CHECK(lru.set.state().accessed_bytes == buffer_bytes);
             CHECK_FALSE(lru.buffers[3].spill());
             CHECK(lru.set.spill() == 2 * buffer_bytes);
             CHECK(lru.resident() == "---3");
@@ -241,7 +241,7 @@ TEST_CASE("spill: what is computed is dropped, and computed again") {
             }
         CHECK(calls == 4);
         CHECK(s.set.state().computed_bytes == 4 * buffer_bytes);
-        CHECK(s.set.state().dropped_bytes == 4 * buffer_bytes);
+        CHECK(s.set.state().uncopied_bytes == 4 * buffer_bytes);
         CHECK(s.set.state().to_host_bytes == 0);
         fails = true;
         CHECK_SAYS(support::sentence_of<std::runtime_error>([&] { sight(derived, s.stream); }), "cannot");
@@ -338,7 +338,7 @@ TEST_CASE("spill: what cannot be says why, and how much is needed; nothing is lo
         CHECK(s.set.budget_bytes() == buffer_bytes);
         CHECK(s.set.state().in_use_bytes == buffer_bytes);
         s.check_contents();
-        CHECK_SAYS(s.set.report().c_str(), "spill_set: 4 buffers, in use 4.88 KiB of 4.88 KiB, pinned 0 B; to host");
+        CHECK_SAYS(s.set.report().c_str(), "spill_set: 4 buffers, in use 4.88 KiB of 4.88 KiB, accessed 0 B; to host");
 
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { use(s.buffers[0], on_host); }), "'on_host' is none");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { s.buffers[0].prefetch(on_host); }), "'on_host' is none");
@@ -518,7 +518,7 @@ TEST_CASE("spill: threads share a set, and one another's victims") {
         for (std::thread& each : all)
             each.join();
 #endif
-        CHECK(set.state().pinned_bytes == 0);
+        CHECK(set.state().accessed_bytes == 0);
     });
 }
 
@@ -682,7 +682,7 @@ TEST_CASE("spill: wherever a call fails, every buffer keeps its contents, and al
                                        while (s.seeds.size() > s.buffers.size()) // the end itself never fails
                                            s.seeds.pop_back();
                                        s.check_contents();
-                                       CHECK(s.set.state().pinned_bytes <= buffer_bytes);
+                                       CHECK(s.set.state().accessed_bytes <= buffer_bytes);
                                    }) > 3);
     }
 }

@@ -116,9 +116,9 @@ public:
         spill_state const now = state();
         auto const sum = [](std::uint64_t bytes) { return base::bytes_text(static_cast<std::size_t>(bytes)); };
         return "spill_set: " + base::count_text(now.buffers, " buffer") + ", in use " + base::bytes_text(now.in_use_bytes) +
-               " of " + base::bytes_text(now.budget_bytes) + ", pinned " + base::bytes_text(now.pinned_bytes) + "; to host " +
-               sum(now.to_host_bytes) + ", to device " + sum(now.to_device_bytes) + ", dropped " + sum(now.dropped_bytes) +
-               ", computed " + sum(now.computed_bytes);
+               " of " + base::bytes_text(now.budget_bytes) + ", accessed " + base::bytes_text(now.accessed_bytes) +
+               "; to host " + sum(now.to_host_bytes) + ", to device " + sum(now.to_device_bytes) + ", left without a copy " +
+               sum(now.uncopied_bytes) + ", computed " + sum(now.computed_bytes);
     }
 
 protected:

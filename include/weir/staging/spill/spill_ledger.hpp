@@ -33,11 +33,11 @@ namespace staging {
 struct spill_state {
     std::size_t budget_bytes = 0;
     std::size_t in_use_bytes = 0;      ///< on the device, or on the way there or away
-    std::size_t pinned_bytes = 0;      ///< of these, what is being accessed
+    std::size_t accessed_bytes = 0;    ///< of these, what is being accessed
     std::size_t buffers = 0;           ///< how many there are
     std::uint64_t to_host_bytes = 0;   ///< copied to the host since the set was made
     std::uint64_t to_device_bytes = 0; ///< copied back
-    std::uint64_t dropped_bytes = 0;   ///< left the device without a copy
+    std::uint64_t uncopied_bytes = 0;  ///< left without a copy: the host has the contents, or they are computed again
     std::uint64_t computed_bytes = 0;  ///< computed, for the first time or again
 };
 
@@ -136,7 +136,7 @@ public:
         short_until_.store(clock_.load(base::memory_order_relaxed) + remembered_accesses, base::memory_order_relaxed);
         in_use_ -= of.bytes;
         totals_.to_host_bytes += copied;
-        totals_.dropped_bytes += of.bytes - copied;
+        totals_.uncopied_bytes += of.bytes - copied;
     }
 
     /// A record on the device that keeps host memory for its next departure, with its lock held; or null. One whose host
@@ -169,7 +169,7 @@ public:
         now.in_use_bytes = in_use_;
         for (spill_record* each = first_; each; each = each->after) {
             ++now.buffers;
-            now.pinned_bytes += each->place == spill_place::here && is_pinned(*each) ? each->bytes : 0;
+            now.accessed_bytes += each->place == spill_place::here && is_accessed(*each) ? each->bytes : 0;
         }
         return now;
     }
@@ -208,7 +208,7 @@ private:
         std::uint64_t const now = clock_.load(base::memory_order_relaxed); // after all accesses of both, whose locks are held
         return compare_(policy_, a.candidate(now), b.candidate(now));
     }
-    static bool is_pinned(spill_record& of) noexcept {
+    static bool is_accessed(spill_record& of) noexcept {
         if (!of.lock.try_lock())
             return true;
         bool const is = of.live != 0;

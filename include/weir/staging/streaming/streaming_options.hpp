@@ -39,8 +39,8 @@ class streaming_options {
 public:
     streaming_options() = default;
 
-    /// The size of a chunk in bytes. 0, the default: 16 MiB, or less where the source or the pool has less, at least 64 KiB.
-    /// A size that is named is taken or refused.
+    /// The size of a chunk in bytes. 0, the default: 16 MiB, or less where the source or the pool has less, at least 64 KiB;
+    /// of a small pool that may be all, so name a size if compute allocates from it. A named size is taken or refused.
     streaming_options& chunk_bytes(std::size_t bytes) noexcept { return chunk_bytes_ = bytes, *this; }
     /// How many chunks are on the device at a time, 4 by default: one arrives, one is computed, one leaves, and one is ready
     /// when the host is late. 1 to 64.
