@@ -53,6 +53,9 @@ struct busy_stream : support::scoped_stream {
 struct large_recent : tuning {
     static constexpr std::size_t recent_bytes = 1 * MiB;
 };
+struct splintering : tuning {
+    static constexpr std::size_t splinter_bytes = 8 * KiB;
+};
 
 // Streams 'a' and 'b', both with work under way.
 template <class Placement, class Tuning = tuning>
@@ -195,6 +198,26 @@ TEST_CASE("stream_exchange: of what is at hand a stream takes its own first, and
     CHECK(own->older->covered().free_bytes() == 2 * MiB - 100 * KiB);
     CHECK(own->older->hint.bytes() == 2 * MiB - 100 * KiB);
     CHECK(own->host->covered().free_bytes() == 2 * MiB);
+}
+
+TEST_CASE("stream_exchange: blocks that come along go back where the stream has no set, and can have none") {
+    using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<256>, weir::placement::best_fit<512>>;
+    for (bool const fails : {false, true}) {
+        CAPTURE(fails);
+        stage_of<sized, splintering> here;
+        here.freed(here.a, at_a, 2 * MiB);
+        CHECK(here.take_own(here.a, 1 * KiB)); // of a slab
+        here.a.go_on();
+        auto* const own = here.of(here.a);
+        std::size_t const before = own->covered().free_bytes();
+        if (fails) // as where the set became another stream's meanwhile
+            simulated_cuda::fail_call("cudaStreamGetDevice", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+        stage_of<sized, splintering>::caller const who(here.b);
+        CHECK(here.exchange.take(nullptr, {who, 1 * KiB, 256, 1 * KiB, false}).bytes == 1 * KiB);
+        simulated_cuda::clear_faults();
+        CHECK(own->covered().free_bytes() == before - (fails ? 1 : 8) * KiB);
+        CHECK(here.of(here.b)->covered().free_bytes() == (fails ? 0 : 7) * KiB);
+    }
 }
 
 TEST_CASE("stream_exchange: a large range is not cut where what the stream freed last may do") {
