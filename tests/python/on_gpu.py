@@ -433,7 +433,7 @@ class Bridge:
         library = weir_plugin.cache_folder() / "dlpack_bridge.so"
         runtime = weir_plugin.cuda_runtime()
         done = subprocess.run([os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-pthread",
-                               f"-I{weir_plugin.weir_include()}", "-isystem", str(weir_plugin.cuda_include()),
+                               f"-I{weir_plugin.weir_include()}", *weir_plugin.cuda_flags(runtime),
                                str(pathlib.Path(__file__).with_name("dlpack_bridge.cpp")), str(runtime),
                                f"-Wl,-rpath,{runtime.parent}", "-o", str(library)], capture_output=True, text=True)
         require(done.returncode == 0, done.stderr[-2000:])
