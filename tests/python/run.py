@@ -118,8 +118,8 @@ def case_cuda_headers():
             (top / folder / "include/crt/host_defines.h").write_text("")
         runtime, places = top / "libcudart.so", []
         weir_plugin._cuda_places = lambda: [top / each for each in places]
-        for version, listed, taken in ((12080, ["cuda_runtime"], ["cuda_runtime", "cuda_nvcc"]), (12080, ["cu13", "both"], ["both"]),
-                                       (13050, ["both", "nowhere", "cu13"], ["cu13"])):
+        for version, listed, taken in ((12080, ["cuda_runtime"], ["cuda_runtime", "cuda_nvcc"]),
+                                       (12080, ["cu13", "both"], ["both"]), (13050, ["both", "nowhere", "cu13"], ["cu13"])):
             weir_plugin._version_of = lambda _: version
             places[:] = listed
             wanted = [word for each in taken for word in ("-isystem", str(top / each / "include"))]
@@ -251,9 +251,58 @@ def case_cupy_before_pytorch():
     """A plug-in without PyTorch's exception was there first; the other way round it is shared."""
     weir = weir_torch()
     first = weir.weir_plugin.join("device_pool")
-    refused(weir.use, "CuPy or Numba", "first")
+    refused(weir.use, "CuPy or Numba", "before them")
     weir.use("compact_device_pool")
     assert weir.weir_plugin.join("compact_device_pool") is weir._used and weir.weir_plugin.join("device_pool") is first
+
+
+def case_run_a_program():
+    """python3 -m weir_torch, and what 'compare' does in a process of its own."""
+    weir = weir_torch()
+    import torch
+    from weir_torch.__main__ import main as start
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        (folder / "beside.py").write_text("word = 'beside'\n")
+        (folder / "program.py").write_text("import beside, sys, torch\ntorch.told = beside.word, sys.argv[1:], __name__\n")
+        for words, text in ((["--pool", "device", "program.py"], "no pool 'device'"), (["gone.py"], "no program"),
+                            (["--limit", "5", "program.py"], "leaves no room")):
+            try:
+                start([*words[:-1], str(folder / words[-1])])
+                raise AssertionError(f"{words} was not refused")
+            except SystemExit as end:
+                assert text in str(end.code), end.code
+        assert torch.current is None
+        start(["--limit", "1 GiB", str(folder / "program.py"), "--limit", "2"])
+        assert torch.told == ("beside", ["--limit", "2"], "__main__") and weir.state()["limit_bytes"] == 1 << 30, torch.told
+
+
+def case_compare():
+    weir_torch()
+    import xml.dom.minidom
+    from weir_torch import compare
+    runs = [{"held_mib": held, "seconds": 3.0, "steps": 2, "losses": ["2.5", "1.5"], "step_ms": step, "error": None}
+            for held, step in ((70000.0, 1234.5), (60000.0, 1230.5))]
+    first = compare.row_of("default", runs)
+    assert first == ("default", 70000.0, "1232.50 ms", "2.5 1.5", ""), first
+    rows = [first, compare.row_of("expandable", [{**runs[0], "error": "no room", "step_ms": None}]),
+            compare.row_of("device_pool", [{"error": "no room", "wrote": "much"}])]
+    assert rows[1] == ("expandable", 70000.0, "3.0 s in all", "2.5 1.5", "no room"), rows
+    assert rows[2] == ("device_pool", None, "-", "", "no room"), rows
+    lines = compare.table(rows).splitlines()
+    assert len(lines) == 4 and "70,000" in lines[1] and lines[3].endswith("FAILED: no room"), lines
+    drawn = compare.picture(rows, "<" + 90 * "&" + "train.py")
+    xml.dom.minidom.parseString(drawn)
+    assert drawn.count("<text") == 7 and "70,000 MiB, 1232.50 ms<" in drawn and drawn.count("&amp;") == 39, drawn
+    for words in (["--rounds", "0", "x.py"], ["--steps", "-1", "x.py"], ["--limit", "70", "x.py"], []):
+        try:
+            compare.parsed(words)
+            raise AssertionError(f"{words} was taken")
+        except SystemExit as end:
+            assert end.code == 2, end
+    options = compare.parsed(["--steps", "5", "x.py", "--steps", "7"])
+    assert (options.steps, options.program, options.arguments) == (5, "x.py", ["--steps", "7"]), options
+    refused(compare.refuse, "leave that call out")
 
 
 def case_mem_pool():
@@ -291,6 +340,61 @@ def case_pytorch_without_headers():
     import torch
     torch.__file__ = "/nowhere/torch/__init__.py"
     refused(weir.use, "without its headers")
+
+
+def case_pybind11_module():
+    """The binding of README.md: its capsule's fields, and who owns the array. Only where there is pybind11: no stage has it."""
+    weir_plugin = loaded()
+    import ctypes
+    import importlib.util
+    import sysconfig
+    if not importlib.util.find_spec("pybind11"):
+        return
+    import pybind11
+    built = run(["g++", "-std=c++17", "-O1", *WARNINGS, "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG",
+                 f"-I{ROOT / 'include'}", "-isystem", pybind11.get_include(), "-isystem", sysconfig.get_paths()["include"],
+                 *weir_plugin.cuda_flags(SIMULATED), HERE / "pybind11_module.cpp", SIMULATED, "-o", FOLDER / "mymodule.so"])
+    assert built.code == 0, built.output
+    sys.path.insert(0, str(FOLDER))
+    import mymodule
+    array = mymodule.Array(3)
+    assert array.__dlpack_device__() == (2, 0)
+    for call in (lambda: array.__dlpack__(), lambda: array.__dlpack__(stream=1, max_version=None)):
+        try:
+            call()
+            raise AssertionError("an old consumer was served")
+        except BufferError as error:
+            assert "version 1" in str(error)
+    capsule = array.__dlpack__(stream=1, max_version=(1, 0), dl_device=None, copy=None)
+    find = ctypes.pythonapi.PyCapsule_GetPointer
+    find.restype, find.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    words = (ctypes.c_uint64 * 10).from_address(find(capsule, b"dltensor_versioned"))
+    # version; owner, deleter, flags, address; kind of memory and device; dimensions and type; shape, strides, offset
+    assert words[0] == 1 and words[3] == 0 and words[5] == 2 and words[6] == 1 | (2 | 32 << 8 | 1 << 16) << 32, list(words)
+    assert [ctypes.c_int64.from_address(words[each]).value for each in (7, 8)] == [3, 1] and words[9] == 0, list(words)
+    assert mymodule.live_blocks() == 1
+    del capsule
+    assert mymodule.live_blocks() == 0, "a capsule that nobody takes keeps the array"
+    try:
+        array.__dlpack__(max_version=(1, 0))
+        raise AssertionError("the array was given twice")
+    except BufferError as error:
+        assert "given away" in str(error)
+    assert mymodule.first_of(mymodule.Array(5)) == 2.0 and mymodule.live_blocks() == 0
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    kept = mymodule.Array(1).__dlpack__(max_version=(1, 0))
+    major_version = ctypes.c_uint32.from_address(find(kept, b"dltensor_versioned"))
+    major_version.value = 2
+    for given, kind in ((make(1, b"dltensor", None), ValueError), (kept, RuntimeError)):  # Python's own refusal, and weir's
+        try:
+            mymodule.first_of(type("Other", (), {"__dlpack__": lambda self, **_: given})())
+            raise AssertionError(f"{given} was taken")
+        except kind:
+            pass
+    major_version.value = 1
+    del kept, given
+    assert mymodule.live_blocks() == 0, "what was refused is not the capsule's"
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

@@ -104,26 +104,26 @@ def _version_of(runtime):
 
 
 def cuda_flags(runtime):
-    """The compiler's options for CUDA's headers, of the same major version as the runtime: functions change between them."""
+    """The compiler's options for CUDA's headers, of the runtime's major version: functions change between those."""
     version = _version_of(runtime)
     if version < OLDEST_CUDA:
-        raise Error(f"weir: the CUDA runtime {runtime} is {_version_text(version)}, and weir needs 12.8 or later; install a "
-                    "PyTorch or CuPy for a later CUDA")
+        raise Error(f"weir: the CUDA runtime {runtime} is {_version_text(version)}, and weir needs "
+                    f"{_version_text(OLDEST_CUDA)} or later; install a PyTorch or CuPy for a later CUDA")
     others = []
     for place in _cuda_places():
         include = place / "include"
-        # in the wheels of CUDA 12 a folder of its own has the headers of the compiler
-        crt = next((each for each in (include, place.parent / "cuda_nvcc/include") if (each / "crt/host_defines.h").exists()), None)
+        both = (include, place.parent / "cuda_nvcc/include")  # the second: CUDA 12's wheels
+        crt = next((each for each in both if (each / "crt/host_defines.h").exists()), None)
         if crt is None or not (include / "cuda_runtime_api.h").exists():
             continue
-        told = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", (include / "cuda_runtime_api.h").read_text(errors="replace"))
-        if told and int(told[1]) // 1000 == version // 1000:
+        text = (include / "cuda_runtime_api.h").read_text(errors="replace")
+        found = int((re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text) or [0, 0])[1])
+        if found // 1000 == version // 1000:
             return ["-isystem", str(include)] + (["-isystem", str(crt)] if crt != include else [])
-        others.append(f"{include} has those of {_version_text(int(told[1])) if told else 'an unknown version'}")
-    wheel = "nvidia-cuda-nvcc-cu12 and nvidia-cuda-runtime-cu12" if version < 13000 else "nvidia-cuda-crt and nvidia-cuda-runtime"
-    raise Error(f"weir: there are no headers of CUDA {version // 1000}, which this process uses ({runtime})"
-                f"{'; ' + ', '.join(others) if others else ''}. Install the wheels {wheel}, or set CUDA_HOME to a toolkit of that "
-                "version that has include/cuda_runtime_api.h and include/crt")
+        others.append(f"; {include} has those of {_version_text(found)}")
+    wheels = "nvidia-cuda-nvcc-cu12 nvidia-cuda-runtime-cu12" if version < 13000 else "nvidia-cuda-crt nvidia-cuda-runtime"
+    raise Error(f"weir: there are no headers of CUDA {version // 1000}, which this process uses ({runtime}){''.join(others)}. "
+                f"Run 'pip install {wheels}', or set CUDA_HOME to a toolkit of that version")
 
 
 def cuda_runtime():
@@ -171,8 +171,8 @@ def _fingerprint(command, folders):
 def build(pool="device_pool", flags=()):
     """Compiles the library for a pool unless that was done before; returns its path.
 
-    flags: more options of the compiler and linker, such as PyTorch's folders. Blocks for about ten seconds the first time; of several
-    processes one compiles. Raises Error.
+    flags: more options of the compiler and linker, such as PyTorch's folders. Blocks for about ten seconds the first time; of
+    several processes one compiles. Raises Error.
     """
     if pool not in POOLS:
         raise Error(f"weir: there is no pool '{pool}' for Python; there are: {', '.join(POOLS)}")
@@ -304,8 +304,8 @@ def load(pool="device_pool", limit=None, name="python", flags=()):
     with _lock:
         if path not in _loaded:
             if any(each.pool == pool for each in _loaded.values()):
-                raise Error(f"weir: CuPy or Numba allocate from a {pool} already, which PyTorch cannot join; call PyTorch's part "
-                            "(weir_torch.use or weir_torch.pool) first, or name another pool")
+                raise Error(f"weir: CuPy or Numba allocate from a {pool} already, which PyTorch cannot join; call "
+                            "weir_torch.use or weir_torch.pool before them, or name another pool")
             _loaded[path] = Plugin(path, pool)
             _loaded[path].configure(limit, name)
         elif limit is not None:

@@ -113,9 +113,9 @@ def _answer_statistics():
 def pool(pool="device_pool", limit=None, name="torch pool", **options):
     """A torch.cuda.MemPool whose segments come from a pool of weir's, for torch.cuda.use_mem_pool.
 
-    PyTorch goes on caching and counting, and its own memory goes on beside it. Any time, but not together with `use`. Those that
-    name the same pool share its memory and its limit. `.weir` of what is returned has state(), report(), trim() and so on; see
-    weir_plugin.Plugin. options: MemPool's own. Raises Error.
+    PyTorch goes on caching and counting, and its own memory goes on beside it. Any time, but not together with `use`. MemPools
+    that name the same pool share its memory and its limit. `.weir` of what is returned has state(), report(), trim() and so on;
+    see weir_plugin.Plugin. options: MemPool's own. Raises Error.
     """
     _require_torch()
     if _used is not None:
