@@ -109,7 +109,7 @@ def cuda_flags(runtime):
     if version < OLDEST_CUDA:
         raise Error(f"weir: the CUDA runtime {runtime} is {_version_text(version)}, and weir needs "
                     f"{_version_text(OLDEST_CUDA)} or later; install a PyTorch or CuPy for a later CUDA")
-    others = []
+    others = {}  # each is named once
     for place in _cuda_places():
         include = place / "include"
         both = (include, place.parent / "cuda_nvcc/include")  # the second: CUDA 12's wheels
@@ -120,7 +120,7 @@ def cuda_flags(runtime):
         found = int((re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text) or [0, 0])[1])
         if found // 1000 == version // 1000:
             return ["-isystem", str(include)] + (["-isystem", str(crt)] if crt != include else [])
-        others.append(f"; {include} has those of {_version_text(found)}")
+        others[f"; {include} has those of {_version_text(found)}"] = True
     wheels = "nvidia-cuda-nvcc-cu12 nvidia-cuda-runtime-cu12" if version < 13000 else "nvidia-cuda-crt nvidia-cuda-runtime"
     raise Error(f"weir: there are no headers of CUDA {version // 1000}, which this process uses ({runtime}){''.join(others)}. "
                 f"Run 'pip install {wheels}', or set CUDA_HOME to a toolkit of that version")
