@@ -127,7 +127,8 @@ def commands(text):
         words = shlex.split(line, comments=True)
         named = words[1:2]
         if words[:2] == ["python3", "-m"]:
-            named = ["examples/python/" + words[2].replace(".", "/") + ".py"]
+            module = "examples/python/" + words[2].replace(".", "/")
+            named = [module + ("/__main__.py" if (ROOT / module).is_dir() else ".py")]
         if words[:1] in (["sh"], ["bash"], ["python3"]) and named and not (ROOT / named[0]).exists():
             gone.append(named[0])
         if words[1:2] == ["examples/run.sh"] and len(words) > 2 and not words[2].startswith("-") and words[2] not in examples:
@@ -135,6 +136,15 @@ def commands(text):
         if words[:2] == ["cmake", "--preset"] and f'"name": "{words[2]}"' not in (ROOT / "CMakePresets.json").read_text():
             gone.append(line)
     return f"names what does not exist: {gone}" if gone else ""
+
+
+def parses(text):
+    """Complaint about one python block, or ''."""
+    try:
+        compile(text, "page", "exec")
+        return ""
+    except SyntaxError as error:
+        return str(error)
 
 
 def settings(text):
@@ -173,7 +183,7 @@ def judge(page, linked):
             path = ROOT / kind.split()[1]
             same = path.exists() and code in path.read_text()
             results.append((f"readme: {page}:{line}", "" if same else f"is no part of {path}"))
-        if judged := {"sh": commands, "cmake": settings}.get(language):
+        if judged := {"sh": commands, "cmake": settings, "python": parses}.get(language):
             results.append((f"readme: {page}:{line}", judged(code)))
     parts = snippets(text)
     return results + (compile_and_run(page, parts, linked) if parts else [])

@@ -129,7 +129,7 @@ def build_pairs():
     library = weir_plugin.cache_folder() / f"pairs-{torch.__version__}.so"
     top = pathlib.Path(torch.__file__).resolve().parent
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O2", "-fPIC", "-shared",
-               "-isystem", str(weir_plugin.cuda_include()), "-isystem", str(top / "include"), str(HERE / "pairs.cpp"),
+               *weir_plugin.cuda_flags(weir_plugin.cuda_runtime()), "-isystem", str(top / "include"), str(HERE / "pairs.cpp"),
                f"-L{top / 'lib'}", "-lc10_cuda", "-lc10",
                f"-Wl,-rpath,{top / 'lib'}", "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True)

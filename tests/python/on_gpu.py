@@ -316,12 +316,26 @@ def mem_pool():
 
 
 @case()
+def statistics():
+    """PyTorch's own questions are answered with the pool's figures."""
+    x = torch.ones(64 << 18, device="cuda")
+    now = weir().state()
+    require(torch.cuda.memory_allocated() == now["requested_bytes"] >= 64 * MIB, f"{torch.cuda.memory_allocated()}, {now}")
+    require(torch.cuda.memory_reserved() == now["reserved_bytes"], f"{torch.cuda.memory_reserved()}, {now}")
+    y = torch.ones(64 << 18, device="cuda")
+    del y
+    require(torch.cuda.max_memory_allocated() >= 128 * MIB, f"{torch.cuda.max_memory_allocated()}")
+    torch.cuda.reset_peak_memory_stats()
+    require(torch.cuda.max_memory_allocated("cuda:0") == now["requested_bytes"], f"{torch.cuda.memory_stats()}")
+    require("in use" in torch.cuda.memory_summary() and x.sum() == 64 << 18, torch.cuda.memory_summary())
+
+
+@case()
 def what_throws():
     """What PyTorch refuses with any plug-in: README.md lists it."""
     found = []
-    for name, call in (("memory_stats", torch.cuda.memory_stats), ("memory_snapshot", torch.cuda.memory_snapshot),
-                       ("MemPool", torch.cuda.MemPool), ("cudnn.benchmark", benchmark),
-                       ("max_memory_allocated", torch.cuda.max_memory_allocated)):
+    for name, call in (("memory_snapshot", torch.cuda.memory_snapshot), ("MemPool", torch.cuda.MemPool),
+                       ("cudnn.benchmark", benchmark)):
         try:
             call()
             found.append(f"{name}: works")
@@ -433,7 +447,7 @@ class Bridge:
         library = weir_plugin.cache_folder() / "dlpack_bridge.so"
         runtime = weir_plugin.cuda_runtime()
         done = subprocess.run([os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-pthread",
-                               f"-I{weir_plugin.weir_include()}", "-isystem", str(weir_plugin.cuda_include()),
+                               f"-I{weir_plugin.weir_include()}", *weir_plugin.cuda_flags(runtime),
                                str(pathlib.Path(__file__).with_name("dlpack_bridge.cpp")), str(runtime),
                                f"-Wl,-rpath,{runtime.parent}", "-o", str(library)], capture_output=True, text=True)
         require(done.returncode == 0, done.stderr[-2000:])

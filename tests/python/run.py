@@ -82,8 +82,11 @@ def case_sizes():
     for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2000), (4096, 4096), ("4096", 4096),
                          (None, weir_plugin.NO_LIMIT)):
         assert weir_plugin.bytes_of(size) == wanted, (size, weir_plugin.bytes_of(size))
-    for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5):
-        refused(lambda: weir_plugin.bytes_of(size), "weir: ")
+    for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5, 0.5, b"1 GiB"):
+        refused(lambda: weir_plugin.bytes_of(size), "is no size", "'70 GiB'")
+    for limit in (70, "70", 0.9, 0, -5, "1 MiB"):
+        refused(lambda: weir_plugin.limit_of(limit), f"a limit of {limit} bytes leaves no room", "'70 GiB'")
+    assert weir_plugin.limit_of("70 GiB") == 70 << 30 and weir_plugin.limit_of(None) == weir_plugin.NO_LIMIT
 
 
 def case_unknown_pool():
@@ -100,6 +103,34 @@ def case_no_headers():
     weir_plugin = loaded()
     os.environ["WEIR_INCLUDE"] = "/nowhere"
     refused(weir_plugin.build, "no weir/weir.hpp in /nowhere", "WEIR_INCLUDE")
+
+
+def case_cuda_headers():
+    """Headers of the runtime's major version are taken, in one folder or in the two of CUDA 12's wheels; no others."""
+    weir_plugin = loaded()
+    with tempfile.TemporaryDirectory() as place:
+        top = pathlib.Path(place)
+        for folder, version in (("cuda_runtime", 12080), ("cu13", 13020), ("both", 12090)):
+            (top / folder / "include").mkdir(parents=True)
+            (top / folder / "include/cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {version}\n")
+        for folder in ("cuda_nvcc", "cu13", "both"):
+            (top / folder / "include/crt").mkdir(parents=True)
+            (top / folder / "include/crt/host_defines.h").write_text("")
+        runtime, places = top / "libcudart.so", []
+        weir_plugin._cuda_places = lambda: [top / each for each in places]
+        for version, listed, taken in ((12080, ["cuda_runtime"], ["cuda_runtime", "cuda_nvcc"]),
+                                       (12080, ["cu13", "both"], ["both"]), (13050, ["both", "nowhere", "cu13"], ["cu13"])):
+            weir_plugin._version_of = lambda _: version
+            places[:] = listed
+            wanted = [word for each in taken for word in ("-isystem", str(top / each / "include"))]
+            assert weir_plugin.cuda_flags(runtime) == wanted, weir_plugin.cuda_flags(runtime)
+        for version, listed, parts in ((13000, ["both"], ("headers of CUDA 13", "has those of 12.9", "nvidia-cuda-crt")),
+                                       (12080, ["cu13"], ("headers of CUDA 12", "has those of 13.2", "nvidia-cuda-nvcc-cu12")),
+                                       (13000, [], ("headers of CUDA 13", "CUDA_HOME")),
+                                       (12060, ["both"], ("is 12.6", "12.8 or later"))):
+            weir_plugin._version_of = lambda _: version
+            places[:] = listed
+            refused(lambda: weir_plugin.cuda_flags(runtime), *parts)
 
 
 def case_no_cache():
@@ -131,7 +162,7 @@ def case_built_once():
 def case_functions():
     weir_plugin = loaded()
     plugin = weir_plugin.load("device_pool", "64 MiB", "tested", weir_torch()._flags())
-    assert plugin.state() == dict.fromkeys(weir_plugin.FIGURES, 0), plugin.state()
+    assert plugin.state() == {**dict.fromkeys(weir_plugin.FIGURES, 0), "limit_bytes": 64 * MIB}, plugin.state()
     assert plugin.report() == "nothing was allocated yet"
     first, second = plugin.allocate(1000, 0, 0), plugin.allocate(10 * MIB, 0)
     now = plugin.state()
@@ -159,7 +190,9 @@ def case_functions():
 def case_suspend():
     weir_plugin = loaded()
     plugin = weir_plugin.load("device_pool", flags=weir_torch()._flags())
+    assert plugin.state()["limit_bytes"] is None, plugin.state()
     block = plugin.allocate(8 * MIB, 0, 0)
+    assert plugin.state()["limit_bytes"] is None, plugin.state()
     assert plugin.suspend() >= 8 * MIB and "suspended" in plugin.report(), plugin.report()
     refused(lambda: plugin.allocate(1000, 0, 0), "the pool is suspended")
     plugin.resume()
@@ -177,7 +210,8 @@ def case_use():
     wanted = {setter: weir._used.address(function) for setter, function in weir.SETTERS.items()}
     assert torch.current.inner.set == wanted and all(wanted.values()), torch.current.inner.set
     weir.use("device_pool", limit="2 GiB")
-    refused(lambda: weir.use("compact_device_pool"), "device_pool already")
+    refused(lambda: weir.use("compact_device_pool"), "device_pool already", "restart the kernel")
+    weir.use()  # and without a limit: it stays
     refused(weir.pool, "weir_torch.use")
     assert weir.state()["requested_bytes"] == 0 and weir.trim() == 0
     weir._used.allocate(1000, 0, 0)
@@ -187,6 +221,88 @@ def case_use():
     given = weir.suspend()
     assert given >= 2 * MIB, f"{given}; {weir.report()}"
     weir.resume()
+    weir.use("device_pool", limit="2 GiB")
+    assert weir.state("cuda:0") == weir.state(0) == weir.state("cuda") == weir.state(), weir.state()
+    refused(lambda: weir.state("cpu"), "cpu is no device", "'cuda:0'")
+
+
+def case_statistics():
+    """What PyTorch makes memory_allocated and its like of; without `use` it is PyTorch's own."""
+    weir = weir_torch()
+    import torch
+    before = torch._C._cuda_memoryStats
+    weir.pool()
+    assert torch._C._cuda_memoryStats is before
+    weir = weir_torch()
+    weir.use("compact_device_pool")
+    block = weir._used.allocate(1000, 0, 0)
+    weir._used.deallocate(weir._used.allocate(2000, 0, 0), 2000, 0, 0)
+    now, reserved = torch._C._cuda_memoryStats(0), weir.state()["reserved_bytes"]
+    assert now["allocated_bytes"] == {"all": {"current": 1000, "peak": 3000}}, now
+    assert now["reserved_bytes"] == {"all": {"current": reserved, "peak": reserved}} and reserved > 0, now
+    assert now["allocation"] == {"all": {"current": 1, "allocated": 2}}, now
+    torch._C._cuda_resetPeakMemoryStats(0)
+    assert torch._C._cuda_memoryStats(0)["allocated_bytes"]["all"]["peak"] == 1000
+    assert torch.cuda.memory_summary() == torch.cuda.memory.memory_summary(0, abbreviated=True) == weir.report()
+    weir._used.deallocate(block, 1000, 0, 0)
+
+
+def case_cupy_before_pytorch():
+    """A plug-in without PyTorch's exception was there first; the other way round it is shared."""
+    weir = weir_torch()
+    first = weir.weir_plugin.join("device_pool")
+    refused(weir.use, "CuPy or Numba", "before them")
+    weir.use("compact_device_pool")
+    assert weir.weir_plugin.join("compact_device_pool") is weir._used and weir.weir_plugin.join("device_pool") is first
+
+
+def case_run_a_program():
+    """python3 -m weir_torch, and what 'compare' does in a process of its own."""
+    weir = weir_torch()
+    import torch
+    from weir_torch.__main__ import main as start
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        (folder / "beside.py").write_text("word = 'beside'\n")
+        (folder / "program.py").write_text("import beside, sys, torch\ntorch.told = beside.word, sys.argv[1:], __name__\n")
+        for words, text in ((["--pool", "device", "program.py"], "no pool 'device'"), (["gone.py"], "no program"),
+                            (["--limit", "5", "program.py"], "leaves no room")):
+            try:
+                start([*words[:-1], str(folder / words[-1])])
+                raise AssertionError(f"{words} was not refused")
+            except SystemExit as end:
+                assert text in str(end.code), end.code
+        assert torch.current is None
+        start(["--limit", "1 GiB", str(folder / "program.py"), "--limit", "2"])
+        assert torch.told == ("beside", ["--limit", "2"], "__main__") and weir.state()["limit_bytes"] == 1 << 30, torch.told
+
+
+def case_compare():
+    weir_torch()
+    import xml.dom.minidom
+    from weir_torch import compare
+    runs = [{"held_mib": held, "seconds": 3.0, "steps": 2, "losses": ["2.5", "1.5"], "step_ms": step, "error": None}
+            for held, step in ((70000.0, 1234.5), (60000.0, 1230.5))]
+    first = compare.row_of("default", runs)
+    assert first == ("default", 70000.0, "1232.50 ms", "2.5 1.5", ""), first
+    rows = [first, compare.row_of("expandable", [{**runs[0], "error": "no room", "step_ms": None}]),
+            compare.row_of("device_pool", [{"error": "no room", "wrote": "much"}])]
+    assert rows[1] == ("expandable", 70000.0, "3.0 s in all", "2.5 1.5", "no room"), rows
+    assert rows[2] == ("device_pool", None, "-", "", "no room"), rows
+    lines = compare.table(rows).splitlines()
+    assert len(lines) == 4 and "70,000" in lines[1] and lines[3].endswith("FAILED: no room"), lines
+    drawn = compare.picture(rows, "<" + 90 * "&" + "train.py")
+    xml.dom.minidom.parseString(drawn)
+    assert drawn.count("<text") == 7 and "70,000 MiB, 1232.50 ms<" in drawn and drawn.count("&amp;") == 39, drawn
+    for words in (["--rounds", "0", "x.py"], ["--steps", "-1", "x.py"], ["--limit", "70", "x.py"], []):
+        try:
+            compare.parsed(words)
+            raise AssertionError(f"{words} was taken")
+        except SystemExit as end:
+            assert end.code == 2, end
+    options = compare.parsed(["--steps", "5", "x.py", "--steps", "7"])
+    assert (options.steps, options.program, options.arguments) == (5, "x.py", ["--steps", "7"]), options
+    refused(compare.refuse, "leave that call out")
 
 
 def case_mem_pool():
@@ -200,7 +316,7 @@ def case_use_too_late():
     weir = weir_torch()
     import torch
     torch.initialized = True
-    refused(weir.use, "has used CUDA already", "weir_torch.pool")
+    refused(weir.use, "has used CUDA already", "restart the kernel", "weir_torch.pool")
 
 
 def case_other_versions_of_pytorch():
@@ -224,6 +340,61 @@ def case_pytorch_without_headers():
     import torch
     torch.__file__ = "/nowhere/torch/__init__.py"
     refused(weir.use, "without its headers")
+
+
+def case_pybind11_module():
+    """The binding of README.md: its capsule's fields, and who owns the array. Only where there is pybind11: no stage has it."""
+    weir_plugin = loaded()
+    import ctypes
+    import importlib.util
+    import sysconfig
+    if not importlib.util.find_spec("pybind11"):
+        return
+    import pybind11
+    built = run(["g++", "-std=c++17", "-O1", *WARNINGS, "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG",
+                 f"-I{ROOT / 'include'}", "-isystem", pybind11.get_include(), "-isystem", sysconfig.get_paths()["include"],
+                 *weir_plugin.cuda_flags(SIMULATED), HERE / "pybind11_module.cpp", SIMULATED, "-o", FOLDER / "mymodule.so"])
+    assert built.code == 0, built.output
+    sys.path.insert(0, str(FOLDER))
+    import mymodule
+    array = mymodule.Array(3)
+    assert array.__dlpack_device__() == (2, 0)
+    for call in (lambda: array.__dlpack__(), lambda: array.__dlpack__(stream=1, max_version=None)):
+        try:
+            call()
+            raise AssertionError("an old consumer was served")
+        except BufferError as error:
+            assert "version 1" in str(error)
+    capsule = array.__dlpack__(stream=1, max_version=(1, 0), dl_device=None, copy=None)
+    find = ctypes.pythonapi.PyCapsule_GetPointer
+    find.restype, find.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    words = (ctypes.c_uint64 * 10).from_address(find(capsule, b"dltensor_versioned"))
+    # version; owner, deleter, flags, address; kind of memory and device; dimensions and type; shape, strides, offset
+    assert words[0] == 1 and words[3] == 0 and words[5] == 2 and words[6] == 1 | (2 | 32 << 8 | 1 << 16) << 32, list(words)
+    assert [ctypes.c_int64.from_address(words[each]).value for each in (7, 8)] == [3, 1] and words[9] == 0, list(words)
+    assert mymodule.live_blocks() == 1
+    del capsule
+    assert mymodule.live_blocks() == 0, "a capsule that nobody takes keeps the array"
+    try:
+        array.__dlpack__(max_version=(1, 0))
+        raise AssertionError("the array was given twice")
+    except BufferError as error:
+        assert "given away" in str(error)
+    assert mymodule.first_of(mymodule.Array(5)) == 2.0 and mymodule.live_blocks() == 0
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    kept = mymodule.Array(1).__dlpack__(max_version=(1, 0))
+    major_version = ctypes.c_uint32.from_address(find(kept, b"dltensor_versioned"))
+    major_version.value = 2
+    for given, kind in ((make(1, b"dltensor", None), ValueError), (kept, RuntimeError)):  # Python's own refusal, and weir's
+        try:
+            mymodule.first_of(type("Other", (), {"__dlpack__": lambda self, **_: given})())
+            raise AssertionError(f"{given} was taken")
+        except kind:
+            pass
+    major_version.value = 1
+    del kept, given
+    assert mymodule.live_blocks() == 0, "what was refused is not the capsule's"
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

@@ -5,14 +5,15 @@ weir is headers, so there is nothing to install: g++ compiles plugin.cpp, once f
 user's cache folder. weir_torch, weir_cupy and weir_numba use this module, and so does whoever writes for a fourth library. All
 of one process that name the same pool share it: a tensor and an array then come out of the same memory.
 
-Environment: CXX, the compiler (g++); WEIR_INCLUDE, the folder that holds weir/weir.hpp, for a copy of this folder elsewhere;
-CUDA_HOME; WEIR_CACHE, the folder for what is built (otherwise XDG_CACHE_HOME/weir or ~/.cache/weir).
+Environment: CXX, the compiler (g++); WEIR_INCLUDE, weir's folder 'include', for a copy of this folder elsewhere; CUDA_HOME, a
+CUDA toolkit; WEIR_CACHE, the folder for what is built (otherwise XDG_CACHE_HOME/weir or ~/.cache/weir).
 """
 
 import ctypes
 import fcntl
 import hashlib
 import importlib.util
+import numbers
 import os
 import pathlib
 import re
@@ -25,6 +26,8 @@ POOLS = ("device_pool", "promised_device_pool", "compact_device_pool")
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
          "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 NO_LIMIT = (1 << 64) - 1
+LEAST_LIMIT = 2 << 20  # a page of the device's memory
+OLDEST_CUDA = 12080
 ALL_DEVICES = -1
 FIGURES = ("requested_bytes", "peak_requested_bytes", "in_use_bytes", "reserved_bytes", "peak_reserved_bytes",
            "limit_bytes", "live_blocks", "chunks", "lost_bytes", "total_blocks")
@@ -50,9 +53,19 @@ def bytes_of(size):
         if not found or found[2].upper() not in UNITS:
             raise Error(f"weir: '{size}' is no size; write bytes, or a number and KiB, MiB, GiB or TiB, such as '70 GiB'")
         size = float(found[1]) * UNITS[found[2].upper()]
-    if not 0 < size <= NO_LIMIT:
-        raise Error(f"weir: a limit of {size} bytes leaves no room; leave it out for no limit")
+    if not isinstance(size, numbers.Real) or not 1 <= size <= NO_LIMIT:
+        raise Error(f"weir: {size!r} is no size; write bytes, or a text such as '70 GiB', or None for no limit")
     return int(size)
+
+
+def limit_of(limit):
+    """A limit in bytes: as bytes_of, but what cannot be meant is refused, such as 70 for 70 GiB, or 0.9 for a share."""
+    if limit is None:
+        return NO_LIMIT
+    if isinstance(limit, numbers.Real) and limit < LEAST_LIMIT or bytes_of(limit) < LEAST_LIMIT:
+        raise Error(f"weir: a limit of {limit} bytes leaves no room; write it with its unit, such as '70 GiB', or leave it out "
+                    "for no limit (for a share of the device there is torch.cuda.set_per_process_memory_fraction)")
+    return bytes_of(limit)
 
 
 def weir_include():
@@ -79,13 +92,38 @@ def _cuda_places():
     yield pathlib.Path("/usr/local/cuda")
 
 
-def cuda_include():
-    """The folder of CUDA's headers."""
+def _version_text(version):
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _version_of(runtime):
+    """A CUDA runtime's version, 13000 for 13.0."""
+    found = ctypes.c_int()
+    ctypes.CDLL(str(runtime)).cudaRuntimeGetVersion(ctypes.byref(found))
+    return found.value
+
+
+def cuda_flags(runtime):
+    """The compiler's options for CUDA's headers, of the runtime's major version: functions change between those."""
+    version = _version_of(runtime)
+    if version < OLDEST_CUDA:
+        raise Error(f"weir: the CUDA runtime {runtime} is {_version_text(version)}, and weir needs "
+                    f"{_version_text(OLDEST_CUDA)} or later; install a PyTorch or CuPy for a later CUDA")
+    others = {}  # each is named once
     for place in _cuda_places():
-        if (place / "include/cuda_runtime_api.h").exists() and (place / "include/crt/host_defines.h").exists():
-            return place / "include"
-    raise Error("weir: there is no cuda_runtime_api.h with its crt folder; set CUDA_HOME to a CUDA toolkit of 12.8 or later, or "
-                "install the wheels nvidia-cuda-runtime and nvidia-cuda-crt")
+        include = place / "include"
+        both = (include, place.parent / "cuda_nvcc/include")  # the second: CUDA 12's wheels
+        crt = next((each for each in both if (each / "crt/host_defines.h").exists()), None)
+        if crt is None or not (include / "cuda_runtime_api.h").exists():
+            continue
+        text = (include / "cuda_runtime_api.h").read_text(errors="replace")
+        found = int((re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text) or [0, 0])[1])
+        if found // 1000 == version // 1000:
+            return ["-isystem", str(include)] + (["-isystem", str(crt)] if crt != include else [])
+        others[f"; {include} has those of {_version_text(found)}"] = True
+    wheels = "nvidia-cuda-nvcc-cu12 nvidia-cuda-runtime-cu12" if version < 13000 else "nvidia-cuda-crt nvidia-cuda-runtime"
+    raise Error(f"weir: there are no headers of CUDA {version // 1000}, which this process uses ({runtime}){''.join(others)}. "
+                f"Run 'pip install {wheels}', or set CUDA_HOME to a toolkit of that version")
 
 
 def cuda_runtime():
@@ -133,15 +171,15 @@ def _fingerprint(command, folders):
 def build(pool="device_pool", flags=()):
     """Compiles the library for a pool unless that was done before; returns its path.
 
-    flags: more options of the compiler and linker, such as PyTorch's folders. Blocks for about ten seconds the first time; of several
-    processes one compiles. Raises Error.
+    flags: more options of the compiler and linker, such as PyTorch's folders. Blocks for about ten seconds the first time; of
+    several processes one compiles. Raises Error.
     """
     if pool not in POOLS:
         raise Error(f"weir: there is no pool '{pool}' for Python; there are: {', '.join(POOLS)}")
     include = weir_include()
     runtime = cuda_runtime()
     command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
-               "-pthread", f"-DWEIR_PLUGIN_POOL={pool}", f"-I{include}", "-isystem", str(cuda_include()),
+               "-pthread", f"-DWEIR_PLUGIN_POOL={pool}", f"-I{include}", *cuda_flags(runtime),
                str(HERE / "plugin.cpp"), *flags, str(runtime), f"-Wl,-rpath,{runtime.parent}"]
     folder = cache_folder()
     library = folder / f"{pool}-{_fingerprint(command, [include / 'weir', HERE])}.so"
@@ -163,6 +201,7 @@ class Plugin:
     def __init__(self, path, pool):
         self.path = path
         self.pool = pool
+        self.limit = None
         try:
             self.library = ctypes.CDLL(str(path))
         except OSError as error:
@@ -194,7 +233,8 @@ class Plugin:
 
     def configure(self, limit=None, name="python"):
         """The most bytes that each device's pool may hold, and its name in reports. Before the first allocation."""
-        self._call("configure", bytes_of(limit), name.encode())
+        self._call("configure", limit_of(limit), name.encode())
+        self.limit = None if limit is None else bytes_of(limit)
 
     def allocate(self, size, device, stream=None):
         """The address of a block for work on `stream` (a handle; None: one that no enqueued work uses). Raises OutOfMemory."""
@@ -212,10 +252,19 @@ class Plugin:
         self.library.weir_deallocate(address, size, device, stream)
 
     def state(self, device=0):
-        """A dict of figures, in the words of weir's memory_report; sizes in bytes. Zeroes before the first allocation."""
+        """A dict of figures; zeroes before the first allocation on the device.
+
+        requested_bytes: what was asked for and is not freed; in_use_bytes: the same with rounding; reserved_bytes: what is held
+        from the device; peak_requested_bytes and peak_reserved_bytes: their greatest values since the last reset_peak;
+        limit_bytes: the most that may be reserved, None without a limit; live_blocks: blocks that are not freed; total_blocks:
+        all that were ever allocated; chunks: pieces that the device gave; lost_bytes: what is not handed out again.
+        """
         figures = (ctypes.c_ulonglong * len(FIGURES))()
         self._call("state", device, figures)
-        return dict(zip(FIGURES, figures))
+        now = dict(zip(FIGURES, figures))
+        if now["limit_bytes"] in (0, NO_LIMIT):  # 0: this device has no pool yet
+            now["limit_bytes"] = self.limit if now["limit_bytes"] == 0 else None
+        return now
 
     def peak(self, device=0):
         """The most bytes that were requested and reserved since the last reset_peak."""
@@ -250,13 +299,16 @@ class Plugin:
 
 def load(pool="device_pool", limit=None, name="python", flags=()):
     """The plug-in for a pool, built if need be and loaded once a process. Raises Error."""
-    limit_bytes = bytes_of(limit)
+    limit_of(limit)
     path = build(pool, flags)
     with _lock:
         if path not in _loaded:
+            if any(each.pool == pool for each in _loaded.values()):
+                raise Error(f"weir: CuPy or Numba allocate from a {pool} already, which PyTorch cannot join; call "
+                            "weir_torch.use or weir_torch.pool before them, or name another pool")
             _loaded[path] = Plugin(path, pool)
             _loaded[path].configure(limit, name)
-        elif limit_bytes != NO_LIMIT:
+        elif limit is not None:
             _loaded[path].configure(limit, name)
         return _loaded[path]
 

@@ -5,8 +5,8 @@
     weir_torch.use("device_pool", limit="70 GiB")     # before the first CUDA call
 
 `use` makes it PyTorch's allocator for the process; `pool` makes a torch.cuda.MemPool over it instead, for a part of a program.
-PyTorch's own statistics (torch.cuda.memory_stats and what is made of them) know nothing of a plug-in and throw under `use`;
-`state`, `report`, `peak` and `reset_peak` here take their place. torch.cuda.empty_cache, set_per_process_memory_fraction,
+torch.cuda.memory_allocated, memory_reserved, their max_..., memory_stats, memory_summary and reset_peak_memory_stats then tell
+the pool's figures; `state` and `report` here have more. torch.cuda.empty_cache, set_per_process_memory_fraction,
 Tensor.record_stream, torch.cuda.graph and make_graphed_callables work. README.md says what does not.
 """
 
@@ -47,8 +47,8 @@ def _require_torch():
         raise Error(f"weir: PyTorch {torch.__version__} is built without CUDA; weir_torch needs one with it")
     version = ".".join(torch.__version__.split(".")[:2])
     if version not in TESTED:
-        warnings.warn(f"weir_torch is tested with PyTorch {' and '.join(TESTED)}; this is {torch.__version__}. That the "
-                      "functions which it sets are there is checked; that PyTorch calls them with the same arguments is not",
+        warnings.warn(f"weir_torch is tested with PyTorch {' and '.join(TESTED)}; this is {torch.__version__}, which may call "
+                      "allocators in another way. If a first run is fine, silence this with warnings.filterwarnings",
                       stacklevel=3)
 
 
@@ -59,20 +59,24 @@ def _allocator(plugin, allocate):
 def use(pool="device_pool", limit=None, name="torch"):
     """Makes a pool of weir's PyTorch's allocator on every device, for the whole process.
 
-    pool: 'device_pool' suits most programs, 'compact_device_pool' holds least, 'promised_device_pool' is fastest (PyTorch's
-    streams never end, as it asks). limit: the most that each device's pool may hold, in bytes or as '70 GiB'. name: in reports.
-    Call it before the first CUDA call of PyTorch. The first time it compiles for about ten seconds. Raises Error.
+    pool: 'device_pool' suits most programs, 'compact_device_pool' holds least, 'promised_device_pool' is fastest (it asks that
+    streams never end, and PyTorch's do not). limit: the most that each device's pool may hold, in bytes or as '70 GiB'; None:
+    no limit. name: in reports. Call it before the first CUDA call of PyTorch, in each process; a second call with the same pool
+    does no harm. The first time it compiles for about ten seconds. Raises Error.
     """
     global _used
     _require_torch()
     if _used is not None:
         if _used.pool != pool:
-            raise Error(f"weir: PyTorch allocates from {_used.pool} already, and its allocator is chosen once a process")
-        _used.configure(limit, name)
+            raise Error(f"weir: PyTorch allocates from {_used.pool} already, and its allocator is chosen once a process; name "
+                        f"{_used.pool}, or start a new process (in a notebook: restart the kernel)")
+        if limit is not None:
+            _used.configure(limit, name)
         return
     if torch.cuda.is_initialized():
         raise Error("weir: PyTorch has used CUDA already, and its allocator is chosen before that; move weir_torch.use to the "
-                    "program's beginning, or use weir_torch.pool for a part of it")
+                    "program's beginning (in a notebook: restart the kernel and call it first), or use weir_torch.pool for a "
+                    "part of it")
     plugin = weir_plugin.load(pool, limit, name, _flags())
     allocator = _allocator(plugin, "weir_allocate")
     inner = allocator.allocator()
@@ -85,14 +89,38 @@ def use(pool="device_pool", limit=None, name="torch"):
     torch.cuda.memory.change_current_allocator(allocator)
     _used = plugin
     _used.allocator = allocator  # PyTorch holds the functions, not the library
+    _answer_statistics()
+
+
+def _answer_statistics():
+    """torch.cuda.memory_allocated and its like tell the pool's figures. PyTorch makes them out of two functions of torch._C,
+    which throw for a plug-in."""
+    def stats(index):
+        now = state(index)
+        pairs = {"allocated_bytes": "requested_bytes", "requested_bytes": "requested_bytes", "reserved_bytes": "reserved_bytes"}
+        found = {name: {"all": {"current": now[ours], "peak": now["peak_" + ours]}} for name, ours in pairs.items()}
+        return {**found, "allocation": {"all": {"current": now["live_blocks"], "allocated": now["total_blocks"]}}}
+
+    def summary(device=None, abbreviated=False):
+        return report(device)
+
+    for place, name, ours in ((torch._C, "_cuda_memoryStats", stats), (torch._C, "_cuda_resetPeakMemoryStats", reset_peak),
+                              (torch.cuda, "memory_summary", summary), (torch.cuda.memory, "memory_summary", summary)):
+        if hasattr(place, name):
+            setattr(place, name, ours)
 
 
 def pool(pool="device_pool", limit=None, name="torch pool", **options):
-    """A torch.cuda.MemPool whose segments come from a pool of weir's; see torch.cuda.use_mem_pool. PyTorch goes on caching and
-    counting, and its own memory goes on beside it. Any time. options: MemPool's own. Raises Error. Not together with `use`."""
+    """A torch.cuda.MemPool whose segments come from a pool of weir's, for torch.cuda.use_mem_pool.
+
+    PyTorch goes on caching and counting, and its own memory goes on beside it. Any time, but not together with `use`. MemPools
+    that name the same pool share its memory and its limit. `.weir` of what is returned has state(), report(), trim() and so on;
+    see weir_plugin.Plugin. options: MemPool's own. Raises Error.
+    """
     _require_torch()
     if _used is not None:
-        raise Error("weir: PyTorch allocates from weir already (weir_torch.use); MemPool is a part of PyTorch's own allocator")
+        raise Error("weir: PyTorch allocates from weir already (weir_torch.use), and has MemPools only without that; leave out "
+                    "one of the two")
     plugin = weir_plugin.load(pool, limit, name, _flags())
     allocator = _allocator(plugin, "weir_try_allocate_sync")  # null, and PyTorch gives its cache back and asks again
     made = torch.cuda.MemPool(allocator.allocator(), **options)
@@ -102,21 +130,25 @@ def pool(pool="device_pool", limit=None, name="torch pool", **options):
 
 def _plugin():
     if _used is None:
-        raise Error("weir: PyTorch does not allocate from weir; call weir_torch.use first (of a MemPool ask its '.weir')")
+        raise Error("weir: PyTorch does not allocate from weir; call weir_torch.use first (what weir_torch.pool made has these "
+                    "functions in its '.weir')")
     return _used
 
 
 def _index(device):
-    if device is None:
-        return torch.cuda.current_device() if torch.cuda.is_initialized() else 0
     if isinstance(device, int):
         return device
-    index = torch.device(device).index
-    return torch.cuda.current_device() if index is None else index
+    if device is not None:
+        named = torch.device(device)
+        if named.type != "cuda":
+            raise Error(f"weir: {device} is no device of CUDA's; write 'cuda:0', 0 or None for the current one")
+        if named.index is not None:
+            return named.index
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else 0
 
 
 def state(device=None):
-    """The pool's figures as a dict, in bytes; device: the current one by default. See weir_plugin.Plugin.state."""
+    """The pool's figures as a dict; device: the current one by default. Its keys: see weir_plugin.Plugin.state."""
     return _plugin().state(_index(device))
 
 
@@ -142,7 +174,8 @@ def trim(keep=0, device=None):
 
 def suspend(keep=True, device=None):
     """Gives the device all memory of the pool and keeps every tensor's address. keep: the contents go to pinned host memory;
-    False: they are lost. Until `resume` no tensor may be used. Blocks until all work is done. Returns the bytes given back."""
+    False: they are lost. Until `resume` no tensor may be used or made. Blocks until all work is done and copied. The pinned
+    memory stays for the next time. Returns the bytes given back."""
     return _plugin().suspend(keep, _index(device))
 
 

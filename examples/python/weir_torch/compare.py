@@ -4,24 +4,29 @@
 usage: python3 -m weir_torch.compare [--steps N] [--rounds N] [--limit SIZE] [--picture FILE] train.py ARGUMENTS...
 
 Each run is a process of its own that runs the program unchanged: PyTorch's default, its expandable segments, device_pool and
-compact_device_pool take turns. A step ends where an optimizer's 'step' returns; the losses are the numbers on which 'backward'
-is called. A program without either shows its memory and its time. With --steps the program is ended after so many steps. Held
-is the most memory that the allocator had from the device on any one of them.
+compact_device_pool take turns. The program does not call weir_torch.use itself. A step ends where an optimizer's 'step'
+returns; the losses are the numbers on which 'backward' is called. A program without either shows its memory and its time. Held
+is the most memory that the allocator had from the device, on the device where that was most; processes that the program starts
+are not counted. What the program prints is not shown, but for the last lines of one that fails.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import runpy
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
+
+import weir_plugin
+from weir_torch.__main__ import run_program
 
 ALLOCATORS = ("default", "expandable", "device_pool", "compact_device_pool")
 LOSSES = 5  # reading one waits for the device, so only the first are read
+LINES = 15  # of what a failed run wrote
 MIB = 1 << 20
 
 
@@ -52,23 +57,28 @@ def watch(most_steps):
     return found
 
 
+def refuse(*_, **__):
+    raise weir_plugin.Error("weir: the program calls weir_torch.use, and here 'compare' chooses the allocator; leave that call "
+                            "out")
+
+
 def run_one(allocator, limit, most_steps, answer, words):
     """What a run's process does."""
+    import torch
+    import weir_torch
     ours = allocator not in ("default", "expandable")
     if ours:
-        import weir_torch
         weir_torch.use(allocator, limit=limit)
-    import torch
+    weir_torch.use = refuse
     found, began = watch(most_steps), time.perf_counter()
     error = None
-    sys.argv = words
-    sys.path.insert(0, str(pathlib.Path(words[0]).resolve().parent))
     try:
-        runpy.run_path(words[0], run_name="__main__")
+        run_program(words)
     except SystemExit as end:
         if not isinstance(end, Enough) and end.code:
             error = f"it ended with {end.code}"
     except Exception as failure:
+        traceback.print_exc()
         error = f"{type(failure).__name__}: {failure}".splitlines()[0]
     devices = range(torch.cuda.device_count())
     if ours:
@@ -95,10 +105,11 @@ def run(allocator, options):
         done = subprocess.run([sys.executable, "-m", "weir_torch.compare", "--one", allocator, str(answer),
                                "--steps", str(options.steps), *(["--limit", options.limit] if options.limit else []),
                                options.program, *options.arguments], env=environment, capture_output=True, text=True)
-        if answer.exists():
-            return json.loads(answer.read_text())
         lines = (done.stderr or done.stdout).strip().splitlines()
-        return {"error": lines[-1] if lines else f"it ended with status {done.returncode}"}
+        found = {"error": lines[-1] if lines else f"it ended with status {done.returncode}"}
+        if answer.exists():
+            found = json.loads(answer.read_text())
+        return {**found, "wrote": "\n".join(lines[-LINES:])}
 
 
 def row_of(allocator, runs):
@@ -124,29 +135,38 @@ def table(rows):
 def picture(rows, title):
     """A bar for what each allocator held, as SVG."""
     most = max((held or 0 for _, held, *_ in rows), default=0) or 1
-    safe = title.replace("&", "&amp;").replace("<", "&lt;")
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="760" height="{60 + 34 * len(rows)}" font-family="sans-serif" '
+    short = title if len(title) <= 50 else "..." + title[-47:]
+    safe = short.replace("&", "&amp;").replace("<", "&lt;")
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{60 + 34 * len(rows)}" font-family="sans-serif" '
              f'font-size="14"><rect width="100%" height="100%" fill="#ffffff"/>'
-             f'<text x="16" y="28">{safe}: memory held, MiB</text>']
+             f'<text x="16" y="28">{safe}: memory held, and the time of a step</text>']
     for i, (allocator, held, time_text, _, error) in enumerate(rows):
         y, width = 46 + 34 * i, 380 * (held or 0) / most
         colour = "#2f7d5b" if allocator.endswith("_pool") else "#8a94a0"
-        label = "failed" if held is None else f"{held:,.0f}   {time_text}{'   failed' if error else ''}"
+        label = "failed" if held is None else f"{held:,.0f} MiB, {time_text}{', failed' if error else ''}"
         parts.append(f'<text x="16" y="{y + 17}">{allocator}</text><rect x="190" y="{y}" width="{width:.0f}" height="24" '
                      f'fill="{colour}"/><text x="{198 + width:.0f}" y="{y + 17}">{label}</text>')
     return "\n".join(parts) + "\n</svg>\n"
 
 
 def parsed(words):
-    parser = argparse.ArgumentParser(prog="weir_torch.compare", description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=0, help="end the program after so many steps; 0: let it run")
-    parser.add_argument("--rounds", type=int, default=1, help="runs of each allocator")
-    parser.add_argument("--limit", help="the limit of weir's pools, such as '70 GiB'")
-    parser.add_argument("--picture", default="weir-compare.svg", help="where the picture goes")
+    parser = argparse.ArgumentParser(prog="python3 -m weir_torch.compare", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=0, metavar="N", help="end the program after so many steps; 0: let it run")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="runs of each allocator; 1 if left out")
+    parser.add_argument("--limit", metavar="SIZE", help="the limit of weir's pools, such as '70 GiB'")
+    parser.add_argument("--picture", default="weir-compare.svg", metavar="FILE", help="weir-compare.svg if left out")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    return parser.parse_args(words)
+    parser.add_argument("program", help="train.py")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
+    options = parser.parse_args(words)
+    if options.rounds < 1 or options.steps < 0:
+        parser.error("--rounds is at least 1, and --steps at least 0")
+    try:
+        weir_plugin.limit_of(options.limit)
+    except weir_plugin.Error as error:
+        parser.error(f"--limit: {error}")
+    return options
 
 
 def main():
@@ -162,6 +182,9 @@ def main():
             runs[allocator].append(run(allocator, options))
     rows = [row_of(allocator, each) for allocator, each in runs.items()]
     print(table(rows))
+    failed = next(((allocator, each) for allocator, runs_of_it in runs.items() for each in runs_of_it if each["error"]), None)
+    if failed:
+        print(f"the last lines that the run with {failed[0]} wrote:\n{failed[1]['wrote']}", file=sys.stderr)
     if len({losses for _, _, _, losses, error in rows if not error}) > 1:
         print("the losses differ: a program whose results vary from run to run shows that with one allocator as well")
     pathlib.Path(options.picture).write_text(picture(rows, pathlib.Path(options.program).name))

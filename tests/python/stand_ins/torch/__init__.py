@@ -45,6 +45,18 @@ def change_current_allocator(allocator):
     current = allocator
 
 
+class device:
+    def __init__(self, name):
+        self.type, _, index = name.partition(":")
+        self.index = int(index) if index else None
+
+
+def for_no_plugin(*_):
+    raise RuntimeError("CUDAPluggableAllocator does not yet support this")
+
+
+_C = types.SimpleNamespace(_cuda_memoryStats=for_no_plugin, _cuda_resetPeakMemoryStats=for_no_plugin)
 cuda = types.SimpleNamespace(
-    is_initialized=lambda: initialized, current_device=lambda: 0, MemPool=MemPool,
-    memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator))
+    is_initialized=lambda: initialized, current_device=lambda: 0, MemPool=MemPool, memory_summary=for_no_plugin,
+    memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator,
+                                 memory_summary=for_no_plugin))
