@@ -5,7 +5,8 @@
 #
 # Debian's packages where apt-get is there; the CUDA toolkit's wheels into build/cuda where there is no nvcc (the
 # compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of each CUDA that weir compiles with into
-# build/cuda-12.8 and so on, and versions of CCCL into build/cccl. Nothing is installed that is there already, and everything said goes to stderr.
+# build/cuda-12.8 and so on, versions of CCCL into build/cccl, and pybind11 into build/pybind11. Nothing is installed that is
+# there already, and everything said goes to stderr.
 #
 #     . cmake/setup.sh; weir_get g++ doctest nvcc ccache-if-any
 
@@ -32,6 +33,8 @@ weir_has() {
     newest-clang++) weir_newest=$(weir_newest_clang) && command -v "$weir_newest" >/dev/null ;;
     conan) [ -x build/conan/bin/conan ] || command -v conan >/dev/null ;;
     cccl) for weir_each in $weir_cccl; do [ -d "build/cccl/${weir_each%%:*}" ] || return 1; done ;;
+    python-header) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_paths()["include"] + "/Python.h")' 2>/dev/null ;;
+    pybind11) weir_has python-header && [ -d build/pybind11 ] ;;
     gpu) nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' ;;
     *) command -v "$1" >/dev/null ;;
     esac
@@ -53,6 +56,11 @@ weir_package() {
     pip) echo python3-pip ;;
     newest-clang++) weir_newest_clang | sed 's/++//' ;;
     clang++-*) echo "clang-${1#clang++-}" ;;
+    python-header) echo python3-dev ;;
+    pybind11)
+        weir_has python-header || weir_package python-header
+        weir_has pip || weir_package pip
+        ;;
     nvcc | cuda | oldest-cuda | each-cuda | cccl | conan) weir_has pip || weir_package pip ;;
     gpu) ;;
     *) echo "$1" ;;
@@ -170,6 +178,10 @@ weir_fetch() {
         rm -rf build/conan
         python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target build/conan conan \
             >&2 </dev/null
+        ;;
+    pybind11)
+        weir_say "fetching pybind11 into build/pybind11"
+        weir_has python-header && weir_wheels build/pybind11.part 'pybind11==3.*' && mv build/pybind11.part build/pybind11
         ;;
     cccl)
         weir_say "fetching the versions of CCCL that weir is tested with into build/cccl"

@@ -47,7 +47,7 @@ NEEDS = {
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
     "examples": f"{BUILDS} zlib cli11",
     "lines": "g++ cuda",
-    "python": "g++ cuda",
+    "python": "g++ cuda pybind11",
     "umbrella": "g++ nvcc",
     "reference": "g++ cmake ninja cuda doxygen",
     "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any nvcc gpu",
