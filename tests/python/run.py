@@ -4,9 +4,9 @@
 
 usage: run.py [CASE...]
 
-Python, g++, CUDA's headers and pybind11 are enough: the plug-in is built against the simulated device, which stands in for cudart, and
-against a stand-in for PyTorch (stand_ins/). torch_calls.cpp then calls it as PyTorch does. Each case is a process of its own.
-gpu.py is for the rest.
+Python, g++, CUDA's headers and pybind11 are enough: the plug-in is built against the simulated device, which stands in for
+cudart, and against a stand-in for PyTorch (stand_ins/). torch_calls.cpp then calls it as PyTorch does. Each case is a process
+of its own. gpu.py is for the rest.
 """
 
 import os
