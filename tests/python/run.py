@@ -5,8 +5,8 @@
 usage: run.py [CASE...]
 
 Python, g++ and CUDA's headers are enough: the plug-in is built against the simulated device, which stands in for cudart, and
-against a stand-in for PyTorch (stand_ins/). torch_calls.cpp then calls it as PyTorch does. Each case is a process of its own.
-gpu.py is for the rest.
+against a stand-in for PyTorch (stand_ins/). torch_calls.cpp then calls it as PyTorch does, and so does torch_campaign.cpp, at random: a little here, and by
+hand for long ('build/python/torch_campaign 1000 2000'). Each case is a process of its own. gpu.py is for the rest.
 """
 
 import os
@@ -229,17 +229,20 @@ def case_pytorch_without_headers():
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
 
-def torch_calls():
-    """Builds torch_calls.cpp and returns its command and its cases, or None and a complaint."""
+def caller(name):
+    """Builds a program that calls the plug-in as PyTorch does: its path and ''; or None and a complaint."""
     loaded()
     library = weir_torch().weir_plugin.build("device_pool", weir_torch()._flags())
-    program = FOLDER / "torch_calls"
+    program = FOLDER / name
     done = run(["g++", "-std=c++17", "-O0", *WARNINGS, "-pthread", f"-I{ROOT / 'include'}", "-isystem",
                 ROOT / "tests/simulated_cuda/include", "-isystem", HERE / "stand_ins/torch/include", "-isystem", cuda_include(),
-                HERE / "torch_calls.cpp", library, SIMULATED, FOLDER / "torch/lib/libc10.so", "-o", program])
-    if done.code:
-        return None, tail(done.output)
-    return program, run([program]).output.split()
+                HERE / f"{name}.cpp", library, SIMULATED, FOLDER / "torch/lib/libc10.so", "-o", program])
+    return (None, tail(done.output)) if done.code else (program, "")
+
+
+def result(name, command):
+    done = run(command)
+    return name, tail(done.output) or f"exit status {done.code}" if done.code else ""
 
 
 def main():
@@ -251,19 +254,17 @@ def main():
     complaint = simulated_device() or stand_in_for_torch()
     if complaint:
         close_with([("what stands in for CUDA and PyTorch", complaint)])
-    results = []
-    program, cases = torch_calls()
-    if program is None:
-        results.append(("torch_calls.cpp", cases))
-    else:
-        for name in cases:
-            if not wanted or name in wanted:
-                done = run([program, name])
-                results.append((name, tail(done.output) or f"exit status {done.code}" if done.code else ""))
-    for name in CASES:
-        if not wanted or name in wanted:
-            done = run([sys.executable, __file__, "--in-this-process", name])
-            results.append((name, tail(done.output) or f"exit status {done.code}" if done.code else ""))
+    results, commands = [], {}
+    for name in ("torch_calls", "torch_campaign"):
+        program, complaint = caller(name)
+        if complaint:
+            results.append((f"{name}.cpp", complaint))
+        elif name == "torch_calls":
+            commands |= {case: [program, case] for case in run([program]).output.split()}
+        else:
+            commands[name] = [program]
+    commands |= {name: [sys.executable, __file__, "--in-this-process", name] for name in CASES}
+    results += [result(name, command) for name, command in commands.items() if not wanted or name in wanted]
     close_with(results)
 
 
