@@ -13,6 +13,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import types
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -82,7 +83,7 @@ def case_sizes():
     for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2000), (4096, 4096), ("4096", 4096),
                          (None, weir_plugin.NO_LIMIT)):
         assert weir_plugin.bytes_of(size) == wanted, (size, weir_plugin.bytes_of(size))
-    for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5):
+    for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5, 0.5, float("nan")):
         refused(lambda: weir_plugin.bytes_of(size), "weir: ")
 
 
@@ -96,6 +97,12 @@ def case_no_compiler():
     refused(weir_plugin.build, "no compiler 'no-such-compiler'", "install g++")
 
 
+def case_compiler_with_options():
+    weir_plugin = loaded()
+    os.environ["CXX"] = "env -u NOTHING g++ -DONE='a b'"
+    refused(lambda: weir_plugin.build(flags=["-include", "no_such.hpp"]), "no_such.hpp", "env -u NOTHING g++ -DONE=a b -std")
+
+
 def case_no_headers():
     weir_plugin = loaded()
     os.environ["WEIR_INCLUDE"] = "/nowhere"
@@ -106,6 +113,14 @@ def case_no_cache():
     weir_plugin = loaded()
     os.environ["WEIR_CACHE"] = str(SIMULATED / "inside of a file")
     refused(weir_plugin.build, "cannot be made", "WEIR_CACHE")
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["WEIR_CACHE"] = place
+        (pathlib.Path(place) / "lock").mkdir()  # nothing can be written to it
+        refused(weir_plugin.build, "cannot be written", "WEIR_CACHE")
+        weir_plugin._fingerprint = lambda *_: "known"
+        built = pathlib.Path(place) / "device_pool-known.so"
+        built.touch()
+        assert weir_plugin.build() == built, "what is there is not taken"
 
 
 def case_not_compiled():
@@ -124,8 +139,8 @@ def case_built_once():
         (folder / "a.hpp").write_text("int a;\n")
         marks = [weir_plugin._fingerprint(["g++"], [folder]), weir_plugin._fingerprint(["g++", "-O3"], [folder])]
         (folder / "a.hpp").write_text("int b;\n")
-        marks.append(weir_plugin._fingerprint(["g++"], [folder]))
-        assert len(set(marks)) == 3, "an option or an edit is not seen"
+        marks += [weir_plugin._fingerprint(["g++"], [folder]), weir_plugin._fingerprint(["g++"], [folder], [folder / "a.hpp"])]
+        assert len(set(marks)) == 4, "an option or an edit is not seen"
 
 
 def case_functions():
@@ -182,6 +197,7 @@ def case_use():
     assert weir.state()["requested_bytes"] == 0 and weir.trim() == 0
     weir._used.allocate(1000, 0, 0)
     assert weir.state()["limit_bytes"] == 2 << 30, weir.report()
+    weir.use("device_pool")  # leaves the limit as it is
     assert weir.peak()["peak_requested_bytes"] == 1000, weir.peak()
     weir.reset_peak()
     given = weir.suspend()
@@ -203,6 +219,12 @@ def case_use_too_late():
     refused(weir.use, "has used CUDA already", "weir_torch.pool")
 
 
+def case_use_after_others():
+    weir = weir_torch()
+    weir.weir_plugin._loaded["of CuPy's"] = types.SimpleNamespace(pool="device_pool")
+    refused(weir.use, "has a device_pool already", "weir_torch.use before weir_cupy.use")
+
+
 def case_other_versions_of_pytorch():
     weir = weir_torch()
     import torch
@@ -213,6 +235,7 @@ def case_other_versions_of_pytorch():
     refused(weir.use, "no set_record_stream_fn", "PyTorch 2.11")
     torch.Inner.lacks = ()
     torch.__version__ = "2.99.1"
+    weir.weir_plugin._loaded.clear()  # as in another process
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         weir.use()
@@ -224,6 +247,32 @@ def case_pytorch_without_headers():
     import torch
     torch.__file__ = "/nowhere/torch/__init__.py"
     refused(weir.use, "without its headers")
+
+
+def case_compare():
+    from weir_torch import compare
+    os.environ["PYTHONPATH"] = str(HERE / "stand_ins")
+    options = types.SimpleNamespace(steps=2, limit=None, program="", arguments=["--steps", "7", "--one"])
+    head = "import os, sys, torch\nfrom torch.optim.optimizer import Optimizer\nTensor, step = torch.Tensor, Optimizer().step\n"
+    step = "Tensor(1.5).backward(); Tensor(1j).backward(); Tensor(1.0, 2.0).backward(); step()\n"
+    rows = (("steps and losses", 3 * step, {"steps": 2, "losses": ["1.500000"] * 2, "error": None, "held_mib": 5.0}),
+            ("arguments", "assert sys.argv[1:] == ['--steps', '7', '--one'], sys.argv", {"error": None, "steps": 0}),
+            ("a capture", "torch.capturing = True; Tensor(1.0).backward()", {"error": None, "losses": []}),
+            ("an error", step + "raise ValueError('no\\nidea')", {"error": "ValueError: no", "steps": 1}),
+            ("exit 0", "sys.exit(0)", {"error": None}),
+            ("exit 3", "sys.exit(3)", {"error": "it ended with 3"}),
+            ("its own end", "print('done', flush=True); os._exit(0)", {"error": "it ended by itself, with status 0"}),
+            ("bytes", "sys.stdout.buffer.write(bytes([255]))", {"error": None}),
+            ("elsewhere", "os.chdir('/')", {"error": None}),
+            ("weir_torch by itself", "import weir_torch; weir_torch._used = 1",
+             {"error": "the program calls weir_torch.use itself; leave that out"}))
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        for number, (name, text, wanted) in enumerate(rows):
+            options.program = f"program {number}.py"
+            pathlib.Path(options.program).write_text(head + text)
+            found = compare.run("default", options)
+            assert wanted.items() <= found.items(), (name, found)
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

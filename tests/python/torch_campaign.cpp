@@ -488,8 +488,14 @@ private:
         auto const gone = std::next(graphs_.begin(), static_cast<std::ptrdiff_t>(below(graphs_.size())));
         if (!gone->over)
             return;
-        for (auto each = writers_.begin(); each != writers_.end();)
-            each = each->second == &*gone ? writers_.erase(each) : std::next(each);
+        // Its tensors outlive it, unless an earlier graph is left that may write there as well.
+        bool const others = std::any_of(graphs_.begin(), graphs_.end(),
+                                        [&](graph const& each) { return &each != &*gone && each.id == gone->id; });
+        for (auto what = tensors_.begin(); what != tensors_.end();) {
+            auto const each = what++;
+            if (auto const writer = writers_.find(each->p); writer != writers_.end() && writer->second == &*gone)
+                others ? release(each) : static_cast<void>(writers_.erase(writer));
+        }
         make_current(static_cast<int>(below(devices)));
         weir_release_capture(gone->device, gone->id);
         check(cudaGraphExecDestroy(gone->run));

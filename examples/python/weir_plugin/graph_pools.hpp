@@ -114,11 +114,14 @@ public:
             own.users.insert(user);
         blocks_.erase(p);
         count();
-        bool const plain = !own.of && own.users.empty();
-        if (plain && !is_captured(own.marks))
-            return false;
-        std::shared_ptr<freed> const held(
-            new freed{*this, own.from, own.marks, plain ? weir::stream_ref(stream) : weir::on_host, p, bytes}, give_back{});
+        weir::stream_ref behind = weir::on_host; // the graphs' work is waited for
+        if (!own.of && own.users.empty()) {
+            if (!is_captured(own.marks))
+                return false;
+            behind = stream;
+            own.marks.insert(stream); // which must not be captured either at the free
+        }
+        std::shared_ptr<freed> const held(new freed{*this, own.from, own.marks, behind, p, bytes}, give_back{});
         for (graph* const each : own.users)
             each->kept.push_back(held);
         if (own.of && !own.marks.empty())

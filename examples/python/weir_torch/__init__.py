@@ -38,7 +38,8 @@ def _flags():
     if not (top / "include/c10/util/Exception.h").exists():
         raise Error("weir: this PyTorch came without its headers (torch/include); without them a plug-in cannot throw its "
                     "OutOfMemoryError. Install PyTorch's own wheel")
-    return ["-isystem", str(top / "include"), f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+    return ["-isystem", str(top / "include"), f"-DWEIR_PLUGIN_TORCH={torch.__version__}",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
             f"-L{top / 'lib'}", "-lc10", f"-Wl,-rpath,{top / 'lib'}"]
 
 
@@ -68,7 +69,8 @@ def use(pool="device_pool", limit=None, name="torch"):
     if _used is not None:
         if _used.pool != pool:
             raise Error(f"weir: PyTorch allocates from {_used.pool} already, and its allocator is chosen once a process")
-        _used.configure(limit, name)
+        if limit is not None:
+            _used.configure(limit, name)
         return
     if torch.cuda.is_initialized():
         raise Error("weir: PyTorch has used CUDA already, and its allocator is chosen before that; move weir_torch.use to the "

@@ -4,9 +4,9 @@
 usage: python3 -m weir_torch.compare [--steps N] [--rounds N] [--limit SIZE] [--picture FILE] train.py ARGUMENTS...
 
 Each run is a process of its own that runs the program unchanged: PyTorch's default, its expandable segments, device_pool and
-compact_device_pool take turns. A step ends where an optimizer's 'step' returns; the losses are the numbers on which 'backward'
-is called. A program without either shows its memory and its time. With --steps the program is ended after so many steps. Held
-is the most memory that the allocator had from the device on any one of them.
+compact_device_pool take turns. A step ends where an optimizer's 'step' returns; the losses are the real numbers on which
+'backward' is called outside of captures. A program without either shows its memory and its time. With --steps the program is
+ended after so many steps. Held is the most memory that the allocator had from the device on any one of them.
 """
 
 import argparse
@@ -37,7 +37,8 @@ def watch(most_steps):
     backward = torch.Tensor.backward
 
     def noting(self, *arguments, **options):
-        if len(found["losses"]) < LOSSES and self.numel() == 1:
+        if (len(found["losses"]) < LOSSES and self.numel() == 1 and not self.is_complex() and
+                not torch.cuda.is_current_stream_capturing()):
             found["losses"].append(f"{float(self.detach()):.6f}")
         return backward(self, *arguments, **options)
 
@@ -71,7 +72,9 @@ def run_one(allocator, limit, most_steps, answer, words):
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}".splitlines()[0]
     devices = range(torch.cuda.device_count())
-    if ours:
+    if not ours and getattr(sys.modules.get("weir_torch"), "_used", None):
+        held, error = 0, "the program calls weir_torch.use itself; leave that out"
+    elif ours:
         held = max((weir_torch.peak(device)["peak_reserved_bytes"] for device in devices), default=0)
     else:
         held = max((torch.cuda.max_memory_reserved(device) for device in devices), default=0)
@@ -94,11 +97,12 @@ def run(allocator, options):
         answer = pathlib.Path(folder) / "answer.json"
         done = subprocess.run([sys.executable, "-m", "weir_torch.compare", "--one", allocator, str(answer),
                                "--steps", str(options.steps), *(["--limit", options.limit] if options.limit else []),
-                               options.program, *options.arguments], env=environment, capture_output=True, text=True)
+                               options.program, *options.arguments], env=environment, capture_output=True, text=True,
+                              errors="replace")
         if answer.exists():
             return json.loads(answer.read_text())
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        return {"error": lines[-1] if lines else f"it ended with status {done.returncode}"}
+        lines = done.stderr.strip().splitlines() if done.returncode else []
+        return {"error": lines[-1] if lines else f"it ended by itself, with status {done.returncode}"}
 
 
 def row_of(allocator, runs):
