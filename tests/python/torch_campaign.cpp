@@ -180,6 +180,8 @@ public:
             drop();
         weir_empty_cache();
         for (int device = 0; device < devices; ++device) {
+            if (std::any_of(broken_.begin(), broken_.end(), [&](graph const& each) { return each.device == device; }))
+                continue; // its pool stays
             require(state(device).in_use == 0, "something is in use at the end");
             require(state(device).reserved == 0, "something is held at the end");
             require(state(device).requested == 0, "something counts as requested at the end");
@@ -347,6 +349,9 @@ private:
             return;
         int const device = static_cast<int>(below(devices));
         pool_id id{0, 1 + below(3) + 10 * static_cast<unsigned long long>(device)};
+        for (graph const& each : broken_)
+            if (each.id == id)
+                return;
         for (graph* each : captures_)
             if (each->id == id)
                 return;
@@ -433,6 +438,8 @@ private:
             return;
         std::size_t const at = below(captures_.size());
         graph& own = *captures_[at];
+        if (below(10) == 0)
+            return break_off(own, at);
         for (std::size_t i = 1; i < own.streams.size(); ++i)
             order(*own.streams[0], *own.streams[i]);
         cudaGraph_t made = nullptr;
@@ -446,6 +453,27 @@ private:
                 each.last = nullptr; // not launched
         own.over = true;
         captures_.erase(captures_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    // A capture that a wait breaks. PyTorch then says neither that it ended nor that its graph is gone.
+    void break_off(graph& own, std::size_t at) {
+        cudaGraph_t none = nullptr;
+        make_current(own.device);
+        require(cudaStreamSynchronize(own.streams[0]->handle) != cudaSuccess, "a captured stream was waited for");
+        for (bool const before : {true, false}) {
+            for (auto what = tensors_.begin(); what != tensors_.end();) {
+                auto const each = what++;
+                if (auto const writer = writers_.find(each->p); writer != writers_.end() && writer->second == &own)
+                    if (!before || below(2) == 0)
+                        release(each);
+            }
+            make_current(own.device);
+            if (before)
+                require(cudaStreamEndCapture(own.streams[0]->handle, &none) != cudaSuccess, "a broken capture made a graph");
+        }
+        static_cast<void>(cudaGetLastError());
+        captures_.erase(captures_.begin() + static_cast<std::ptrdiff_t>(at));
+        broken_.splice(broken_.end(), graphs_,
+                       std::find_if(graphs_.begin(), graphs_.end(), [&](graph& each) { return &each == &own; }));
     }
     pool_id what_id(tensor const& what) {
         auto const found = writers_.find(what.p);
@@ -558,6 +586,7 @@ private:
     std::vector<stream> streams_;
     std::list<tensor> tensors_;
     std::list<graph> graphs_;
+    std::list<graph> broken_; // their filters may still be asked
     std::vector<graph*> captures_;
     std::map<void*, graph*> writers_; // which graph writes a live tensor
     std::map<pool_id, stream const*> launched_on_;
