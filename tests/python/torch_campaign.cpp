@@ -129,43 +129,16 @@ public:
     void step() {
         if (suspended_)
             return while_suspended();
-        switch (below(24)) {
-        case 0:
-        case 1:
-        case 2:
-        case 3:
-            return allocate(*any_stream());
-        case 4:
-        case 5:
-        case 6:
-        case 7:
-            return use();
-        case 8:
-        case 9:
-        case 10:
-            return free_any();
-        case 11:
-            return begin();
-        case 12:
-        case 13:
-        case 14:
-        case 15:
-            return inside();
-        case 16:
-            return end();
-        case 17:
-        case 18:
-            return launch();
-        case 19:
-            return below(3) == 0 ? drop() : use();
-        case 20:
-            return housekeeping();
-        case 21:
-            return below(4) == 0 ? suspend() : use();
-        case 22:
-            return free_any();
-        default:
-            return below(8) == 0 ? wait() : allocate_for_any();
+        constexpr std::pair<std::size_t, void (program::*)()> acts[] = {
+            {16, &program::allocate}, {18, &program::use},    {14, &program::free_any}, {4, &program::allocate_for_any},
+            {5, &program::begin},     {32, &program::inside}, {4, &program::end},       {10, &program::launch},
+            {2, &program::drop},      {1, &program::wait},    {1, &program::suspend},   {4, &program::housekeeping},
+        };
+        std::size_t left = below(111); // the sum
+        for (auto const& [weight, act] : acts) {
+            if (left < weight)
+                return (this->*act)();
+            left -= weight;
         }
     }
 
@@ -286,7 +259,7 @@ private:
             return nullptr;
         }
     }
-    void allocate(stream const& home) { static_cast<void>(allocate_on(home, false)); }
+    void allocate() { static_cast<void>(allocate_on(*any_stream(), false)); }
     void allocate_for_any() {
         std::size_t const bytes = any_size();
         stream const& home = *any_stream();
@@ -306,8 +279,8 @@ private:
             return;
         auto const what = any_tensor();
         stream const& where = *any_stream();
-        if (!what->last || capture_of(*what->last) || where.device != what->home->device)
-            return;
+        if (!what->last || capture_of(*what->last) || (where.device != what->home->device && !where.own))
+            return; // a default stream's name says nothing of its device
         bool const before = below(2) == 0;
         order(where, *what->last);
         if (before)

@@ -62,7 +62,8 @@ def use(pool="device_pool", limit=None, name="torch"):
 
     pool: 'device_pool' suits most programs, 'compact_device_pool' holds least, 'promised_device_pool' is fastest (PyTorch's
     streams never end, as it asks). limit: the most that each device's pool may hold, in bytes or as '70 GiB'. name: in reports.
-    Call it before the first CUDA call of PyTorch. The first time it compiles for about ten seconds. Raises Error.
+    Call it before the first CUDA call of PyTorch, and before weir_cupy.use and weir_numba.use. The first time it compiles for
+    about ten seconds. Raises Error.
     """
     global _used
     _require_torch()

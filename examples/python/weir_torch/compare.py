@@ -38,7 +38,7 @@ def watch(most_steps):
 
     def noting(self, *arguments, **options):
         if (len(found["losses"]) < LOSSES and self.numel() == 1 and not self.is_complex() and
-                not torch.cuda.is_current_stream_capturing()):
+                not (self.is_cuda and torch.cuda.is_current_stream_capturing())):
             found["losses"].append(f"{float(self.detach()):.6f}")
         return backward(self, *arguments, **options)
 
