@@ -4,6 +4,8 @@
 //
 // usage: torch_calls CASE. Each case is a process of its own, since a plug-in's pools never end. Exit status 0: it holds.
 
+#include "plugin_functions.hpp"
+
 #include <c10/util/Exception.h>
 #include <cmath>
 #include <cstddef>
@@ -17,25 +19,6 @@
 #include <utility>
 #include <weir/base/size.hpp>
 #include <weir/simulated_device/control.hpp>
-
-using pool_id = std::pair<unsigned long long, unsigned long long>;
-using stream_filter = std::function<bool(cudaStream_t)>;
-
-extern "C" {
-int weir_configure(std::size_t limit, char const* name);
-void* weir_allocate(std::size_t bytes, int device, cudaStream_t stream);
-void* weir_try_allocate_sync(std::size_t bytes, int device, cudaStream_t stream);
-void weir_deallocate(void* p, std::size_t bytes, int device, cudaStream_t stream);
-void weir_record_stream(void* p, cudaStream_t stream);
-void weir_empty_cache();
-void weir_set_memory_fraction(double fraction, int device);
-void weir_begin_capture(int device, pool_id id, stream_filter filter);
-void weir_end_capture(int device, pool_id id);
-void weir_release_capture(int device, pool_id id);
-int weir_state(int device, unsigned long long* figures);
-int weir_suspend(int device, int keep, unsigned long long* given);
-int weir_resume(int device);
-}
 
 using weir::GiB;
 using weir::MiB;
@@ -80,9 +63,6 @@ void wait_for(cudaStream_t later, cudaStream_t earlier) {
     check(cudaEventDestroy(event));
 }
 
-struct figures {
-    unsigned long long requested, peak_requested, in_use, reserved, peak_reserved, limit, blocks, chunks, lost, total;
-};
 figures state() {
     figures now{};
     require(weir_state(0, &now.requested) == 0, "state failed");

@@ -9,6 +9,8 @@
 // launched while their tensors are freed, empty_cache, fractions, trims and suspensions. The simulated device reports what is
 // handed out too early; each tensor has a mark at both ends, which each of its uses looks at.
 
+#include "plugin_functions.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -29,28 +31,6 @@
 #include <vector>
 #include <weir/base/size.hpp>
 #include <weir/simulated_device/control.hpp>
-
-using pool_id = std::pair<unsigned long long, unsigned long long>;
-using stream_filter = std::function<bool(cudaStream_t)>;
-
-extern "C" {
-int weir_configure(std::size_t limit, char const* name);
-char const* weir_error();
-void* weir_allocate(std::size_t bytes, int device, cudaStream_t stream);
-void* weir_try_allocate_sync(std::size_t bytes, int device, cudaStream_t stream);
-void weir_deallocate(void* p, std::size_t bytes, int device, cudaStream_t stream);
-void weir_record_stream(void* p, cudaStream_t stream);
-void weir_empty_cache();
-void weir_set_memory_fraction(double fraction, int device);
-void weir_begin_capture(int device, pool_id id, stream_filter filter);
-void weir_end_capture(int device, pool_id id);
-void weir_release_capture(int device, pool_id id);
-int weir_state(int device, unsigned long long* figures);
-int weir_reset_peak(int device);
-int weir_trim(int device, std::size_t keep, unsigned long long* given);
-int weir_suspend(int device, int keep, unsigned long long* given);
-int weir_resume(int device);
-}
 
 using weir::KiB;
 using weir::MiB;
@@ -105,10 +85,6 @@ struct graph {
     cudaGraphExec_t run = nullptr;
     bool over = false;
     std::vector<stream const*> before; // what a launch has to wait for
-};
-
-struct figures {
-    unsigned long long requested, peak_requested, in_use, reserved, peak_reserved, limit, blocks, chunks, lost, total;
 };
 
 class program {
