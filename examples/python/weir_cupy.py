@@ -6,7 +6,8 @@
 
 An array's memory is for work on the stream that was CuPy's current one as it was made, and its free comes behind the work on
 that stream, as in CuPy's own pool. The stream object is kept alive until then: a stream that ends earlier would leave a handle
-that names nothing. Arrays of before stay where they are. With weir_torch.use of the same pool both share one.
+that names nothing. Arrays of before stay where they are. With weir_torch.use of the same pool, which comes first, both
+share one.
 """
 
 import cupy

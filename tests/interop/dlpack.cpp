@@ -125,6 +125,9 @@ TEST_CASE("dlpack: what cannot be exported stays the vector's") {
     std::int64_t const huge = std::int64_t{1} << 40;
     CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), stream, {huge, huge})); })
               .find("addresses") != std::string::npos);
+    weir::device_vector<float> none(pool, stream); // no elements, but strides
+    CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(none), stream, {0, huge, huge})); })
+              .find("addresses") != std::string::npos);
     scoped_stream const captured;
     support::capture graph(captured);
     CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), captured)); }).find("captured") !=

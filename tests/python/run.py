@@ -5,14 +5,16 @@
 usage: run.py [CASE...]
 
 Python, g++, CUDA's headers and pybind11 are enough: the plug-in is built against the simulated device, which stands in for
-cudart, and against a stand-in for PyTorch (stand_ins/). torch_calls.cpp then calls it as PyTorch does. Each case is a process
-of its own. gpu.py is for the rest.
+cudart, and against a stand-in for PyTorch (stand_ins/). torch_calls.cpp then calls it as PyTorch does, and so does
+torch_campaign.cpp, at random: a little here, and by hand for long ('build/python/torch_campaign 1000 2000'). Each case is a
+process of its own. gpu.py is for the rest.
 """
 
 import os
 import pathlib
 import sys
 import tempfile
+import types
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -82,7 +84,7 @@ def case_sizes():
     for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2000), (4096, 4096), ("4096", 4096),
                          (None, weir_plugin.NO_LIMIT)):
         assert weir_plugin.bytes_of(size) == wanted, (size, weir_plugin.bytes_of(size))
-    for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5, 0.5, b"1 GiB"):
+    for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5, 0.5, float("nan"), b"1 GiB"):
         refused(lambda: weir_plugin.bytes_of(size), "is no size", "'70 GiB'")
     for limit in (70, "70", 0.9, 0, -5, "1 MiB"):
         refused(lambda: weir_plugin.limit_of(limit), f"a limit of {limit} bytes leaves no room", "'70 GiB'")
@@ -97,6 +99,12 @@ def case_no_compiler():
     weir_plugin = loaded()
     os.environ["CXX"] = "no-such-compiler"
     refused(weir_plugin.build, "no compiler 'no-such-compiler'", "install g++")
+
+
+def case_compiler_with_options():
+    weir_plugin = loaded()
+    os.environ["CXX"] = "env -u NOTHING g++ -DONE='a b'"
+    refused(lambda: weir_plugin.build(flags=["-include", "no_such.hpp"]), "no_such.hpp", "env -u NOTHING g++ -DONE=a b -std")
 
 
 def case_no_headers():
@@ -137,6 +145,14 @@ def case_no_cache():
     weir_plugin = loaded()
     os.environ["WEIR_CACHE"] = str(SIMULATED / "inside of a file")
     refused(weir_plugin.build, "cannot be made", "WEIR_CACHE")
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["WEIR_CACHE"] = place
+        (pathlib.Path(place) / "lock").mkdir()  # nothing can be written to it
+        refused(weir_plugin.build, "cannot be written", "WEIR_CACHE")
+        weir_plugin._fingerprint = lambda *_: "known"
+        built = pathlib.Path(place) / "device_pool-known.so"
+        built.touch()
+        assert weir_plugin.build() == built, "what is there is not taken"
 
 
 def case_not_compiled():
@@ -155,8 +171,8 @@ def case_built_once():
         (folder / "a.hpp").write_text("int a;\n")
         marks = [weir_plugin._fingerprint(["g++"], [folder]), weir_plugin._fingerprint(["g++", "-O3"], [folder])]
         (folder / "a.hpp").write_text("int b;\n")
-        marks.append(weir_plugin._fingerprint(["g++"], [folder]))
-        assert len(set(marks)) == 3, "an option or an edit is not seen"
+        marks += [weir_plugin._fingerprint(["g++"], [folder]), weir_plugin._fingerprint(["g++"], [folder], [folder / "a.hpp"])]
+        assert len(set(marks)) == 4, "an option or an edit is not seen"
 
 
 def case_functions():
@@ -216,6 +232,7 @@ def case_use():
     assert weir.state()["requested_bytes"] == 0 and weir.trim() == 0
     weir._used.allocate(1000, 0, 0)
     assert weir.state()["limit_bytes"] == 2 << 30, weir.report()
+    weir.use("device_pool")  # leaves the limit as it is
     assert weir.peak()["peak_requested_bytes"] == 1000, weir.peak()
     weir.reset_peak()
     given = weir.suspend()
@@ -251,7 +268,7 @@ def case_cupy_before_pytorch():
     """A plug-in without PyTorch's exception was there first; the other way round it is shared."""
     weir = weir_torch()
     first = weir.weir_plugin.join("device_pool")
-    refused(weir.use, "CuPy or Numba", "before them")
+    refused(weir.use, "has a device_pool already", "weir_torch.use before weir_cupy.use")
     weir.use("compact_device_pool")
     assert weir.weir_plugin.join("compact_device_pool") is weir._used and weir.weir_plugin.join("device_pool") is first
 
@@ -277,7 +294,7 @@ def case_run_a_program():
         assert torch.told == ("beside", ["--limit", "2"], "__main__") and weir.state()["limit_bytes"] == 1 << 30, torch.told
 
 
-def case_compare():
+def case_compare_words():
     weir_torch()
     import xml.dom.minidom
     from weir_torch import compare
@@ -329,6 +346,7 @@ def case_other_versions_of_pytorch():
     refused(weir.use, "no set_record_stream_fn", "PyTorch 2.11")
     torch.Inner.lacks = ()
     torch.__version__ = "2.99.1"
+    weir.weir_plugin._loaded.clear()  # as in another process
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         weir.use()
@@ -393,22 +411,50 @@ def case_pybind11_module():
     major_version.value = 1
     del kept, given
     assert mymodule.live_blocks() == 0, "what was refused is not the capsule's"
+def case_compare_runs():
+    from weir_torch import compare
+    os.environ["PYTHONPATH"] = str(HERE / "stand_ins")
+    options = types.SimpleNamespace(steps=2, limit=None, program="", arguments=["--steps", "7", "--one"])
+    head = "import os, sys, torch\nfrom torch.optim.optimizer import Optimizer\nTensor, step = torch.Tensor, Optimizer().step\n"
+    step = "Tensor(1.5).backward(); Tensor(1j).backward(); Tensor(1.0, 2.0).backward(); step()\n"
+    rows = (("steps and losses", 3 * step, {"steps": 2, "losses": ["1.500000"] * 2, "error": None, "held_mib": 5.0}),
+            ("arguments", "assert sys.argv[1:] == ['--steps', '7', '--one'], sys.argv", {"error": None, "steps": 0}),
+            ("a capture", "torch.capturing = True; Tensor(1.0).backward()", {"error": None, "losses": []}),
+            ("an error", step + "raise ValueError('no\\nidea')", {"error": "ValueError: no", "steps": 1}),
+            ("exit 0", "sys.exit(0)", {"error": None}),
+            ("exit 3", "sys.exit(3)", {"error": "it ended with 3"}),
+            ("its own end", "print('done', flush=True); os._exit(0)", {"error": "it ended by itself, with status 0"}),
+            ("bytes", "sys.stdout.buffer.write(bytes([255]))", {"error": None}),
+            ("elsewhere", "os.chdir('/')", {"error": None}),
+            ("weir_torch by itself", "import weir_torch; weir_torch.use()",
+             {"error": "Error: weir: the program calls weir_torch.use, and here 'compare' chooses the allocator; leave that "
+                       "call out"}))
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        for number, (name, text, wanted) in enumerate(rows):
+            options.program = f"program {number}.py"
+            pathlib.Path(options.program).write_text(head + text)
+            found = compare.run("default", options)
+            assert wanted.items() <= found.items(), (name, found)
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
 
-def torch_calls():
-    """Builds torch_calls.cpp and returns its command and its cases, or None and a complaint."""
+def caller(name):
+    """Builds a program that calls the plug-in as PyTorch does: its path and ''; or None and a complaint."""
     loaded()
     library = weir_torch().weir_plugin.build("device_pool", weir_torch()._flags())
-    program = FOLDER / "torch_calls"
+    program = FOLDER / name
     done = run(["g++", "-std=c++17", "-O0", *WARNINGS, "-pthread", f"-I{ROOT / 'include'}", "-isystem",
                 ROOT / "tests/simulated_cuda/include", "-isystem", HERE / "stand_ins/torch/include", "-isystem", cuda_include(),
-                HERE / "torch_calls.cpp", library, SIMULATED, FOLDER / "torch/lib/libc10.so", "-o", program])
-    if done.code:
-        return None, tail(done.output)
-    return program, run([program]).output.split()
+                HERE / f"{name}.cpp", library, SIMULATED, FOLDER / "torch/lib/libc10.so", "-o", program])
+    return (None, tail(done.output)) if done.code else (program, "")
+
+
+def result(name, command):
+    done = run(command)
+    return name, tail(done.output) or f"exit status {done.code}" if done.code else ""
 
 
 def main():
@@ -420,19 +466,17 @@ def main():
     complaint = simulated_device() or stand_in_for_torch()
     if complaint:
         close_with([("what stands in for CUDA and PyTorch", complaint)])
-    results = []
-    program, cases = torch_calls()
-    if program is None:
-        results.append(("torch_calls.cpp", cases))
-    else:
-        for name in cases:
-            if not wanted or name in wanted:
-                done = run([program, name])
-                results.append((name, tail(done.output) or f"exit status {done.code}" if done.code else ""))
-    for name in CASES:
-        if not wanted or name in wanted:
-            done = run([sys.executable, __file__, "--in-this-process", name])
-            results.append((name, tail(done.output) or f"exit status {done.code}" if done.code else ""))
+    results, commands = [], {}
+    for name in ("torch_calls", "torch_campaign"):
+        program, complaint = caller(name)
+        if complaint:
+            results.append((f"{name}.cpp", complaint))
+        elif name == "torch_calls":
+            commands |= {case: [program, case] for case in run([program]).output.split()}
+        else:
+            commands[name] = [program]
+    commands |= {name: [sys.executable, __file__, "--in-this-process", name] for name in CASES}
+    results += [result(name, command) for name, command in commands.items() if not wanted or name in wanted]
     close_with(results)
 
 

@@ -4,34 +4,21 @@
 //
 // usage: torch_calls CASE. Each case is a process of its own, since a plug-in's pools never end. Exit status 0: it holds.
 
+#include "plugin_functions.hpp"
+
 #include <c10/util/Exception.h>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <weir/base/size.hpp>
 #include <weir/simulated_device/control.hpp>
-
-using pool_id = std::pair<unsigned long long, unsigned long long>;
-using stream_filter = std::function<bool(cudaStream_t)>;
-
-extern "C" {
-int weir_configure(std::size_t limit, char const* name);
-void* weir_allocate(std::size_t bytes, int device, cudaStream_t stream);
-void* weir_try_allocate_sync(std::size_t bytes, int device, cudaStream_t stream);
-void weir_deallocate(void* p, std::size_t bytes, int device, cudaStream_t stream);
-void weir_record_stream(void* p, cudaStream_t stream);
-void weir_empty_cache();
-void weir_set_memory_fraction(double fraction, int device);
-void weir_begin_capture(int device, pool_id id, stream_filter filter);
-void weir_end_capture(int device, pool_id id);
-void weir_release_capture(int device, pool_id id);
-int weir_state(int device, unsigned long long* figures);
-}
 
 using weir::GiB;
 using weir::MiB;
@@ -39,7 +26,8 @@ using weir::MiB;
 namespace {
 
 constexpr std::size_t size = 4 * MiB;
-constexpr pool_id id{0, 7};
+constexpr pool_id ids[] = {{0, 7}, {0, 8}};
+constexpr pool_id id = ids[0];
 
 void require(bool holds, char const* what) {
     if (!holds) {
@@ -75,29 +63,29 @@ void wait_for(cudaStream_t later, cudaStream_t earlier) {
     check(cudaEventDestroy(event));
 }
 
-struct figures {
-    unsigned long long requested, peak_requested, in_use, reserved, peak_reserved, limit, blocks, chunks, lost, total;
-};
 figures state() {
     figures now{};
     require(weir_state(0, &now.requested) == 0, "state failed");
     return now;
 }
 
-bool is_captured(cudaStream_t stream) {
+unsigned long long capture_of(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &status));
-    return status == cudaStreamCaptureStatusActive;
+    unsigned long long found = 0;
+    check(cudaStreamGetCaptureInfo(stream, &status, &found));
+    return status == cudaStreamCaptureStatusActive ? found : 0;
 }
-void begin(cudaStream_t stream) {
-    weir_begin_capture(0, id, is_captured);
+void begin(cudaStream_t stream, pool_id name = id) {
+    auto const own = std::make_shared<unsigned long long>(0); // known only once the capture began
+    weir_begin_capture(0, name, [own](cudaStream_t asked) { return *own != 0 && capture_of(asked) == *own; });
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    *own = capture_of(stream);
 }
-cudaGraphExec_t end(cudaStream_t stream) {
+cudaGraphExec_t end(cudaStream_t stream, pool_id name = id) {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t run = nullptr;
-    weir_end_capture(0, id);
     check(cudaStreamEndCapture(stream, &graph));
+    weir_end_capture(0, name);
     check(cudaGraphInstantiate(&run, graph, 0));
     check(cudaGraphDestroy(graph));
     return run;
@@ -268,6 +256,169 @@ void used_in_a_capture() {
     launch(run, captured);
 }
 
+// What was freed in a capture, and is too small for what comes next, is still written by the graph.
+void outgrown_in_a_capture() {
+    cudaStream_t const stream = new_stream();
+    cudaStream_t const other = new_stream();
+    begin(stream);
+    void* const p = take(stream, 10 * size);
+    write(p, stream);
+    void* const between = take(other);
+    give(p, stream, 10 * size);
+    give(take(stream, 20 * size), stream, 20 * size);
+    cudaGraphExec_t const run = end(stream);
+    write(take(other, 10 * size), other);
+    launch(run, stream);
+    give(between, other);
+}
+
+// Two graphs, with ids of their own, use a block that is not theirs.
+void two_graphs_use_a_block(void* (*make)(cudaStream_t own, cudaStream_t first), void (*use)(void* p, cudaStream_t captured)) {
+    cudaStream_t const own = new_stream();
+    cudaStream_t const streams[] = {new_stream(), new_stream()};
+    void* const p = make(own, streams[1]);
+    cudaGraphExec_t runs[2];
+    for (int i = 0; i < 2; ++i) {
+        begin(streams[i], ids[i]);
+        write(p, streams[i]);
+        i == 0 ? weir_record_stream(p, streams[i]) : use(p, streams[i]);
+        runs[i] = end(streams[i], ids[i]);
+    }
+    weir_release_capture(0, ids[0]);
+    check(cudaGraphExecDestroy(runs[0]));
+    weir_empty_cache();
+    for (int i = 0; i < 40; ++i)
+        write(take(own), own);
+    launch(runs[1], streams[1]);
+    weir_release_capture(0, ids[1]);
+    check(cudaGraphExecDestroy(runs[1]));
+    check(cudaDeviceSynchronize());
+    std::size_t const before = state().requested;
+    weir_empty_cache();
+    require(state().requested == before - size, "what the graphs used did not come back after the last one");
+}
+void used_by_two_graphs() {
+    two_graphs_use_a_block([](cudaStream_t own, cudaStream_t) { return take(own); },
+                           [](void* p, cudaStream_t captured) {
+                               weir_record_stream(p, captured);
+                               give(p, new_stream());
+                           });
+}
+void used_by_a_graph_and_freed_in_another() {
+    two_graphs_use_a_block([](cudaStream_t, cudaStream_t second) { return take(second); },
+                           [](void* p, cudaStream_t captured) { give(p, captured); });
+}
+
+void block_of_a_graph_used_by_another() {
+    cudaStream_t const stream = new_stream();
+    cudaStream_t const other = new_stream();
+    begin(stream);
+    void* const p = take(stream);
+    cudaGraphExec_t const first = end(stream);
+    begin(other, ids[1]);
+    write(p, other);
+    weir_record_stream(p, other);
+    give(p, stream);
+    cudaGraphExec_t const second = end(other, ids[1]);
+    weir_release_capture(0, id);
+    check(cudaGraphExecDestroy(first));
+    weir_empty_cache();
+    for (int i = 0; i < 40; ++i)
+        write(take(stream), stream);
+    launch(second, other);
+}
+
+// An ordinary tensor that a graph used does not keep the graph's memory.
+void graph_goes_before_what_it_used() {
+    cudaStream_t const stream = new_stream();
+    cudaStream_t const own = new_stream();
+    void* const weight = take(own);
+    begin(stream);
+    give(take(stream), stream);
+    write(weight, stream);
+    weir_record_stream(weight, stream);
+    cudaGraphExec_t const run = end(stream);
+    weir_release_capture(0, id);
+    check(cudaGraphExecDestroy(run));
+    weir_empty_cache();
+    require(state().in_use == size, "the graph's memory stays with a tensor that is not in it");
+    give(weight, own);
+    write(take(own), own);
+}
+
+// PyTorch does not tell of the end of a capture that failed.
+void capture_that_failed() {
+    cudaStream_t const stream = new_stream();
+    cudaStream_t const other = new_stream();
+    begin(stream);
+    give(take(stream, GiB), stream, GiB);
+    cudaGraphExec_t const run = end(stream);
+    begin(other, ids[1]);
+    void* const p = take(other);
+    require(cudaStreamSynchronize(other) != cudaSuccess, "a captured stream was waited for");
+    give(p, other);
+    cudaGraph_t none = nullptr;
+    require(cudaStreamEndCapture(other, &none) != cudaSuccess, "a broken capture made a graph");
+    weir_release_capture(0, id);
+    check(cudaGraphExecDestroy(run));
+    weir_empty_cache();
+    require(state().in_use < GiB, "another capture that failed keeps a graph's memory");
+    begin(stream);
+    give(take(stream), stream);
+    launch(end(stream), stream);
+}
+
+// Work outside of captures uses what a graph wrote; the next graph must not write there meanwhile.
+void output_used_outside() {
+    cudaStream_t const stream = new_stream();
+    cudaStream_t const side = new_stream();
+    begin(stream);
+    void* const p = take(stream);
+    write(p, stream);
+    launch(end(stream), stream);
+    wait_for(side, stream);
+    write(p, side);
+    weir_record_stream(p, side);
+    give(p, stream);
+    begin(stream);
+    void* const q = take(stream);
+    write(q, stream);
+    launch(end(stream), stream);
+    require(p == q, "the bytes did not come back");
+}
+
+// A stream is captured that a tensor of before was recorded on.
+void freed_while_its_other_stream_is_captured() {
+    cudaStream_t const own = new_stream();
+    cudaStream_t const side = new_stream();
+    void* const p = take(own);
+    write(p, own);
+    wait_for(side, own);
+    write(p, side);
+    weir_record_stream(p, side);
+    begin(side);
+    give(p, own);
+    write(take(own), own);
+    static_cast<void>(end(side));
+    weir_empty_cache();
+    require(state().lost == 0, "the bytes are lost");
+    require(state().requested == size, "the block did not come back after the capture");
+}
+
+void housekeeping_in_a_capture() {
+    cudaStream_t const stream = new_stream();
+    cudaStream_t const other = new_stream();
+    give(take(other), other);
+    begin(stream);
+    void* const p = take(stream);
+    write(p, stream);
+    weir_empty_cache();
+    weir_set_memory_fraction(0.5, 0);
+    give(take(other), other);
+    give(p, stream);
+    launch(end(stream), stream);
+}
+
 void captured_by_nobody() {
     cudaStream_t const stream = new_stream();
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
@@ -330,7 +481,76 @@ void memory_fraction() {
         require(std::strstr(error.what(), "is below what is in use"), error.what());
     }
     require(state().limit == 64 * MiB, "a limit that was refused is in force");
+    begin(stream);
+    try {
+        take(stream, GiB);
+        require(false, "a capture got more than the fraction");
+    } catch (c10::OutOfMemoryError const& error) {
+        require(std::strstr(error.what(), "memory fraction that was set allows 64 MiB"), error.what());
+    }
+    static_cast<void>(end(stream));
+    weir_set_memory_fraction(0.5, 0);
+    require(state().limit == 40 * GiB, "a fraction that was set before the first allocation cannot be raised");
+    for (double const none : {-0.5, 1.5, std::nan("")})
+        try {
+            weir_set_memory_fraction(none, 0);
+            require(false, "what is no fraction was taken");
+        } catch (std::exception const& error) {
+            require(std::strstr(error.what(), "from 0 to 1"), error.what());
+        }
     give(p, stream);
+}
+
+void memory_fraction_of_nothing() {
+    weir_set_memory_fraction(0, 0);
+    require(weir_try_allocate_sync(size, 0, nullptr) == nullptr, "a fraction of nothing gives something");
+    weir_set_memory_fraction(1, 0);
+    weir_deallocate(weir_try_allocate_sync(size, 0, nullptr), size, 0, nullptr);
+    require(state().limit == 80 * GiB, "the whole is not all");
+}
+
+// What is suspended comes back, so it counts.
+void memory_fraction_while_suspended() {
+    cudaStream_t const stream = new_stream();
+    void* const p = take(stream, 64 * MiB);
+    unsigned long long given = 0;
+    require(weir_suspend(0, 0, &given) == 0, "suspend failed");
+    try {
+        weir_set_memory_fraction(32.0 * MiB / (80.0 * GiB), 0);
+        require(false, "a limit below what is suspended was taken");
+    } catch (std::exception const& error) {
+        require(std::strstr(error.what(), "is below what is in use"), error.what());
+    }
+    require(weir_resume(0) == 0, "resume failed");
+    give(p, stream, 64 * MiB);
+}
+
+void peak_of_a_capture() {
+    cudaStream_t const stream = new_stream();
+    begin(stream);
+    give(take(stream, GiB), stream, GiB);
+    static_cast<void>(end(stream));
+    require(state().peak_reserved >= GiB, "what a capture held is not in the peak");
+    require(weir_configure(2 * GiB, "torch") != 0, "a limit was taken after the first allocation");
+}
+
+// Kernels of each device use the other's memory, as PyTorch's copies do.
+void two_devices() {
+    cudaStream_t const stream = new_stream();
+    check(cudaSetDevice(1));
+    cudaStream_t const other = new_stream();
+    check(cudaSetDevice(0));
+    void* const p = weir_allocate(size, 1, other);
+    write(p, stream);
+    weir_record_stream(p, stream);
+    weir_deallocate(p, size, 1, other);
+    void* const q = weir_allocate(size, 1, other);
+    int current = -1;
+    check(cudaGetDevice(&current));
+    require(current == 0, "the current device is another one");
+    check(cudaSetDevice(1));
+    write(q, other);
+    weir_deallocate(q, size, 1, other);
 }
 
 void memory_for_any_stream() {
@@ -351,11 +571,36 @@ struct test {
     void (*run)();
 };
 #define CASE(name) {#name, &name}
-test const tests[] = {CASE(record_stream_after),  CASE(record_stream_before),     CASE(without_record_stream),
-                      CASE(default_stream),       CASE(graph_keeps_its_memory),   CASE(graph_output_outlives_it),
-                      CASE(graphs_share_an_id),   CASE(graph_of_two_streams),     CASE(freed_in_a_capture),
-                      CASE(used_in_a_capture),    CASE(captured_by_nobody),       CASE(out_of_memory),
-                      CASE(out_of_memory_takes_back_graphs), CASE(memory_fraction), CASE(memory_for_any_stream)};
+test const tests[] = {
+    CASE(record_stream_after),
+    CASE(record_stream_before),
+    CASE(without_record_stream),
+    CASE(default_stream),
+    CASE(graph_keeps_its_memory),
+    CASE(graph_output_outlives_it),
+    CASE(graphs_share_an_id),
+    CASE(graph_of_two_streams),
+    CASE(freed_in_a_capture),
+    CASE(used_in_a_capture),
+    CASE(outgrown_in_a_capture),
+    CASE(used_by_two_graphs),
+    CASE(used_by_a_graph_and_freed_in_another),
+    CASE(block_of_a_graph_used_by_another),
+    CASE(graph_goes_before_what_it_used),
+    CASE(capture_that_failed),
+    CASE(output_used_outside),
+    CASE(freed_while_its_other_stream_is_captured),
+    CASE(housekeeping_in_a_capture),
+    CASE(captured_by_nobody),
+    CASE(out_of_memory),
+    CASE(out_of_memory_takes_back_graphs),
+    CASE(memory_fraction),
+    CASE(memory_fraction_of_nothing),
+    CASE(memory_fraction_while_suspended),
+    CASE(peak_of_a_capture),
+    CASE(two_devices),
+    CASE(memory_for_any_stream),
+};
 
 } // namespace
 
@@ -367,7 +612,7 @@ int main(int count, char** words) {
     }
     for (test const& each : tests)
         if (std::strcmp(each.name, words[1]) == 0) {
-            simulated_device::reset(simulated_device::config{}.late());
+            simulated_device::reset(simulated_device::config{}.late().with_devices(each.run == &two_devices ? 2 : 1));
             try {
                 each.run();
                 check(cudaDeviceSynchronize());

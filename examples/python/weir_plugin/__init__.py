@@ -5,8 +5,8 @@ weir is headers, so there is nothing to install: g++ compiles plugin.cpp, once f
 user's cache folder. weir_torch, weir_cupy and weir_numba use this module, and so does whoever writes for a fourth library. All
 of one process that name the same pool share it: a tensor and an array then come out of the same memory.
 
-Environment: CXX, the compiler (g++); WEIR_INCLUDE, weir's folder 'include', for a copy of this folder elsewhere; CUDA_HOME, a
-CUDA toolkit; WEIR_CACHE, the folder for what is built (otherwise XDG_CACHE_HOME/weir or ~/.cache/weir).
+Environment: CXX, the compiler and its options (g++); WEIR_INCLUDE, weir's folder 'include', for a copy of this folder
+elsewhere; CUDA_HOME, a CUDA toolkit; WEIR_CACHE, the folder for what is built (otherwise XDG_CACHE_HOME/weir or ~/.cache/weir).
 """
 
 import ctypes
@@ -17,6 +17,7 @@ import numbers
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import threading
@@ -154,8 +155,9 @@ def cache_folder():
     return pathlib.Path(top)
 
 
-def _fingerprint(command, folders):
-    """Names what comes out of the command: it, the compiler's version and every file that it may read."""
+def _fingerprint(command, folders, others=()):
+    """Names what comes out of the command: it, the compiler's version and the files that it may read. Of other libraries'
+    headers a file that changes with the version is enough."""
     seen = hashlib.sha256(repr(command).encode())
     try:
         seen.update(subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout)
@@ -165,6 +167,8 @@ def _fingerprint(command, folders):
     for folder in folders:
         for path in sorted(folder.rglob("*.[ch]pp")):
             seen.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    for path in others:
+        seen.update(path.read_bytes())
     return seen.hexdigest()[:16]
 
 
@@ -178,21 +182,38 @@ def build(pool="device_pool", flags=()):
         raise Error(f"weir: there is no pool '{pool}' for Python; there are: {', '.join(POOLS)}")
     include = weir_include()
     runtime = cuda_runtime()
-    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
-               "-pthread", f"-DWEIR_PLUGIN_POOL={pool}", f"-I{include}", *cuda_flags(runtime),
+    headers = cuda_flags(runtime)
+    compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    command = [*compiler, "-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
+               f"-DWEIR_PLUGIN_POOL={pool}", f"-I{include}", *headers,
                str(HERE / "plugin.cpp"), *flags, str(runtime), f"-Wl,-rpath,{runtime.parent}"]
     folder = cache_folder()
-    library = folder / f"{pool}-{_fingerprint(command, [include / 'weir', HERE])}.so"
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not library.exists():
-            fresh = library.with_suffix(f".{os.getpid()}")
-            done = subprocess.run(command + ["-o", str(fresh)], capture_output=True, text=True)
-            if done.returncode != 0:
-                raise Error("weir: the plug-in was not compiled:\n" + "\n".join(done.stderr.splitlines()[:20]) +
-                            "\nThe command was:\n" + " ".join(command))
-            os.replace(fresh, library)
+    name = _fingerprint(command, [include / "weir", HERE], [pathlib.Path(headers[1]) / "cuda_runtime_api.h"])
+    library = folder / f"{pool}-{name}.so"
+    if library.exists():
+        return library
+    try:
+        with open(folder / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not library.exists():
+                _compile(command, library)
+    except OSError as error:
+        raise Error(f"weir: the plug-in cannot be written to {folder} ({error.strerror}); set WEIR_CACHE to another folder"
+                    ) from None
     return library
+
+
+def _compile(command, library):
+    """What comes out is there as a whole or not at all."""
+    fresh = library.with_suffix(f".{os.getpid()}")
+    try:
+        done = subprocess.run(command + ["-o", str(fresh)], capture_output=True, text=True, errors="replace")
+        if done.returncode != 0:
+            raise Error("weir: the plug-in was not compiled:\n" + "\n".join(done.stderr.splitlines()[:20]) +
+                        "\nThe command was:\n" + " ".join(command))
+        os.replace(fresh, library)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 class Plugin:
@@ -298,14 +319,15 @@ class Plugin:
 
 
 def load(pool="device_pool", limit=None, name="python", flags=()):
-    """The plug-in for a pool, built if need be and loaded once a process. Raises Error."""
+    """The plug-in for a pool, built if need be and loaded once a process. Raises Error, also where the process has one for the
+    same pool that was built with other flags: there would be two pools."""
     limit_of(limit)
     path = build(pool, flags)
     with _lock:
         if path not in _loaded:
             if any(each.pool == pool for each in _loaded.values()):
-                raise Error(f"weir: CuPy or Numba allocate from a {pool} already, which PyTorch cannot join; call "
-                            "weir_torch.use or weir_torch.pool before them, or name another pool")
+                raise Error(f"weir: this process has a {pool} already, and PyTorch shares only one that was made for it; call "
+                            "weir_torch.use before weir_cupy.use and weir_numba.use, or name another pool")
             _loaded[path] = Plugin(path, pool)
             _loaded[path].configure(limit, name)
         elif limit is not None:

@@ -14,11 +14,13 @@
 // cost:      the pool's, and that of layer::statistics; on a machine of several devices a question for the current one.
 
 #include "graph_pools.hpp"
+#include "limited_memory.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -42,25 +44,41 @@ using weir_plugin::stream_filter;
 
 namespace {
 
-using plain_pool = weir::WEIR_PLUGIN_POOL;
-using counted_pool = weir::layer::statistics<plain_pool>;
+using counted_pool = weir::layer::statistics<weir_plugin::limited<weir::WEIR_PLUGIN_POOL>::pool>;
 
 constexpr int most_devices = 64;
 
 /// What one device has.
 struct device_memory {
-    explicit device_memory(weir::pool_options const& options) : pool(options), limit(options.limit_bytes()) {}
+    device_memory(int device, std::size_t allowed, weir::pool_options const& options)
+        : allowance(allowed), pool(opened(device), options) {}
 
+    /// The most that may be held: the pool's own limit, or what was set besides.
+    std::size_t limit() const { return std::min(allowance.limit(), pool.limit_bytes()); }
+
+    weir_plugin::allowance allowance; // the fraction that was set
     counted_pool pool;
-    std::atomic<std::size_t> limit; // bytes that may be reserved; the pool's own, or what was set since
-    std::atomic<std::size_t> peak_reserved{0};
     weir_plugin::graph_pools<counted_pool> graphs{pool};
+
+private:
+    // Kernels of other devices use the memory as they use cudaMalloc's: PyTorch copies so where devices reach each other.
+    weir_plugin::limited_memory opened(int device) {
+        weir_plugin::limited_memory memory(device, allowance);
+        for (int other = 0; memory.extends() && other < weir::runtime::device_count(); ++other) {
+            int reaches = 0;
+            if (other != device)
+                weir::check(cudaDeviceCanAccessPeer(&reaches, other, device), "cudaDeviceCanAccessPeer");
+            if (reaches != 0)
+                memory.enable_access_from(other);
+        }
+        return memory;
+    }
 };
 
 std::atomic<device_memory*> devices[most_devices];
 std::mutex settings_mutex; // guards what follows, and who makes a device's memory
 std::size_t limit_bytes = SIZE_MAX;
-double fractions[most_devices] = {};
+std::map<int, double> fractions; // by device: what was set before the device's memory was made
 std::string pool_name = "python";
 thread_local std::string error_text;
 thread_local std::string report_text;
@@ -90,11 +108,10 @@ std::size_t share(double fraction, int device) {
     if (device_memory* const made = existing(device))
         return *made;
     weir::runtime::device_scope const there(device);
-    std::size_t limit = limit_bytes;
-    if (fractions[device] > 0)
-        limit = std::min(limit, share(fractions[device], device));
-    auto options = weir::pool_options{}.device(device).limit(limit).on_leak(weir::leak_action::ignore);
-    auto* const fresh = new device_memory(options.name(weir::text((pool_name + ":" + std::to_string(device)).c_str())));
+    auto const fraction = fractions.find(device);
+    auto options = weir::pool_options{}.device(device).limit(limit_bytes).on_leak(weir::leak_action::ignore);
+    auto* const fresh = new device_memory(device, fraction == fractions.end() ? SIZE_MAX : share(fraction->second, device),
+                                          options.name(weir::text((pool_name + ":" + std::to_string(device)).c_str())));
     devices[device].store(fresh, std::memory_order_release);
     return *fresh;
 }
@@ -104,45 +121,22 @@ device_memory& memory_of(int device) {
     return made ? *made : make_memory(device);
 }
 
-// Gives back what a limit that was set later forbids; false: more than that stays.
-bool shrink(device_memory& own) {
-    own.pool.settle();
-    own.pool.trim(own.limit.load(std::memory_order_relaxed));
-    return own.pool.inner().reserved_bytes() <= own.limit.load(std::memory_order_relaxed);
-}
-
-// Null: there is no room, or the pool would hold more than it may.
 void* try_take(device_memory& own, std::size_t bytes, weir::stream_ref stream) {
-    void* const p = own.pool.try_allocate(stream, bytes);
-    if (!p)
-        return nullptr;
-    std::size_t const held = own.pool.inner().reserved_bytes();
-    if (held > own.limit.load(std::memory_order_relaxed) && !shrink(own)) {
-        own.pool.deallocate(stream, p, bytes);
-        shrink(own);
-        return nullptr;
-    }
-    std::size_t peak = own.peak_reserved.load(std::memory_order_relaxed);
-    while (held > peak && !own.peak_reserved.compare_exchange_weak(peak, held, std::memory_order_relaxed)) {
-    }
-    return p;
-}
-
-void* take(device_memory& own, std::size_t bytes, weir::stream_ref stream) {
     void* p = nullptr;
     if (own.graphs.capturing() && !stream.is_host() && own.graphs.allocate(stream.get(), bytes, p))
         return p;
-    p = try_take(own, bytes, stream);
+    return own.pool.try_allocate(stream, bytes);
+}
+
+void* take(device_memory& own, std::size_t bytes, weir::stream_ref stream) {
+    void* const p = try_take(own, bytes, stream);
     return p || bytes == 0 || !own.graphs.collect() ? p : try_take(own, bytes, stream);
 }
 
 std::string refusal(device_memory& own, std::size_t bytes) {
     constexpr std::size_t alignment = counted_pool::default_alignment;
     weir::memory_report const now = own.pool.refused_state(bytes, alignment);
-    std::string said = weir::out_of_memory(bytes, now, own.pool.refusal(bytes, alignment)).what();
-    std::size_t const limit = own.limit.load(std::memory_order_relaxed);
-    if (limit < own.pool.inner().limit_bytes())
-        said += "\nthe memory fraction that was set allows " + std::string(weir::base::bytes_text(limit).c_str());
+    std::string const said = weir::out_of_memory(bytes, now, own.pool.refusal(bytes, alignment)).what();
     return said + "\n" + own.pool.full_report().c_str();
 }
 
@@ -187,7 +181,7 @@ void visit(int device, Visit const& act) {
 WEIR_PLUGIN_API int weir_configure(std::size_t limit, char const* name) {
     return guarded([&] {
         visit(-1, [&](device_memory& own) {
-            if (own.pool.inner().limit_bytes() != limit)
+            if (own.pool.limit_bytes() != limit)
                 throw weir::usage_error("weir: the pool is in use, and its limit is set before the first allocation");
         });
         std::lock_guard<std::mutex> const lock(settings_mutex);
@@ -239,7 +233,7 @@ WEIR_PLUGIN_API void weir_record_stream(void* p, cudaStream_t stream) {
         return;
     for (auto& each : devices)
         if (device_memory* const own = each.load(std::memory_order_acquire); own && own->pool.owns(p)) {
-            if (!own->graphs.any() || !own->graphs.used_on(p, stream))
+            if (!own->graphs.used_on(p, stream))
                 own->pool.used_on(p, stream);
             return;
         }
@@ -254,25 +248,31 @@ WEIR_PLUGIN_API void weir_empty_cache() {
     });
 }
 
-/// PyTorch's set_per_process_memory_fraction: what the pool of `device` may hold. Throws if more than that is in use.
+/// PyTorch's set_per_process_memory_fraction: what the pool of `device` may hold. Throws if more than that is in use, and for
+/// what is no fraction.
 WEIR_PLUGIN_API void weir_set_memory_fraction(double fraction, int device) {
     known(device);
-    device_memory* own = nullptr;
-    {
-        std::lock_guard<std::mutex> const lock(settings_mutex);
-        own = existing(device);
-        if (!own)
-            fractions[device] = fraction;
-    }
-    if (!own)
+    if (!(fraction >= 0 && fraction <= 1))
+        throw weir::usage_error("weir: a memory fraction is from 0 to 1");
+    std::lock_guard<std::mutex> const lock(settings_mutex);
+    device_memory* const own = existing(device);
+    if (!own) {
+        fractions[device] = fraction;
         return;
-    std::size_t const before = own->limit.exchange(std::min(own->pool.inner().limit_bytes(), share(fraction, device)));
-    own->graphs.collect();
-    if (!shrink(*own)) {
-        std::size_t const wanted = own->limit.exchange(before);
-        throw weir::usage_error(weir::text("weir: a limit of ") + weir::base::bytes_text(wanted) +
-                                " is below what is in use; free tensors first, or set it before the first one: " +
-                                own->pool.report());
+    }
+    std::size_t const wanted = share(fraction, device);
+    std::size_t const before = own->allowance.exchange_limit(wanted);
+    try {
+        own->graphs.collect();
+        own->pool.settle();
+        own->pool.trim(wanted);
+        if (own->allowance.held() > wanted)
+            throw weir::usage_error(weir::text("weir: a limit of ") + weir::base::bytes_text(wanted) +
+                                    " is below what is in use; free tensors first, or set it before the first one: " +
+                                    own->pool.report());
+    } catch (...) {
+        own->allowance.exchange_limit(before);
+        throw;
     }
 }
 
@@ -295,7 +295,7 @@ WEIR_PLUGIN_API int weir_state(int device, unsigned long long* figures) {
         if (device_memory* const own = existing(device)) {
             weir::memory_report const now = own->pool.state();
             unsigned long long const all[] = {own->pool.requested_bytes(), own->pool.peak_requested_bytes(), now.in_use_bytes,
-                                              now.reserved_bytes,          own->peak_reserved.load(),        own->limit.load(),
+                                              now.reserved_bytes,          own->allowance.peak(),            own->limit(),
                                               now.live_blocks,             now.chunks,                       now.lost_bytes,
                                               own->pool.total_blocks()};
             std::copy(std::begin(all), std::end(all), figures);
@@ -317,7 +317,7 @@ WEIR_PLUGIN_API int weir_reset_peak(int device) {
     return guarded([&] {
         visit(device, [](device_memory& own) {
             own.pool.reset_peaks();
-            own.peak_reserved.store(own.pool.inner().reserved_bytes());
+            own.allowance.reset_peak();
         });
     });
 }
@@ -345,5 +345,5 @@ WEIR_PLUGIN_API int weir_suspend(int device, int keep, unsigned long long* given
 
 /// Ends 'weir_suspend': the contents are back at their addresses.
 WEIR_PLUGIN_API int weir_resume(int device) {
-    return guarded([&] { visit(device, [](device_memory& own) { own.pool.inner().resume(); }); });
+    return guarded([&] { visit(device, [](device_memory& own) { own.pool.resume(); }); });
 }

@@ -38,7 +38,8 @@ def _flags():
     if not (top / "include/c10/util/Exception.h").exists():
         raise Error("weir: this PyTorch came without its headers (torch/include); without them a plug-in cannot throw its "
                     "OutOfMemoryError. Install PyTorch's own wheel")
-    return ["-isystem", str(top / "include"), f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+    return ["-isystem", str(top / "include"), f"-DWEIR_PLUGIN_TORCH={torch.__version__}",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
             f"-L{top / 'lib'}", "-lc10", f"-Wl,-rpath,{top / 'lib'}"]
 
 
@@ -61,8 +62,8 @@ def use(pool="device_pool", limit=None, name="torch"):
 
     pool: 'device_pool' suits most programs, 'compact_device_pool' holds least, 'promised_device_pool' is fastest (it asks that
     streams never end, and PyTorch's do not). limit: the most that each device's pool may hold, in bytes or as '70 GiB'; None:
-    no limit. name: in reports. Call it before the first CUDA call of PyTorch, in each process; a second call with the same pool
-    does no harm. The first time it compiles for about ten seconds. Raises Error.
+    no limit. name: in reports. Call it before the first CUDA call of PyTorch, and before weir_cupy.use and weir_numba.use, in
+    each process; a second call with the same pool does no harm. The first time it compiles for about ten seconds. Raises Error.
     """
     global _used
     _require_torch()

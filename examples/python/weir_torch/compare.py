@@ -5,9 +5,10 @@ usage: python3 -m weir_torch.compare [--steps N] [--rounds N] [--limit SIZE] [--
 
 Each run is a process of its own that runs the program unchanged: PyTorch's default, its expandable segments, device_pool and
 compact_device_pool take turns. The program does not call weir_torch.use itself. A step ends where an optimizer's 'step'
-returns; the losses are the numbers on which 'backward' is called. A program without either shows its memory and its time. Held
-is the most memory that the allocator had from the device, on the device where that was most; processes that the program starts
-are not counted. What the program prints is not shown, but for the last lines of one that fails.
+returns; the losses are the real numbers on which 'backward' is called outside of captures. A program without either shows its
+memory and its time. Held is the most memory that the allocator had from the device, on the device where that was most;
+processes that the program starts are not counted. What the program prints is not shown, but for the last lines of one that
+fails.
 """
 
 import argparse
@@ -42,7 +43,8 @@ def watch(most_steps):
     backward = torch.Tensor.backward
 
     def noting(self, *arguments, **options):
-        if len(found["losses"]) < LOSSES and self.numel() == 1:
+        if (len(found["losses"]) < LOSSES and self.numel() == 1 and not self.is_complex() and
+                not (self.is_cuda and torch.cuda.is_current_stream_capturing())):
             found["losses"].append(f"{float(self.detach()):.6f}")
         return backward(self, *arguments, **options)
 
@@ -104,9 +106,10 @@ def run(allocator, options):
         answer = pathlib.Path(folder) / "answer.json"
         done = subprocess.run([sys.executable, "-m", "weir_torch.compare", "--one", allocator, str(answer),
                                "--steps", str(options.steps), *(["--limit", options.limit] if options.limit else []),
-                               options.program, *options.arguments], env=environment, capture_output=True, text=True)
+                               options.program, *options.arguments], env=environment, capture_output=True, text=True,
+                              errors="replace")
         lines = (done.stderr or done.stdout).strip().splitlines()
-        found = {"error": lines[-1] if lines else f"it ended with status {done.returncode}"}
+        found = {"error": lines[-1] if lines and done.returncode else f"it ended by itself, with status {done.returncode}"}
         if answer.exists():
             found = json.loads(answer.read_text())
         return {**found, "wrote": "\n".join(lines[-LINES:])}

@@ -182,10 +182,12 @@ template <class T>
     std::int64_t const* const sides = shape.size() == 0 ? &alone : shape.begin();
     std::size_t const dimensions = shape.size() == 0 ? 1 : shape.size();
     std::size_t count = 1;
+    std::size_t widest = 1; // without the sides that are 0: no stride may overflow
     for (std::size_t i = 0; i < dimensions; ++i) {
         std::size_t const side = static_cast<std::size_t>(sides[i]);
-        if (sides[i] < 0 || (side != 0 && count > vector.max_size() / side))
+        if (sides[i] < 0 || (side != 0 && widest > vector.max_size() / side))
             throw usage_error("weir: a side of an exported array is negative, or there are more elements than addresses");
+        widest *= side != 0 ? side : 1;
         count *= side;
     }
     if (count != vector.size())
@@ -256,7 +258,7 @@ public:
         : array_(std::exchange(other.array_, nullptr)), stream_(other.stream_), size_(std::exchange(other.size_, 0)) {}
     imported_vector& operator=(imported_vector&&) = delete;
     /// Waits for the stream, and gives the array back: a producer frees on a stream of its own, which knows nothing of this
-    /// one. 'end_on' does so without a wait.
+    /// one. 'end_on' does so without a wait. Not while the stream is captured: the wait would break the capture.
     ~imported_vector() {
         if (!array_)
             return;

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What weir_torch needs of PyTorch, for tests where there is none: it notes what it is given."""
+"""What weir_torch and its compare need of PyTorch, for tests where there is none: it notes what it is given."""
 
 import types
 
 __version__ = "2.11.0"
 version = types.SimpleNamespace(cuda="13.0")
 initialized = False
+capturing = False
 current = None  # the allocator that was made PyTorch's
 
 
@@ -51,12 +52,39 @@ class device:
         self.index = int(index) if index else None
 
 
+class Tensor:
+    """A number, or several of one kind."""
+
+    is_cuda = True
+
+    def __init__(self, *numbers):
+        self.numbers = numbers
+
+    def numel(self):
+        return len(self.numbers)
+
+    def is_complex(self):
+        return isinstance(self.numbers[0], complex)
+
+    def detach(self):
+        assert not capturing, "a captured stream was waited for"
+        return self
+
+    def __float__(self):
+        return float(self.numbers[0])
+
+    def backward(self):
+        pass
+
+
 def for_no_plugin(*_):
     raise RuntimeError("CUDAPluggableAllocator does not yet support this")
 
 
 _C = types.SimpleNamespace(_cuda_memoryStats=for_no_plugin, _cuda_resetPeakMemoryStats=for_no_plugin)
 cuda = types.SimpleNamespace(
-    is_initialized=lambda: initialized, current_device=lambda: 0, MemPool=MemPool, memory_summary=for_no_plugin,
+    is_initialized=lambda: initialized, current_device=lambda: 0, MemPool=MemPool, device_count=lambda: 1,
+    is_current_stream_capturing=lambda: capturing, synchronize=lambda: None, max_memory_reserved=lambda device: 5 << 20,
+    memory_summary=for_no_plugin,
     memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator,
                                  memory_summary=for_no_plugin))
