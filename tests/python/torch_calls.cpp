@@ -509,6 +509,23 @@ void memory_fraction_of_nothing() {
     require(state().limit == 80 * GiB, "the whole is not all");
 }
 
+// The contents come back, and the host has its memory then.
+void suspended_contents() {
+    void* const p = take(cudaStreamLegacy);
+    write(p, cudaStreamLegacy);
+    unsigned long long given = 0;
+    char last = 0;
+    for (int round = 0; round < 2; ++round) {
+        require(weir_suspend(0, 1, &given) == 0 && given >= size && state().reserved == 0, "the device did not get its memory");
+        std::uint64_t const before = simulated_device::calls("cudaFreeHost");
+        require(weir_resume(0) == 0, "resume failed");
+        require(simulated_device::calls("cudaFreeHost") != before, "the host's memory stays locked");
+        check(cudaMemcpy(&last, static_cast<char*>(p) + size - 1, 1, cudaMemcpyDeviceToHost));
+        require(last == 1, "contents are lost");
+    }
+    give(p, cudaStreamLegacy);
+}
+
 // What is suspended comes back, so it counts.
 void memory_fraction_while_suspended() {
     cudaStream_t const stream = new_stream();
@@ -597,6 +614,7 @@ test const tests[] = {
     CASE(memory_fraction),
     CASE(memory_fraction_of_nothing),
     CASE(memory_fraction_while_suspended),
+    CASE(suspended_contents),
     CASE(peak_of_a_capture),
     CASE(two_devices),
     CASE(memory_for_any_stream),

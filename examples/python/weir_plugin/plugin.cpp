@@ -90,7 +90,7 @@ bool several_devices() {
 
 int known(int device) {
     if (device < 0 || device >= most_devices)
-        throw weir::usage_error("weir: there is no such device");
+        throw weir::usage_error(("weir: there is no device " + std::to_string(device)).c_str());
     return weir::runtime::existing_device(device);
 }
 
@@ -166,6 +166,12 @@ void* take_or_tell(std::size_t bytes, int device, weir::stream_ref stream) noexc
     return p;
 }
 
+// What is suspended lies here; it never ends, as the pools do not.
+weir::pinned_pool& pinned() {
+    static auto* const made = new weir::pinned_pool(weir::pool_options{}.name("suspended"));
+    return *made;
+}
+
 template <class Visit>
 void visit(int device, Visit const& act) {
     for (int each = 0; each < most_devices; ++each)
@@ -182,7 +188,8 @@ WEIR_PLUGIN_API int weir_configure(std::size_t limit, char const* name) {
     return guarded([&] {
         visit(-1, [&](device_memory& own) {
             if (own.pool.limit_bytes() != limit)
-                throw weir::usage_error("weir: the pool is in use, and its limit is set before the first allocation");
+                throw weir::usage_error("weir: the pool is in use, and its limit is set before the first allocation: in the first "
+                                        "'use', or by PyTorch's set_per_process_memory_fraction at any time");
         });
         std::lock_guard<std::mutex> const lock(settings_mutex);
         limit_bytes = limit;
@@ -337,13 +344,16 @@ WEIR_PLUGIN_API int weir_trim(int device, std::size_t keep, unsigned long long* 
 /// Gives all memory back and keeps every address; with `keep` the contents go to pinned host memory. No work may use it.
 WEIR_PLUGIN_API int weir_suspend(int device, int keep, unsigned long long* given) {
     return guarded([&] {
-        static auto* const pinned = new weir::pinned_pool(weir::pool_options{}.name("suspended"));
         *given = 0;
-        visit(device, [&](device_memory& own) { *given += keep ? own.pool.suspend(*pinned) : own.pool.suspend(); });
+        visit(device, [&](device_memory& own) { *given += keep ? own.pool.suspend(pinned()) : own.pool.suspend(); });
     });
 }
 
-/// Ends 'weir_suspend': the contents are back at their addresses.
+/// Ends 'weir_suspend': the contents are back at their addresses, and the host has its memory.
 WEIR_PLUGIN_API int weir_resume(int device) {
-    return guarded([&] { visit(device, [](device_memory& own) { own.pool.resume(); }); });
+    return guarded([&] {
+        visit(device, [](device_memory& own) { own.pool.resume(); });
+        pinned().settle();
+        pinned().trim();
+    });
 }

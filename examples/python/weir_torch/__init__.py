@@ -175,8 +175,8 @@ def trim(keep=0, device=None):
 
 def suspend(keep=True, device=None):
     """Gives the device all memory of the pool and keeps every tensor's address. keep: the contents go to pinned host memory;
-    False: they are lost. Until `resume` no tensor may be used or made. Blocks until all work is done and copied. The pinned
-    memory stays for the next time. Returns the bytes given back."""
+    False: they are lost. Until `resume` no tensor may be used or made. Blocks until all work is done and copied.
+    Returns the bytes given back."""
     return _plugin().suspend(keep, _index(device))
 
 
