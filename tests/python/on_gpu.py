@@ -136,6 +136,26 @@ def graphs():
 
 
 @case()
+def graph_that_outgrows_its_memory():
+    source = torch.zeros(10 << 18, device="cuda")
+
+    def work():
+        x = torch.cat([source + 1] * 4)  # 40 MiB, which no later block fits into
+        last = x[-1].clone()
+        del x
+        return torch.cat([source + 2] * 8), last
+
+    graph, out = captured(work)
+    for i in range(5):
+        source.fill_(i)
+        noise = [torch.full((10 << 18,), -1.0, device="cuda") for _ in range(8)]
+        torch.cuda.synchronize()
+        graph.replay()
+        require(all(bool((each == -1).all()) for each in noise), f"replay {i} wrote into memory of others")
+        require(bool((out[0] == i + 2).all()) and out[1].item() == i + 1, f"replay {i} gave {out[0][0].item()}, {out[1]}")
+
+
+@case()
 def graph_with_two_streams():
     source, side = torch.zeros(1 << 20, device="cuda"), torch.cuda.Stream()
 
@@ -279,9 +299,11 @@ def several_devices():
         return "one device here"
     first, second = torch.ones(1000, device="cuda:0"), torch.ones(1000, device="cuda:1")
     third = second.to("cuda:0") + first
+    halves = torch.arange(2 * MIB, device="cuda:0")[::2].to("cuda:1", torch.float16)  # which a kernel copies
     with torch.cuda.device(0):
         del second
     require(bool((third == 2).all()) and weir().state(1)["total_blocks"] > 0, "the second device")
+    require(bool((halves.cpu()[:1000] == 2 * torch.arange(1000)).all()), "a copy between devices that changes the type")
 
 
 @case(own=True)
