@@ -139,6 +139,21 @@ TEST_CASE("wait: where there is no managed memory, or no byte left on the device
     }
 }
 
+TEST_CASE("wait: where one of several devices has no byte left, no capture is broken") {
+    device::world const here(device::config{}.late().with_devices(2), support::report_all);
+    support::scoped_stream const s, captured;
+    CHECK(device::launch(s, {}, {}) == cudaSuccess);
+    device::fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation, device::lasting::for_ever);
+    {
+        support::capture graph(captured);
+        wait_for_device(0);
+        CHECK(graph.unbroken());
+    }
+    device::clear_faults();
+    CHECK(device::pending() == 0);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
 TEST_CASE("wait: takes nothing of the device's memory where it is the only one") {
     for (int const devices : {1, 2}) {
         CAPTURE(devices);

@@ -11,8 +11,8 @@
 // the work of streams that have been destroyed, and in relaxed capture mode it leaves captures alone (a probe of the
 // conformance suite; CUDA 13.0). So 'wait_for_device' allocates one byte and frees it. On a machine of one device it is a
 // byte of managed memory, which takes no room on the device before it is touched. On other machines it is a byte of the
-// device's own memory, since managed memory is made known to every device in use. Only if the device has not even one byte
-// left does it call cudaDeviceSynchronize.
+// device's own memory, since managed memory is made known to every device in use; it is managed if the device has not even one
+// byte left. Only where there is neither does it call cudaDeviceSynchronize.
 //
 // order:    what was enqueued on the stream, or on the device, before the call is over when it returns.
 // cost:     a stream: three driver calls, and the wait. A device: two, and the wait; all in all 17 to 40 us for an idle device
@@ -84,8 +84,8 @@ inline void wait_for_device(int device) {
     runtime::capture_mode_scope const relaxed;
     runtime::visit_devices(device, [&] {
         void* p = nullptr;
-        bool const managed = alone && runtime::succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal));
-        if (!managed && runtime::out_of_room(cudaMalloc(&p, 1), "cudaMalloc"))
+        auto const managed = [&] { return runtime::succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal)); };
+        if (!(alone && managed()) && runtime::out_of_room(cudaMalloc(&p, 1), "cudaMalloc") && (alone || !managed()))
             return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         cudaError_t const error = cudaFree(p);
         if (!runtime::succeeded(error))
