@@ -117,15 +117,21 @@ TEST_CASE("wait: for any device, it waits for the others where one fails, and sa
 }
 
 TEST_CASE("wait: where there is no managed memory, or no byte left on the device, it waits all the same") {
-    for (bool const full : {false, true}) {
-        CAPTURE(full);
-        device::world const here(device::config{}.late(), support::report_all);
+    struct row {
+        int devices;
+        bool has_managed, has_room;
+    };
+    for (row const& each : {row{1, false, true}, row{1, false, false}, row{2, true, false}}) {
+        CAPTURE(each.devices);
+        CAPTURE(each.has_room);
+        device::world const here(device::config{}.late().with_devices(each.devices), support::report_all);
         support::scoped_stream const s;
         CHECK(device::launch(s, {}, {}) == cudaSuccess);
-        device::fail_call("cudaMallocManaged", 1, cudaErrorNotSupported, device::lasting::for_ever);
-        if (full)
+        if (!each.has_managed)
+            device::fail_call("cudaMallocManaged", 1, cudaErrorNotSupported, device::lasting::for_ever);
+        if (!each.has_room)
             device::fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation, device::lasting::for_ever);
-        if (full) {
+        if (!each.has_managed && !each.has_room) {
             wait_for_device(0);
         } else {
             support::scoped_stream const captured;
@@ -137,21 +143,6 @@ TEST_CASE("wait: where there is no managed memory, or no byte left on the device
         CHECK(device::pending() == 0);
         CHECK(cudaPeekAtLastError() == cudaSuccess);
     }
-}
-
-TEST_CASE("wait: where one of several devices has no byte left, no capture is broken") {
-    device::world const here(device::config{}.late().with_devices(2), support::report_all);
-    support::scoped_stream const s, captured;
-    CHECK(device::launch(s, {}, {}) == cudaSuccess);
-    device::fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation, device::lasting::for_ever);
-    {
-        support::capture graph(captured);
-        wait_for_device(0);
-        CHECK(graph.unbroken());
-    }
-    device::clear_faults();
-    CHECK(device::pending() == 0);
-    CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
 TEST_CASE("wait: takes nothing of the device's memory where it is the only one") {
