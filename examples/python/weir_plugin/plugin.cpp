@@ -188,8 +188,8 @@ WEIR_PLUGIN_API int weir_configure(std::size_t limit, char const* name) {
     return guarded([&] {
         visit(-1, [&](device_memory& own) {
             if (own.pool.limit_bytes() != limit)
-                throw weir::usage_error("weir: the pool is in use, and its limit is set before the first allocation: in the first "
-                                        "'use', or by PyTorch's set_per_process_memory_fraction at any time");
+                throw weir::usage_error("weir: the pool is in use, and its limit is set before the first allocation, by the "
+                                        "first 'use'; PyTorch's set_per_process_memory_fraction may come at any time");
         });
         std::lock_guard<std::mutex> const lock(settings_mutex);
         limit_bytes = limit;
