@@ -53,6 +53,13 @@ TEST_CASE("address_map: agrees with std::map through inserts, erases and growth"
             }
             for (auto const& entry : model)
                 CHECK(map.find(entry.first) == entry.second);
+            map.visit([&](std::uint64_t key, std::uint32_t value) {
+                auto const there = model.find(key);
+                REQUIRE(there != model.end());
+                CHECK(value == there->second);
+                model.erase(there);
+            });
+            CHECK(model.empty());
         }
     }
 }

@@ -20,6 +20,7 @@
 #include <support/fault_sweep.hpp>
 #include <support/growth_numbers.hpp>
 #include <support/noted.hpp>
+#include <support/peers.hpp>
 #include <support/recorded_upstream.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
@@ -698,6 +699,30 @@ TEST_CASE("pool: one that ends waits for the work that uses its memory") {
             check(cudaFree(memory), "cudaFree");
         }
     });
+}
+
+TEST_CASE("pool: a copy of its upstream opens its memory to a device, what it holds and what it gets, suspended or not") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+#endif
+    if (!support::two_peers())
+        return;
+    for (bool const suspended : {false, true}) {
+        CAPTURE(suspended);
+        upstream::virtual_memory<> memory(0);
+        weir::pool<upstream::virtual_memory<>, mixed, reuse::stream_ordered<>> pool(memory);
+        void* const before = pool.allocate(weir::on_host, 40 * MiB);
+        if (suspended)
+            pool.suspend();
+        memory.enable_access_from(1);
+        if (suspended)
+            pool.resume();
+        void* const after = pool.allocate(weir::on_host, 80 * MiB);
+        support::fill_from(1, before, 40 * MiB);
+        support::fill_from(1, after, 80 * MiB);
+        pool.deallocate(weir::on_host, before, 40 * MiB);
+        pool.deallocate(weir::on_host, after, 80 * MiB);
+    }
 }
 
 #ifdef WEIR_SIMULATED_CUDA

@@ -16,13 +16,15 @@ namespace dlpack = weir::interop::dlpack;
 
 namespace {
 
+// On device 0, whichever is current: JAX makes another one current on a machine of several.
 weir::device_pool& pool() {
-    static auto* const made = new weir::device_pool(weir::pool_options{}.name("bridge"));
+    static auto* const made = new weir::device_pool(weir::pool_options{}.name("bridge").device(0));
     return *made;
 }
 
 cudaStream_t stream() {
     static cudaStream_t const made = [] {
+        weir::runtime::device_scope const there(0);
         cudaStream_t fresh = nullptr;
         weir::check(cudaStreamCreateWithFlags(&fresh, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         return fresh;

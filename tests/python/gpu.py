@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Everything about Python that needs a GPU: what must hold, and the figures. Eight minutes on an H200.
 
-usage: gpu.py FOLDER [--quick] [--only cases,pairs,memory,long] [--minutes 7.5]
+usage: gpu.py FOLDER [--quick] [--only cases,pairs,memory,long] [--workloads NAME,...] [--rounds 3] [--minutes 7.5]
 
 Writes FOLDER/python.json and FOLDER/python.txt, and prints the latter; the last line is 'N passed, N failed'. Needs PyTorch
 with CUDA, g++ and CUDA's headers; what CuPy, Numba or JAX are for is left out where they are not there, and said. Each case and
@@ -202,12 +202,12 @@ def run_pairs(book, quick):
                    f"{bytes_} B: device_pool takes at most half of PyTorch's own ({each['device_pool'] / each['default']:.2f})")
 
 
-def run_memory(book, quick, ends):
-    rounds = 1 if quick else 3
-    found = {name: {allocator: [] for allocator in ALLOCATORS} for name in workloads.WORKLOADS}
+def run_memory(book, quick, ends, names, rounds):
+    found = {name: {allocator: [] for allocator in ALLOCATORS} for name in names}
     left_out = 0
-    for number in range(rounds):
-        for name, (_, steps, few, generator) in workloads.WORKLOADS.items():
+    for number in range(1 if quick else rounds):
+        for name in names:
+            _, steps, few, generator = workloads.WORKLOADS[name]
             order = ALLOCATORS if number == 0 else ("default", "expandable", "device_pool")  # the later rounds are for times
             turn = number % len(order)
             for allocator in order[turn:] + order[:turn]:
@@ -293,6 +293,8 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="cases,pairs,long,memory")
+    parser.add_argument("--workloads", default=",".join(workloads.WORKLOADS))
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=7.5)
     options = parser.parse_args()
     folder = pathlib.Path(options.folder)
@@ -306,7 +308,8 @@ def main():
     book.data["device"] = forked(lambda: torch.cuda.get_device_name())[0]
     book.say(f"{book.data['device']}, PyTorch {torch.__version__}; plug-ins built in {time.monotonic() - began:.0f} s\n")
     stages = {"cases": lambda: run_cases(book), "pairs": lambda: run_pairs(book, options.quick),
-              "long": lambda: run_long(book, options.quick), "memory": lambda: run_memory(book, options.quick, ends)}
+              "long": lambda: run_long(book, options.quick),
+              "memory": lambda: run_memory(book, options.quick, ends, options.workloads.split(","), options.rounds)}
     for name in options.only.split(","):
         stages[name]()
         book.data["seconds"] = round(time.monotonic() - began)

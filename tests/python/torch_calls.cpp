@@ -560,23 +560,56 @@ void peak_of_a_capture() {
     require(weir_configure(2 * GiB, "torch") != 0, "a limit was taken after the first allocation");
 }
 
-// Kernels of each device use the other's memory, as PyTorch's copies do.
+// Kernels of each device use the other's memory, as PyTorch's copies do, also what was there before the other had any.
 void two_devices() {
-    cudaStream_t const stream = new_stream();
-    check(cudaSetDevice(1));
-    cudaStream_t const other = new_stream();
+    cudaStream_t const streams[] = {new_stream(), (check(cudaSetDevice(1)), new_stream())};
     check(cudaSetDevice(0));
-    void* const p = weir_allocate(size, 1, other);
-    write(p, stream);
-    weir_record_stream(p, stream);
-    weir_deallocate(p, size, 1, other);
-    void* const q = weir_allocate(size, 1, other);
+    void* blocks[2] = {};
+    for (int each : {0, 1})
+        blocks[each] = weir_allocate(size, each, streams[each]);
     int current = -1;
     check(cudaGetDevice(&current));
     require(current == 0, "the current device is another one");
+    for (int turn = 0; turn < 2; ++turn)
+        for (int each : {0, 1}) {
+            check(cudaSetDevice(1 - each));
+            write(blocks[each], streams[1 - each]);
+            weir_record_stream(blocks[each], streams[1 - each]);
+            weir_deallocate(blocks[each], size, each, streams[each]);
+            blocks[each] = weir_allocate(size, each, streams[each]);
+            check(cudaSetDevice(each));
+            write(blocks[each], streams[each]);
+            check(cudaStreamSynchronize(streams[each]));
+        }
+    for (int each : {0, 1})
+        weir_deallocate(blocks[each], size, each, streams[each]);
+}
+
+// What CuPy and Numba get is open to all devices: PyTorch's tensors beside it may lie on any.
+void open_to_all_devices() {
+    cudaStream_t const stream = new_stream();
     check(cudaSetDevice(1));
-    write(q, other);
-    weir_deallocate(q, size, 1, other);
+    cudaStream_t const other = new_stream();
+    void* const q = weir_try_allocate_sync(size, 1, nullptr);
+    check(cudaSetDevice(0));
+    write(q, stream); // open to all
+    void* const p = weir_allocate(size, 0, stream);
+    check(cudaSetDevice(1));
+    write(p, other);
+    check(cudaDeviceSynchronize());
+    weir_deallocate(q, size, 1, cudaStreamLegacy);
+    weir_record_stream(p, other);
+    weir_deallocate(p, size, 0, stream);
+}
+
+// Opening memory costs time for each chunk, which a process that uses one device of many does not pay.
+void one_device_of_two() {
+    cudaStream_t const stream = new_stream();
+    give(take(stream), stream);
+    check(cudaSetDevice(1));
+    write(take(stream), new_stream());
+    require(!simulated_device::reports().empty(), "memory was opened to a device that has none of weir's");
+    simulated_device::clear_reports();
 }
 
 void memory_for_any_stream() {
@@ -626,6 +659,8 @@ test const tests[] = {
     CASE(suspended_contents),
     CASE(peak_of_a_capture),
     CASE(two_devices),
+    CASE(open_to_all_devices),
+    CASE(one_device_of_two),
     CASE(memory_for_any_stream),
 };
 
@@ -639,7 +674,7 @@ int main(int count, char** words) {
     }
     for (test const& each : tests)
         if (std::strcmp(each.name, words[1]) == 0) {
-            simulated_device::reset(simulated_device::config{}.late().with_devices(each.run == &two_devices ? 2 : 1));
+            simulated_device::reset(simulated_device::config{}.late().with_devices(std::strstr(each.name, "device") ? 2 : 1));
             try {
                 each.run();
                 check(cudaDeviceSynchronize());

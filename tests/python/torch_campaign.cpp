@@ -257,6 +257,8 @@ private:
         stream const& where = *any_stream();
         if (!what->last || capture_of(*what->last) || (where.device != what->home->device && !where.own))
             return; // a default stream's name says nothing of its device
+        if (where.device != what->home->device && state(where.device).total == 0)
+            return; // what another device's kernel makes of it is a tensor there
         bool const before = below(2) == 0;
         order(where, *what->last);
         if (before)

@@ -51,28 +51,30 @@ constexpr int most_devices = 64;
 /// What one device has.
 struct device_memory {
     device_memory(int device, std::size_t allowed, weir::pool_options const& options)
-        : allowance(allowed), pool(opened(device), options) {}
+        : allowance(allowed), memory(device, allowance), pool(memory, options) {}
 
     /// The most that may be held: the pool's own limit, or what was set besides.
     std::size_t limit() const { return std::min(allowance.limit(), pool.limit_bytes()); }
 
+    /// Lets kernels of `other` use the memory as they use cudaMalloc's, where the device can: PyTorch copies so.
+    void open_to(int other) {
+        int reaches = 0;
+        if (memory.extends() && other != memory.device_number())
+            weir::check(cudaDeviceCanAccessPeer(&reaches, other, memory.device_number()), "cudaDeviceCanAccessPeer");
+        if (reaches != 0)
+            memory.enable_access_from(other);
+    }
+
     weir_plugin::allowance allowance; // the fraction that was set
+    weir_plugin::limited_memory memory;
     counted_pool pool;
     weir_plugin::graph_pools<counted_pool> graphs{pool};
+};
 
-private:
-    // Kernels of other devices use the memory as they use cudaMalloc's: PyTorch copies so where devices reach each other.
-    weir_plugin::limited_memory opened(int device) {
-        weir_plugin::limited_memory memory(device, allowance);
-        for (int other = 0; memory.extends() && other < weir::runtime::device_count(); ++other) {
-            int reaches = 0;
-            if (other != device)
-                weir::check(cudaDeviceCanAccessPeer(&reaches, other, device), "cudaDeviceCanAccessPeer");
-            if (reaches != 0)
-                memory.enable_access_from(other);
-        }
-        return memory;
-    }
+/// Whose kernels may use the memory of a device.
+enum class peers {
+    with_memory, ///< those of devices that have memory of weir's too; each such device costs 30 to 60 us a chunk
+    all
 };
 
 std::atomic<device_memory*> devices[most_devices];
@@ -102,23 +104,31 @@ std::size_t share(double fraction, int device) {
     return static_cast<std::size_t>(fraction * static_cast<double>(weir::runtime::device_total_bytes(device)));
 }
 
-[[gnu::noinline]] device_memory& make_memory(int device) {
+[[gnu::noinline]] device_memory& make_memory(int device, peers open) {
     known(device);
     std::lock_guard<std::mutex> const lock(settings_mutex);
     if (device_memory* const made = existing(device))
         return *made;
     weir::runtime::device_scope const there(device);
     auto const fraction = fractions.find(device);
+    std::size_t const allowed = fraction == fractions.end() ? SIZE_MAX : share(fraction->second, device);
     auto options = weir::pool_options{}.device(device).limit(limit_bytes).on_leak(weir::leak_action::ignore);
-    auto* const fresh = new device_memory(device, fraction == fractions.end() ? SIZE_MAX : share(fraction->second, device),
-                                          options.name(weir::text((pool_name + ":" + std::to_string(device)).c_str())));
-    devices[device].store(fresh, std::memory_order_release);
-    return *fresh;
+    options.name(weir::text((pool_name + ":" + std::to_string(device)).c_str()));
+    auto fresh = std::make_unique<device_memory>(device, allowed, options);
+    for (int other = 0; other < std::min(most_devices, weir::runtime::device_count()); ++other) {
+        device_memory* const its = existing(other);
+        if (its)
+            its->open_to(device);
+        if (its || open == peers::all)
+            fresh->open_to(other);
+    }
+    devices[device].store(fresh.get(), std::memory_order_release);
+    return *fresh.release();
 }
 
-device_memory& memory_of(int device) {
+device_memory& memory_of(int device, peers open) {
     device_memory* const made = existing(device);
-    return made ? *made : make_memory(device);
+    return made ? *made : make_memory(device, open);
 }
 
 void* try_take(device_memory& own, std::size_t bytes, weir::stream_ref stream) {
@@ -157,7 +167,7 @@ int guarded(Act const& act) noexcept {
 void* take_or_tell(std::size_t bytes, int device, weir::stream_ref stream) noexcept {
     void* p = nullptr;
     static_cast<void>(guarded([&] {
-        device_memory& own = memory_of(device);
+        device_memory& own = memory_of(device, peers::all);
         weir::runtime::device_scope const there(several_devices() ? device : weir::any_device);
         p = take(own, bytes, stream);
         if (!p && bytes != 0)
@@ -204,7 +214,7 @@ WEIR_PLUGIN_API char const* weir_error() {
 
 /// PyTorch's allocation: a block for work on `stream`. Throws where there is no room, and for what weir refuses.
 WEIR_PLUGIN_API void* weir_allocate(std::size_t bytes, int device, cudaStream_t stream) {
-    device_memory& own = memory_of(device);
+    device_memory& own = memory_of(device, peers::with_memory);
     weir::runtime::device_scope const there(several_devices() ? device : weir::any_device);
     void* const p = take(own, bytes, stream);
     if (!p && bytes != 0)
@@ -285,13 +295,13 @@ WEIR_PLUGIN_API void weir_set_memory_fraction(double fraction, int device) {
 
 /// PyTorch's captures. The types are c10's: see graph_pools.hpp.
 WEIR_PLUGIN_API void weir_begin_capture(int device, pool_id id, stream_filter filter) {
-    memory_of(device).graphs.begin(id, std::move(filter));
+    memory_of(device, peers::with_memory).graphs.begin(id, std::move(filter));
 }
 WEIR_PLUGIN_API void weir_end_capture(int device, pool_id id) {
-    memory_of(device).graphs.end(id);
+    memory_of(device, peers::with_memory).graphs.end(id);
 }
 WEIR_PLUGIN_API void weir_release_capture(int device, pool_id id) {
-    memory_of(device).graphs.release(id);
+    memory_of(device, peers::with_memory).graphs.release(id);
 }
 
 /// Ten figures: requested, peak requested, in use, reserved, peak reserved and limit bytes, live blocks, chunks, lost bytes,

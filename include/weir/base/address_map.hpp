@@ -76,6 +76,14 @@ public:
         return value;
     }
 
+    /// Calls visit(key, value) for each entry, in no order. The visitor may not change the map.
+    template <class Visit>
+    void visit(Visit const& visit) const {
+        for (slot const& each : slots_)
+            if (each.key != 0)
+                visit(each.key, each.value);
+    }
+
     /// Makes room for 'entries' in all, so that inserting up to that many does not throw.
     void reserve(std::size_t entries) {
         if (entries <= room_)

@@ -58,7 +58,7 @@ static_assert(parameters<decltype(calls::retain)> == parameters<decltype(cuMemRe
 constexpr std::size_t page = memory_map::page_bytes;
 
 // Maps where nothing goes wrong on the way back.
-bool mapped(memory_map const& map, range at) {
+bool mapped(memory_map& map, range at) {
     bool stuck = true;
     bool const done = map.map(at, stuck);
     CHECK_FALSE(stuck);
@@ -80,7 +80,7 @@ TEST_CASE("memory_map: the numbers are the driver's") {
 
 TEST_CASE("memory_map: puts memory behind addresses, which work can use, and takes it away") {
     support::every_schedule([] {
-        memory_map const map(0, 0);
+        memory_map map(0, 0);
         REQUIRE(map.supported());
         CHECK(map.device_number() == 0);
         range const all = map.reserve(16 * page);
@@ -108,7 +108,7 @@ TEST_CASE("memory_map: puts memory behind addresses, which work can use, and tak
 
 TEST_CASE("memory_map: moves memory behind other addresses, contents and all, and nothing stays behind the old ones") {
     support::every_schedule([] {
-        memory_map const map(0, 0);
+        memory_map map(0, 0);
         range const all = map.reserve(8 * page);
         range const from{all.offset, 3 * page};
         range const to{all.offset + 4 * page, 3 * page};
@@ -142,7 +142,7 @@ TEST_CASE("memory_map: a device that has no more says so, and no error is left b
 #else
     std::size_t const huge = std::size_t{1} << 39; // half a TiB
 #endif
-    memory_map const map(0, 0);
+    memory_map map(0, 0);
     range const all = map.reserve(huge);
     REQUIRE(all);
     CHECK_FALSE(mapped(map, all));
@@ -158,7 +158,7 @@ TEST_CASE("memory_map: a device that has no more says so, and no error is left b
 TEST_CASE("memory_map: neither fails during a capture nor breaks one, from any thread, without a context of its own") {
     support::every_schedule([] {
         support::scoped_stream const s;
-        memory_map const map(0, 0);
+        memory_map map(0, 0);
         range const all = map.reserve(3 * page);
         support::capture graph(s);
         CHECK(mapped(map, range{all.offset, page}));
@@ -275,6 +275,63 @@ TEST_CASE("memory_map: another device that is allowed to can use the memory, whe
     }
 }
 
+TEST_CASE("memory_map: a device that is let in late can use what is mapped, wherever it is by then") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+#endif
+    if (!support::two_peers())
+        return;
+    memory_map map(0, 0);
+    range const all = map.reserve(8 * page);
+    range const stays{all.offset, 2 * page};
+    range const moves{all.offset + 2 * page, page};
+    range const there{all.offset + 4 * page, page};
+    range const goes{all.offset + 6 * page, page};
+    bool stuck = true;
+    for (range const& each : {stays, moves, goes})
+        REQUIRE(mapped(map, each));
+    REQUIRE(map.move(moves, there, stuck));
+    CHECK(map.unmap(goes)); // what is not mapped any more does not get in the way
+    map.enable_access_from(1);
+    CHECK(map.has_peers());
+    map.enable_access_from(1); // once more does no harm
+    for (range const& each : {stays, there})
+        support::fill_from(1, pointer(each), each.bytes);
+    REQUIRE(mapped(map, goes));
+    support::fill_from(1, pointer(goes), page);
+    for (range const& each : {stays, there, goes})
+        CHECK(map.unmap(each));
+    map.unreserve(all);
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("memory_map: where CUDA refuses to let a device in, a later call lets it in everywhere") {
+    struct state {
+        memory_map map{0, 0};
+        range all = map.reserve(3 * page);
+        state() {
+            for (std::size_t i = 0; i < 3; ++i)
+                REQUIRE(mapped(map, range{all.offset + i * page, page}));
+        }
+        ~state() {
+            for (std::size_t i = 0; i < 3; ++i)
+                CHECK(map.unmap(range{all.offset + i * page, page}));
+            map.unreserve(all);
+        }
+    };
+    for (int failing = 1; failing <= 3; ++failing) {
+        CAPTURE(failing);
+        simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+        state x;
+        simulated_cuda::fail_call("cuMemSetAccess", static_cast<unsigned>(failing), cudaErrorUnknown);
+        CHECK_THROWS_AS(x.map.enable_access_from(1), weir::cuda_error);
+        CHECK_FALSE(x.map.has_peers());
+        x.map.enable_access_from(1);
+        support::fill_from(1, pointer(x.all), x.all.bytes);
+    }
+}
+#endif
+
 TEST_CASE("memory_map: a device may use its own memory anyhow, and to allow it lets in no other") {
     memory_map map(0, 0);
     map.enable_access_from(0);
@@ -292,7 +349,7 @@ TEST_CASE("memory_map: only a device that is allowed to can use the memory, and 
     simulated_cuda::world world(simulated_cuda::config{}.with_devices(3));
     memory_map map(0, 0);
     map.enable_access_from(2);
-    memory_map const own(0, 0);
+    memory_map own(0, 0);
     range const all = map.reserve(2 * page);
     REQUIRE(mapped(map, range{all.offset, page}));
     REQUIRE(mapped(own, range{all.offset + page, page}));
@@ -327,7 +384,8 @@ TEST_CASE("memory_map: a device that there is not cannot be let in, and then not
     bool stuck = true;
     CHECK_THROWS_AS(static_cast<void>(map.map(all, stuck)), weir::cuda_error);
     CHECK_FALSE(stuck);
-    CHECK(mapped(memory_map(0, 0), all)); // nothing is there
+    memory_map own(0, 0);
+    CHECK(mapped(own, all)); // nothing is there
     CHECK(map.unmap(all));
     map.unreserve(all);
 }

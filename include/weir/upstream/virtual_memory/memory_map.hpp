@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
+#include <weir/base/address_map.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
@@ -82,7 +83,7 @@ struct memory_calls {
 };
 
 
-/// Maps memory of one device. Copyable. Any thread may call any member; none breaks a capture.
+/// Maps memory of one device. One thread at a time, but for the const members; none breaks a capture.
 class memory_map {
 public:
     /// The bytes of a page: addresses and sizes are multiples of it.
@@ -106,11 +107,20 @@ public:
     /// Whether 'enable_access_from' named another device.
     bool has_peers() const noexcept { return readers_.size() > 1; }
 
-    /// Lets kernels of device number `device` use memory that is mapped or moved after this call. This object's own device
-    /// can always use it. Throws std::bad_alloc.
+    /// Lets kernels of device number `device` use what is mapped, and what will be. This object's own device can always use
+    /// it. Throws std::bad_alloc before any change, and cuda_error; then the device may use some of it, and a later call all.
     void enable_access_from(int device) {
-        if (device != device_)
-            readers_.push_back(access_of(device));
+        for (memory_access const& each : readers_)
+            if (each.location.id == device)
+                return;
+        readers_.reserve(readers_.size() + 1);
+        memory_access const reader = access_of(device);
+        mapped_.visit([&](unsigned long long at, unsigned pages) {
+            check(static_cast<cudaError_t>(runtime::detail::ask_driver(
+                      calls_.set_access, at, std::size_t{pages} * page_bytes, &reader, std::size_t{1})),
+                  "cuMemSetAccess");
+        });
+        readers_.push_back(reader);
     }
 
     /// Reserves `bytes` bytes of addresses, with no memory behind them; an empty range if there are no more. Throws
@@ -128,12 +138,13 @@ public:
             [&] { return runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) == 0; });
     }
 
-    /// Puts fresh memory behind `addresses`, as one mapping. False if the device has no more. Throws cuda_error. After false
-    /// or an exception there is no memory behind the addresses, unless CUDA refused to unmap it: then 'stuck' is true, and
-    /// 'unmap' may be tried later.
-    bool map(base::range addresses, bool& stuck) const {
+    /// Puts fresh memory behind `addresses`, as one mapping. False if the device has no more. Throws cuda_error,
+    /// std::bad_alloc. After false or an exception there is no memory behind the addresses, unless CUDA refused to unmap it:
+    /// then 'stuck' is true, and 'unmap' may be tried later.
+    bool map(base::range addresses, bool& stuck) {
         unsigned long long memory = 0;
         stuck = false;
+        mapped_.reserve(mapped_.size() + 1);
         if (lacks_memory(runtime::detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull),
                          "cuMemCreate"))
             return false;
@@ -146,11 +157,16 @@ public:
     }
 
     /// Takes the memory away from `from`, where one 'map' or 'move' put it, and puts it behind `to`, a range of the same size
-    /// with no memory behind it. False if CUDA refused; the memory is then where it was. If 'stuck' is true as well, it is
-    /// also still mapped behind `to`.
-    bool move(base::range from, base::range to, bool& stuck) const noexcept {
+    /// with no memory behind it. False if CUDA refused, or the host has no memory; the memory is then where it was. If 'stuck'
+    /// is true as well, it is also still mapped behind `to`.
+    bool move(base::range from, base::range to, bool& stuck) noexcept {
         unsigned long long memory = 0;
         stuck = false;
+        try {
+            mapped_.reserve(mapped_.size() + 1);
+        } catch (...) {
+            return false;
+        }
         if (runtime::detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) != 0 ||
             put(memory, to) != 0)
             return false;
@@ -162,17 +178,22 @@ public:
 
     /// Takes away the memory behind `addresses`, where one 'map' or 'move' put it, and thereby frees it. False if CUDA
     /// refused.
-    bool unmap(base::range addresses) const noexcept {
-        return runtime::detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
+    bool unmap(base::range addresses) noexcept {
+        bool const done = runtime::detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
+        if (done)
+            mapped_.erase(address_of(addresses));
+        return done;
     }
 
 private:
     // After this the mapping alone keeps the memory alive; if the mapping failed, the memory is freed. A release that CUDA
-    // refuses is tried once more, because nobody could do it later.
-    int put(unsigned long long memory, base::range addresses) const noexcept {
+    // refuses is tried once more, because nobody could do it later. In 'mapped_' there must be room.
+    int put(unsigned long long memory, base::range addresses) noexcept {
         int const mapped =
             runtime::detail::ask_driver(calls_.map, address_of(addresses), addresses.bytes, std::size_t{0}, memory, 0ull);
         base::try_twice([&] { return runtime::detail::ask_driver(calls_.release, memory) == 0; });
+        if (mapped == 0)
+            mapped_.insert(address_of(addresses), static_cast<unsigned>(addresses.bytes / page_bytes));
         return mapped;
     }
     int open(base::range addresses) const noexcept {
@@ -196,6 +217,7 @@ private:
     memory_calls calls_;
     memory_properties properties_;
     base::growing_array<memory_access> readers_;
+    base::address_map mapped_; // each mapping's address, and its pages
     int device_;
     bool supported_ = false;
 };
