@@ -166,8 +166,8 @@ public:
         return state_->map.unmap(base::range{reinterpret_cast<std::size_t>(chunk), bytes});
     }
 
-    /// Puts fresh memory behind a chunk that was withdrawn. False if the device has no room. Throws cuda_error, also if
-    /// chunks come from cudaMalloc.
+    /// Puts fresh memory behind a chunk that was withdrawn. False if the device has no room. Throws std::bad_alloc;
+    /// cuda_error, also if chunks come from cudaMalloc.
     bool restore(void* chunk, std::size_t bytes) {
         base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
         bool in_doubt = false;
