@@ -7,6 +7,7 @@
 #include <memory>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/peers.hpp>
 #include <support/sentence.hpp>
@@ -239,6 +240,36 @@ TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or 
     CHECK(runs >= 20);
 #endif
     static_cast<void>(runs);
+}
+
+TEST_CASE("memory_map: where the host has no memory to note a mapping, none is made and none moves") {
+    if (!support::host_memory_can_fail)
+        return;
+    memory_map map(0, 0);
+    range const all = map.reserve(12 * page);
+    auto const place = [&](std::size_t i) { return range{all.offset + i * page, page}; };
+    for (std::size_t i = 0; i < 10; ++i) // as many as an address_map takes before it grows for the first time
+        REQUIRE(mapped(map, place(i)));
+    bool stuck = true;
+    bool done = true;
+    bool threw = false;
+    {
+        support::failing_new const fails(0);
+        done = map.move(place(0), place(10), stuck);
+        try {
+            static_cast<void>(map.map(place(11), stuck));
+        } catch (std::bad_alloc const&) {
+            threw = true;
+        }
+    }
+    CHECK_FALSE(done);
+    CHECK_FALSE(stuck);
+    CHECK(threw);
+    CHECK(map.move(place(0), place(10), stuck));
+    CHECK(mapped(map, place(11)));
+    for (std::size_t i = 1; i < 12; ++i)
+        CHECK(map.unmap(place(i)));
+    map.unreserve(all);
 }
 
 TEST_CASE("memory_map: another device that is allowed to can use the memory, wherever it was mapped or moved") {
