@@ -702,10 +702,8 @@ TEST_CASE("pool: one that ends waits for the work that uses its memory") {
 }
 
 TEST_CASE("pool: a copy of its upstream opens its memory to a device, what it holds and what it gets, suspended or not") {
-#ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
-#endif
-    if (!support::two_peers())
+    support::two_devices const both{};
+    if (!both)
         return;
     for (bool const suspended : {false, true}) {
         CAPTURE(suspended);

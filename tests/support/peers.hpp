@@ -24,6 +24,17 @@ inline bool two_peers() {
     return there != 0 && back != 0;
 }
 
+/// On the simulated device: there are two devices while it lives. False: there are no two that reach each other.
+class two_devices {
+public:
+    explicit operator bool() const { return two_peers(); }
+
+private:
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world world_{simulated_cuda::config{}.with_devices(2), report_all};
+#endif
+};
+
 /// Device `device` writes the bytes, and is done. No copy by peers, which would get by without access.
 inline void fill_from(int device, void* at, std::size_t bytes) {
     weir::runtime::device_scope const there(device);

@@ -286,10 +286,8 @@ TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what w
 }
 
 TEST_CASE("virtual_memory: lives on the device that was named, and another can be let in") {
-#ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
-#endif
-    if (!support::two_peers())
+    support::two_devices const both{};
+    if (!both)
         return;
     virtual_memory upstream(1);
     CHECK_FALSE(upstream.has_peers());
@@ -307,10 +305,8 @@ TEST_CASE("virtual_memory: lives on the device that was named, and another can b
 }
 
 TEST_CASE("virtual_memory: who was let in may use every chunk, also one that was moved, or is back after it was withdrawn") {
-#ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
-#endif
-    if (!support::two_peers())
+    support::two_devices const both{};
+    if (!both)
         return;
     virtual_memory upstream;
     upstream.enable_access_from(1);
@@ -338,10 +334,8 @@ TEST_CASE("virtual_memory: who was let in may use every chunk, also one that was
 }
 
 TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is back after it was withdrawn") {
-#ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
-#endif
-    if (!support::two_peers())
+    support::two_devices const both{};
+    if (!both)
         return;
     virtual_memory upstream;
     upstream.enable_access_from(1);

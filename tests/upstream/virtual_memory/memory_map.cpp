@@ -273,10 +273,8 @@ TEST_CASE("memory_map: where the host has no memory to note a mapping, none is m
 }
 
 TEST_CASE("memory_map: another device that is allowed to can use the memory, wherever it was mapped or moved") {
-#ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
-#endif
-    if (!support::two_peers())
+    support::two_devices const both{};
+    if (!both)
         return;
     for (int const own : {0, 1}) {
         CAPTURE(own);
@@ -307,10 +305,8 @@ TEST_CASE("memory_map: another device that is allowed to can use the memory, whe
 }
 
 TEST_CASE("memory_map: a device that is let in late can use what is mapped, wherever it is by then") {
-#ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
-#endif
-    if (!support::two_peers())
+    support::two_devices const both{};
+    if (!both)
         return;
     memory_map map(0, 0);
     range const all = map.reserve(8 * page);
