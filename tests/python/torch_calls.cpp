@@ -602,6 +602,17 @@ void open_to_all_devices() {
     weir_deallocate(p, size, 0, stream);
 }
 
+// The same where PyTorch had memory there before.
+void late_open_to_all_devices() {
+    cudaStream_t const stream = new_stream();
+    give(take(stream), stream);
+    void* const q = weir_try_allocate_sync(size, 0, nullptr);
+    check(cudaSetDevice(1));
+    write(q, new_stream());
+    check(cudaDeviceSynchronize());
+    weir_deallocate(q, size, 0, cudaStreamLegacy);
+}
+
 // Opening memory costs time for each chunk, which a process that uses one device of many does not pay.
 void one_device_of_two() {
     cudaStream_t const stream = new_stream();
@@ -660,6 +671,7 @@ test const tests[] = {
     CASE(peak_of_a_capture),
     CASE(two_devices),
     CASE(open_to_all_devices),
+    CASE(late_open_to_all_devices),
     CASE(one_device_of_two),
     CASE(memory_for_any_stream),
 };

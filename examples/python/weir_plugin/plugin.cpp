@@ -69,6 +69,7 @@ struct device_memory {
     weir_plugin::limited_memory memory;
     counted_pool pool;
     weir_plugin::graph_pools<counted_pool> graphs{pool};
+    std::atomic<bool> is_open_to_all{false};
 };
 
 /// Whose kernels may use the memory of a device.
@@ -104,12 +105,22 @@ std::size_t share(double fraction, int device) {
     return static_cast<std::size_t>(fraction * static_cast<double>(weir::runtime::device_total_bytes(device)));
 }
 
+void open_to_all(device_memory& own) {
+    for (int other = 0; other < weir::runtime::device_count(); ++other)
+        own.open_to(other);
+    own.is_open_to_all.store(true, std::memory_order_release);
+}
+
+// Makes the memory of a device, or opens what is there.
 [[gnu::noinline]] device_memory& make_memory(int device, peers open) {
     known(device);
     std::lock_guard<std::mutex> const lock(settings_mutex);
-    if (device_memory* const made = existing(device))
-        return *made;
     weir::runtime::device_scope const there(device);
+    device_memory* const made = existing(device);
+    if (made && open == peers::all)
+        open_to_all(*made);
+    if (made)
+        return *made;
     auto const fraction = fractions.find(device);
     std::size_t const allowed = fraction == fractions.end() ? SIZE_MAX : share(fraction->second, device);
     auto options = weir::pool_options{}.device(device).limit(limit_bytes).on_leak(weir::leak_action::ignore);
@@ -117,18 +128,21 @@ std::size_t share(double fraction, int device) {
     auto fresh = std::make_unique<device_memory>(device, allowed, options);
     for (int other = 0; other < std::min(most_devices, weir::runtime::device_count()); ++other) {
         device_memory* const its = existing(other);
-        if (its)
+        if (its) {
             its->open_to(device);
-        if (its || open == peers::all)
             fresh->open_to(other);
+        }
     }
+    if (open == peers::all)
+        open_to_all(*fresh);
     devices[device].store(fresh.get(), std::memory_order_release);
     return *fresh.release();
 }
 
 device_memory& memory_of(int device, peers open) {
     device_memory* const made = existing(device);
-    return made ? *made : make_memory(device, open);
+    bool const ready = made && (open == peers::with_memory || made->is_open_to_all.load(std::memory_order_acquire));
+    return ready ? *made : make_memory(device, open);
 }
 
 void* try_take(device_memory& own, std::size_t bytes, weir::stream_ref stream) {
