@@ -131,8 +131,11 @@ def simulated_device():
 
 
 def simulated_kernel():
-    """A project in CUDA, with weir in a folder."""
-    launches_kernels(built("simulated_kernel", f"-DWEIR={ROOT}") / "my_tests")
+    """A project in CUDA, with weir in a folder; its program for the real device has a runtime all the same."""
+    build = built("simulated_kernel", f"-DWEIR={ROOT}")
+    launches_kernels(build / "my_tests")
+    if "consumed" not in step("run", [build / "consumer"]):
+        raise Refused("the program did not end as it should")
 
 
 def two_runtimes():
@@ -145,6 +148,13 @@ add_executable(program ${{CMAKE_BINARY_DIR}}/empty.cpp)
 target_link_libraries({through})
 target_link_libraries(program PRIVATE library weir::simulated_device)""",
              "weir: a program has one CUDA runtime. Link weir::weir or weir::simulated_device, not both.")
+
+
+def no_runtime():
+    """Who asked for no runtime is told that weir::weir brings none."""
+    for setting, how in (("CMAKE_CUDA_RUNTIME_LIBRARY", "None"), ("WEIR_CUDA_RUNTIME", "none")):
+        asks(f"add_subdirectory({ROOT} weir)\nmessage(FATAL_ERROR \"as it should\")",
+             f"weir: weir::weir brings no CUDA runtime library, because {setting} is '{how}'", f"-D{setting}={how}")
 
 
 def by_command(name, flags, libraries):
@@ -286,6 +296,7 @@ def main():
         "find_package": installed,
         "the simulated device": simulated_device,
         "two runtimes": two_runtimes,
+        "no runtime": no_runtime,
         **({"a kernel on the simulated device, with CMake": simulated_kernel} if shutil.which("nvcc") else {}),
         "bare -I": bare,
         "one header": one_header,
