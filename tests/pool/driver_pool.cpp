@@ -167,7 +167,8 @@ TEST_CASE("driver_pool: keeps memory over a synchronisation, and trim gives it b
     });
 }
 
-TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of every pool that grows", Pool, WEIR_TEST_DRIVER_POOLS, card) {
+TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of every pool that grows"
+                   * doctest::test_suite("fills the card"), Pool, WEIR_TEST_DRIVER_POOLS, card) {
     using options = std::conditional_t<std::is_same_v<Pool, card>, weir::pool_options, driver_pool_options>;
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -321,7 +322,7 @@ TEST_CASE("driver_pool: a free waits for the streams that the block was used on"
     });
 }
 
-TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost") {
+TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost" * doctest::test_suite("fills the card")) {
     support::every_schedule([] {
         support::scoped_stream const s;
         driver_pool pool;
@@ -345,7 +346,8 @@ TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost") {
     });
 }
 
-TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and advised on as its options are") {
+TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and advised on as its options are"
+          * doctest::test_suite("fills the card")) {
     support::every_schedule([] {
         support::scoped_stream const s;
         driver_pool pool;
