@@ -121,6 +121,8 @@ def main():
     extra = [f"-DWEIR_THREADS_ONLY={'ON' if options.threads else 'OFF'}"]
     complaint = configure(options.preset, extra)
     names = [] if complaint else programs(options.preset)
+    if not names and not complaint:
+        complaint = f"{options.preset} has no test programs: see what CMake left out, and why"
     unknown = {*options.programs, *filter(None, options.without.split(","))} - {*names}
     if unknown and not complaint:
         complaint = f"{options.preset} has no program {', '.join(sorted(unknown))}; there are: {', '.join(names)}"

@@ -26,6 +26,7 @@
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/fallback/lies_within.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
@@ -118,15 +119,9 @@ public:
     }
 
     /// For containers, as layer::guard's. Forwarded to the pool that owns the block.
-    void in_container(void* p, stream_ref stream) noexcept {
-        auto const tell = [&](auto& pool) {
-            if constexpr (contract::holds<contract::has_in_container, decltype(pool), stream_ref>)
-                pool.in_container(p, stream);
-        };
-        if (is_of_first(p))
-            tell(first_);
-        else
-            tell(second_);
+    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
+        return is_of_first(p) ? resource_detail::in_container(first_, p, stream)
+                              : resource_detail::in_container(second_, p, stream);
     }
     /// How many blocks of both need `stream`; see layer::guard.
     std::size_t before_destroy(stream_ref stream) noexcept {

@@ -39,6 +39,7 @@
 #include <weir/layer/guard/ledger.hpp>
 #include <weir/layer/guard/life_mark.hpp>
 #include <weir/resource/layered.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
@@ -81,7 +82,8 @@ public:
     ~guard() {
         if constexpr (!std::is_reference_v<Pool>)
             tell_owners();
-        life_.end();
+        life_->end(handler_);
+        mark_.end();
     }
 
     /// Sets who gets the sentence about a mistake. The handler runs in the thread that frees. Under layer::synchronized it
@@ -93,7 +95,7 @@ public:
     /// As the wrapped pool's.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
-        if (life_.is_over())
+        if (mark_.is_over())
             throw usage_error("weir: layer::guard: the pool that is to allocate has ended; end its containers before it");
         expect();
         void* p = nullptr;
@@ -112,14 +114,14 @@ public:
     }
 
     /// As the wrapped pool's if the block is live. Otherwise the handler gets a sentence, and nothing is freed. That is also so
-    /// after the end of the pool, if its own memory is still as it was, as that of a global or local object mostly is: the
-    /// block went back with the pool.
+    /// after the end of the pool, with which the block went back: always for a container; for other callers if the pool's own
+    /// memory is still as it was, as that of a global or local object mostly is.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (!p)
             return;
-        if (life_.is_over())
-            return tell_of_end(p);
+        if (mark_.is_over())
+            return resource_detail::pool_life::tell_of_free(p, handler_);
         block found;
         bool wrong = false;
         bool on_ended = false; // the handle may name no stream, so CUDA cannot be asked about it
@@ -174,11 +176,13 @@ public:
         return count;
     }
 
-    /// For containers: one holds the block at `p`, and frees it on `stream`.
-    void in_container(void* p, stream_ref stream) noexcept {
+    /// For containers: one holds the block at `p`, and frees it on `stream`. Returns the mark that it asks before the free:
+    /// once this pool has ended, the handler gets a sentence about that container, and nothing else is done.
+    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         if (std::uint32_t const at = ledger_.find(reinterpret_cast<std::uintptr_t>(p)); ledger_.is_live(at))
             ledger_.hold(at, stream);
+        return life_;
     }
 
     /// As the wrapped pool's, for a block that is live. They throw usage_error for another.
@@ -223,10 +227,10 @@ public:
         end_after(0);
     }
 
-    /// As the wrapped pool's; any_device once the pool has ended, for the containers that outlive it.
+    /// As the wrapped pool's; any_device once the pool has ended, if its own memory is still as it was.
     template <class P = typename wrapper::pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) {
-        return life_.is_over() ? any_device : wrapper::device();
+        return mark_.is_over() ? any_device : wrapper::device();
     }
 
     /// Offers the live blocks to the list of the largest. See 'full_state'.
@@ -300,16 +304,6 @@ private:
             tell(complaint);
     }
 
-    [[gnu::noinline]] void tell_of_end(void* p) const noexcept {
-        text said;
-        try {
-            said = "weir: layer::guard: the block at " + base::address_text(p) +
-                   " is freed after the end of its pool, with which it went back; free it before, or end its container";
-        } catch (...) { // no host memory for the sentence
-        }
-        handler_(said.empty() ? "weir: layer::guard: a block is freed after the end of its pool" : said.c_str());
-    }
-
     void require_live(void* p, char const* what) const {
         if (!p)
             return;
@@ -340,7 +334,8 @@ private:
     ledger ledger_;
     std::size_t expected_ = 0; // how many allocations are under way
     violation_handler handler_ = usual_handler(this->pool_);
-    detail::life_mark life_;
+    resource_detail::shared_pool_life const life_ = resource_detail::shared_pool_life::make(); // for containers
+    detail::life_mark mark_; // for who calls without that mark
 };
 
 } // namespace layer
