@@ -336,7 +336,7 @@ TEST_CASE("recipes: a refusal of what there can never be says how much there can
     weir::device_pool pool(weir::pool_options{}.name("frames"));
     std::string const said =
         support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(one_pebibyte)); });
-    CHECK_SAYS(said, "it needs a chunk of 1125899906842624 bytes (1048576 GiB), and of device memory there can be ");
+    CHECK_SAYS(said, "it needs a chunk of 1125899906842624 bytes (1 PiB), and of device memory there can be ");
     CHECK_SAYS(said, " in all; ask for less (in use 0 B, reserved 0 B, limit none");
 }
 

@@ -339,8 +339,8 @@ TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost" * doctes
             }
         std::string const told =
             sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, std::size_t{1} << 60)); });
-        CHECK_SAYS(told, "weir: out of memory: pool 'driver' cannot hand out 1152921504606846976 bytes (1073741824 GiB): CUDA's memory pool "
-                         "found no 1152921504606846976 bytes (1073741824 GiB) in the device's memory; free something (in use 0 B, reserved 0 B, "
+        CHECK_SAYS(told, "weir: out of memory: pool 'driver' cannot hand out 1152921504606846976 bytes (1 EiB): CUDA's memory pool "
+                         "found no 1152921504606846976 bytes (1 EiB) in the device's memory; free something (in use 0 B, reserved 0 B, "
                          "limit none, free on the device ");
         CHECK(pool.state().live_blocks == 0);
     });

@@ -233,9 +233,9 @@ private:
 
     static memory_report sum(memory_report const& a, memory_report const& b) {
         memory_report both{a.name + ", then " + b.name,
-                           a.in_use_bytes + b.in_use_bytes,
-                           a.reserved_bytes + b.reserved_bytes,
-                           base::add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
+                           sum_known(a.in_use_bytes, b.in_use_bytes),
+                           sum_known(a.reserved_bytes, b.reserved_bytes),
+                           sum_known(a.limit_bytes, b.limit_bytes),
                            larger_known(a.largest_free_bytes, b.largest_free_bytes),
                            a.live_blocks + b.live_blocks,
                            a.chunks + b.chunks,
@@ -248,6 +248,9 @@ private:
         return both;
     }
 
+    static constexpr std::size_t sum_known(std::size_t a, std::size_t b) noexcept {
+        return a == SIZE_MAX || b == SIZE_MAX || base::add_overflows(a, b) ? SIZE_MAX : a + b;
+    }
     static constexpr std::size_t larger_known(std::size_t a, std::size_t b) noexcept {
         return b == SIZE_MAX || (a != SIZE_MAX && a > b) ? a : b;
     }

@@ -190,8 +190,8 @@ protected:
         memory_report gone = this->pool_.state();
         end(this->pool_);
         memory_report const left = this->pool_.state();
-        gone.in_use_bytes -= left.in_use_bytes;
-        gone.live_blocks -= left.live_blocks;
+        gone.in_use_bytes -= left.in_use_bytes < gone.in_use_bytes ? left.in_use_bytes : gone.in_use_bytes; // others may have
+        gone.live_blocks -= left.live_blocks < gone.live_blocks ? left.live_blocks : gone.live_blocks; // allocated meanwhile
         return gone;
     }
 
