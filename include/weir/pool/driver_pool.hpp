@@ -66,6 +66,7 @@ public:
     static constexpr memory_space space = Space;
     static constexpr bool thread_safe = true;
     static constexpr bool stream_ordered = true;
+    static constexpr bool streams_may_end = true;
     static constexpr std::size_t default_alignment = detail::block_origins::unit_bytes;
 
     /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have, and for a device that is
