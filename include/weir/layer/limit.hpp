@@ -114,8 +114,8 @@ public:
             now.limit_bytes = limit_bytes();
         return now;
     }
-    /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own requested bytes and limit, and its
-    /// largest blocks, if a layer below lists them; otherwise what the wrapped pool tells, as that has no room.
+    /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own requested bytes and limit, and
+    /// its largest blocks, if a layer below lists them; otherwise what the wrapped pool tells, as that has no room.
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
         std::size_t const requested = requested_bytes();
         if (bytes <= room(requested))
