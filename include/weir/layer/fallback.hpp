@@ -66,6 +66,7 @@ public:
                   "or both from the host");
     static constexpr bool thread_safe = first_pool::thread_safe && second_pool::thread_safe;
     static constexpr bool stream_ordered = first_pool::stream_ordered && second_pool::stream_ordered;
+    static constexpr bool streams_may_end = contract::streams_may_end<first_pool>() && contract::streams_may_end<second_pool>();
     static constexpr std::size_t default_alignment =
         first_pool::default_alignment > second_pool::default_alignment ? first_pool::default_alignment
                                                                        : second_pool::default_alignment;

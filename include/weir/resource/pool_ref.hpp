@@ -67,6 +67,8 @@ struct pool_table {
     // Null if the pool does not ask.
     resource_detail::shared_pool_life (*in_container)(void* pool, void* p, stream_ref stream) noexcept;
     int (*device)(void const* pool);
+    bool (*can_hold)(void const* pool, std::size_t bytes, std::size_t alignment);
+    void (*settle)(void* pool); // null if the streams on which memory was freed may end without it
     std::size_t default_alignment;
     memory_space space;
     bool stream_ordered;
@@ -76,6 +78,15 @@ template <class Pool>
 constexpr bool orders_streams() noexcept {
     if constexpr (contract::holds<contract::has_stream_ordered, Pool>)
         return Pool::stream_ordered;
+    else
+        return false;
+}
+
+// Whether the pool's type says that memory which the device reaches is handed out again at once when it is freed.
+template <class Pool>
+constexpr bool is_immediate() noexcept {
+    if constexpr (contract::holds<contract::has_stream_ordered, Pool> && !contract::holds<has_owner, Pool>)
+        return !Pool::stream_ordered && base::device_accessible(Pool::space);
     else
         return false;
 }
@@ -103,6 +114,15 @@ struct call_in_container<Pool, true> {
     }
 };
 
+template <class Pool, bool = !contract::streams_may_end<Pool>() && contract::holds<contract::has_settle, Pool>>
+struct call_settle {
+    static constexpr void (*call)(void*) = nullptr;
+};
+template <class Pool>
+struct call_settle<Pool, true> {
+    static void call(void* pool) { static_cast<Pool*>(pool)->settle(); }
+};
+
 template <class Pool>
 struct pool_calls {
     static void* allocate(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment) {
@@ -118,12 +138,21 @@ struct pool_calls {
         else
             return any_device;
     }
+    static bool can_hold([[maybe_unused]] void const* pool, [[maybe_unused]] std::size_t bytes,
+                         [[maybe_unused]] std::size_t alignment) {
+        if constexpr (contract::holds<contract::has_can_hold, Pool>)
+            return static_cast<Pool const*>(pool)->can_hold(bytes, alignment);
+        else
+            return true;
+    }
     static constexpr pool_table table{&allocate,
                                       &deallocate,
                                       call_used_on<Pool>::call,
                                       call_used_on<Pool>::call_last,
                                       call_in_container<Pool>::call,
                                       &device,
+                                      &can_hold,
+                                      call_settle<Pool>::call,
                                       Pool::default_alignment,
                                       Pool::space,
                                       orders_streams<Pool>()};
@@ -202,6 +231,17 @@ public:
 
     /// Whether a block may be freed while enqueued work still uses it; false if the pool does not say.
     bool stream_ordered() const noexcept { return calls_->stream_ordered; }
+
+    /// Whether the pool could hand out such a block if no other were out; true if it does not say. Throws as its 'can_hold'.
+    bool can_hold(std::size_t bytes, std::size_t alignment) const { return calls_->can_hold(pool_, bytes, alignment); }
+
+    /// Whether a stream on which memory was freed may end at any time; if not, 'settle' comes first (identity::promised).
+    bool streams_may_end() const noexcept { return calls_->settle == nullptr; }
+    /// The pool's own 'settle'. Nothing if 'streams_may_end'.
+    void settle() const {
+        if (calls_->settle)
+            calls_->settle(pool_);
+    }
 
     /// The number of the pool's device; any_device if the pool does not say.
     int device() const { return calls_->device(pool_); }
