@@ -9,7 +9,8 @@
 //            'mark', 'rewind': name a point in time, and end all blocks that were handed out after it.
 //            'on_violation', 'on_leak': what the options say.
 //            'before_destroy': names the blocks that need a stream which is about to end (layer::guard).
-//            'in_container': is told that a container holds a block, and on which stream it will free it.
+//            'in_container': is told that a container holds a block, and on which stream it will free it. May return the mark
+//            of the pool's life, which the container asks before the free (resource/pool_life.hpp).
 //            'owns': whether an address belongs to the pool.
 //            'trim': gives unused memory back to the upstream.
 //            'used_on', 'last_used_on': say that another stream uses a block, so that the block's free waits for it.
@@ -68,8 +69,6 @@ template <class P>
 using has_owns = decltype(std::declval<P const&>().owns(nullptr));
 template <class P, class... Kept>
 using has_trim = decltype(std::declval<P&>().trim(std::declval<Kept>()...));
-template <class P>
-using has_reserved_bytes = decltype(std::declval<P const&>().reserved_bytes());
 template <class P>
 using has_suspended_bytes = decltype(std::declval<P const&>().suspended_bytes());
 

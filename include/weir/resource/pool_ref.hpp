@@ -28,6 +28,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -63,7 +64,8 @@ struct pool_table {
                        std::size_t alignment) noexcept;
     void (*used_on)(void* pool, void* p, stream_ref stream); // this and the next are null if the pool lacks either
     void (*last_used_on)(void* pool, void* p, stream_ref stream);
-    void (*in_container)(void* pool, void* p, stream_ref stream) noexcept; // null if the pool does not ask
+    // Null if the pool does not ask.
+    resource_detail::shared_pool_life (*in_container)(void* pool, void* p, stream_ref stream) noexcept;
     int (*device)(void const* pool);
     bool (*can_hold)(void const* pool, std::size_t bytes, std::size_t alignment);
     void (*settle)(void* pool); // null if the streams on which memory was freed may end without it
@@ -103,11 +105,13 @@ struct call_used_on<Pool, true> {
 
 template <class Pool, bool = contract::holds<contract::has_in_container, Pool, stream_ref>>
 struct call_in_container {
-    static constexpr void (*call)(void*, void*, stream_ref) noexcept = nullptr;
+    static constexpr resource_detail::shared_pool_life (*call)(void*, void*, stream_ref) noexcept = nullptr;
 };
 template <class Pool>
 struct call_in_container<Pool, true> {
-    static void call(void* pool, void* p, stream_ref stream) noexcept { static_cast<Pool*>(pool)->in_container(p, stream); }
+    static resource_detail::shared_pool_life call(void* pool, void* p, stream_ref stream) noexcept {
+        return resource_detail::in_container(*static_cast<Pool*>(pool), p, stream);
+    }
 };
 
 template <class Pool, bool = !contract::streams_may_end<Pool>() && contract::holds<contract::has_settle, Pool>>
@@ -213,10 +217,10 @@ public:
         calls_->last_used_on(pool_, p, stream);
     }
 
-    /// Tells a pool that asks (layer::guard) that a container holds the block at `p`, and frees it on `stream`.
-    void in_container(void* p, stream_ref stream) const noexcept {
-        if (calls_->in_container)
-            calls_->in_container(pool_, p, stream);
+    /// Tells a pool that asks (layer::guard) that a container holds the block at `p`, and frees it on `stream`. Returns the
+    /// mark of that pool's life, which is asked before the free; none if the pool keeps none.
+    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) const noexcept {
+        return calls_->in_container ? calls_->in_container(pool_, p, stream) : resource_detail::shared_pool_life();
     }
 
     /// The alignment, in bytes, that the pool gives where none is asked for.
