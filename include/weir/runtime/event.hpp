@@ -65,8 +65,8 @@ public:
     event_place const& place() const noexcept { return place_; }
     void note(event_place const& place) noexcept { place_ = place; }
 
-    /// Moves the event to the present end of `stream`, which must belong to the event's device. Never blocks.
-    /// Throws cuda_error; the event then stays where it was.
+    /// Moves the event to the present end of `stream`, which must belong to the event's device. Waits only while the stream's
+    /// queue is full. Throws cuda_error; the event then stays where it was.
     void record(stream_ref stream) {
         check(detail::record_event(event_, stream.get()), "cudaEventRecord");
         place_ = event_place();
