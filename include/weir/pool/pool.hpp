@@ -136,9 +136,9 @@ public:
 
     /// Takes a block back, given the `bytes` and `alignment` of its allocation. Null does nothing. `stream` is that of the
     /// allocation or waits for it, and orders the free. A default stream means two: the pool's device's and the current
-    /// device's. What a captured stream frees is not handed out again, since its graph may use it at each launch. But
-    /// reuse::immediate does not ask whether a stream is captured, and identity::promised asks at some frees only. Never blocks
-    /// on a device.
+    /// device's. What a captured stream frees is its graph's, and handed out again once CUDA says that the graph is gone. But
+    /// reuse::immediate does not ask whether a stream is captured, and identity::promised asks at some frees only. Waits at
+    /// most for room in a full queue, as a launch does.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -151,7 +151,7 @@ public:
     /// Notes that work on `stream` uses the block that was allocated at `p` (its start: an address inside it is not looked up).
     /// The free waits for all that is enqueued on `stream` before the free, so once is enough, at any time (PyTorch's
     /// record_stream). The stream must live until the free, as the block's own must. For default and captured streams see
-    /// order/stream_mark.hpp. Never blocks. Throws usage_error while the stream is captured, cuda_error, std::bad_alloc.
+    /// order/stream_mark.hpp. Waits as deallocate. Throws usage_error while the stream is captured, cuda_error, std::bad_alloc.
     template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
