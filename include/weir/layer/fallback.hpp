@@ -26,6 +26,7 @@
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/fallback/lies_within.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
@@ -64,6 +65,7 @@ public:
                   "or both from the host");
     static constexpr bool thread_safe = first_pool::thread_safe && second_pool::thread_safe;
     static constexpr bool stream_ordered = first_pool::stream_ordered && second_pool::stream_ordered;
+    static constexpr bool streams_may_end = contract::streams_may_end<first_pool>() && contract::streams_may_end<second_pool>();
     static constexpr std::size_t default_alignment =
         first_pool::default_alignment > second_pool::default_alignment ? first_pool::default_alignment
                                                                        : second_pool::default_alignment;
@@ -118,15 +120,9 @@ public:
     }
 
     /// For containers, as layer::guard's. Forwarded to the pool that owns the block.
-    void in_container(void* p, stream_ref stream) noexcept {
-        auto const tell = [&](auto& pool) {
-            if constexpr (contract::holds<contract::has_in_container, decltype(pool), stream_ref>)
-                pool.in_container(p, stream);
-        };
-        if (is_of_first(p))
-            tell(first_);
-        else
-            tell(second_);
+    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
+        return is_of_first(p) ? resource_detail::in_container(first_, p, stream)
+                              : resource_detail::in_container(second_, p, stream);
     }
     /// How many blocks of both need `stream`; see layer::guard.
     std::size_t before_destroy(stream_ref stream) noexcept {
@@ -238,9 +234,9 @@ private:
 
     static memory_report sum(memory_report const& a, memory_report const& b) {
         memory_report both{a.name + ", then " + b.name,
-                           a.in_use_bytes + b.in_use_bytes,
-                           a.reserved_bytes + b.reserved_bytes,
-                           base::add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
+                           sum_known(a.in_use_bytes, b.in_use_bytes),
+                           sum_known(a.reserved_bytes, b.reserved_bytes),
+                           sum_known(a.limit_bytes, b.limit_bytes),
                            larger_known(a.largest_free_bytes, b.largest_free_bytes),
                            a.live_blocks + b.live_blocks,
                            a.chunks + b.chunks,
@@ -253,6 +249,9 @@ private:
         return both;
     }
 
+    static constexpr std::size_t sum_known(std::size_t a, std::size_t b) noexcept {
+        return a == SIZE_MAX || b == SIZE_MAX || base::add_overflows(a, b) ? SIZE_MAX : a + b;
+    }
     static constexpr std::size_t larger_known(std::size_t a, std::size_t b) noexcept {
         return b == SIZE_MAX || (a != SIZE_MAX && a > b) ? a : b;
     }

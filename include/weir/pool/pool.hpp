@@ -76,8 +76,9 @@ public:
     static constexpr memory_space space = Upstream::space;
     /// Whether any thread may call any member at any time; else one thread at a time.
     static constexpr bool thread_safe = Reuse::thread_safe;
-    /// Whether a block may be freed while enqueued work still uses it.
+    /// Whether a block may be freed while enqueued work still uses it; and whether its stream may end before a 'settle'.
     static constexpr bool stream_ordered = Reuse::orders_streams;
+    static constexpr bool streams_may_end = contract::streams_may_end<Reuse>();
     /// The alignment of a block that asks for none, in bytes; less than usual where the placement's blocks have less.
     static constexpr std::size_t default_alignment = base::default_alignment_of<Placement>(space);
 
