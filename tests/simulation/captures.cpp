@@ -46,7 +46,7 @@ void must(cudaError_t error) {
     REQUIRE(error == cudaSuccess);
 }
 
-/// Tells the simulator of each block, on the streams of device 0, on which the program works.
+/// Tells the simulator of each block. The program tells it of the end, while the device is current on which it works.
 template <class Pool>
 class noting : public weir::layered<noting<Pool>, Pool> {
     using base = weir::layered<noting<Pool>, Pool>;
@@ -61,8 +61,6 @@ public:
         return p;
     }
     void deallocate(weir::stream_ref on, void* p, std::size_t bytes, std::size_t alignment = base::default_alignment) noexcept {
-        if (p && support::is_noted<Pool>())
-            device::note_free(p, bytes, on.get(), false);
         this->pool_.deallocate(on, p, bytes, alignment);
     }
 };
@@ -72,7 +70,7 @@ struct subject {
     weir::pool_ref<weir::memory_space::device> pool;
     std::function<void()> settle, trim;
     std::function<std::size_t()> lost_bytes;
-    bool graphs_give_back; ///< what a gone graph left comes back
+    bool graphs_give_back; ///< what a gone graph left comes back, and the simulator is told of the blocks
 };
 
 constexpr int streams = 3; // created ones; the last one blocks for the legacy stream
@@ -119,6 +117,7 @@ private:
     };
     struct graph {
         int number;
+        int on; ///< the captured place, whose work of before comes before the first launch
         cudaGraphExec_t runs;
     };
     struct held_range {
@@ -268,6 +267,8 @@ private:
             held_.push_back({begin, begin + gone.memory.size(), now});
         captured_ends += !now.empty();
         shared_ |= now.size() > 1;
+        if (with_.graphs_give_back)
+            device::note_free(gone.memory.data(), gone.memory.size(), handles_[gone.on], false);
         if (chance(40))
             must(cudaSetDevice(1));
         std::uint64_t const before = device::failed_calls();
@@ -294,7 +295,7 @@ private:
         if (capture_on_[at] == 0)
             return;
         cudaGraph_t made = nullptr;
-        graph fresh{std::exchange(capture_on_[at], 0), nullptr};
+        graph fresh{std::exchange(capture_on_[at], 0), at, nullptr};
         must(cudaStreamEndCapture(handles_[at], &made)); // nothing broke it
         relaxed([&] { must(cudaGraphInstantiate(&fresh.runs, made, 0)); });
         must(cudaGraphDestroy(made));
@@ -330,6 +331,9 @@ private:
             return;
         for (std::unique_ptr<item> const& each : items_)
             if (each->on == at || each->marked.count(at) != 0 || each->apart.count(at) != 0)
+                return;
+        for (graph const& each : graphs_)
+            if (each.on == at)
                 return;
         relaxed([&] {
             must(cudaStreamDestroy(handles_[at]));
