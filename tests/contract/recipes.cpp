@@ -20,7 +20,6 @@
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
-#include <weir/layer/watermark.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
@@ -279,7 +278,7 @@ TEST_CASE_TEMPLATE(
     hopeful<weir::pinned_pool, true>, hopeful<weir::managed_pool, false>, hopeful<weir::host_pool, false>,
     hopeful<weir::frame_pool, true>, hopeful<weir::driver_pool, true>, hopeful<weir::pinned_driver_pool, true>,
     hopeful<weir::layer::limit<weir::layer::statistics<weir::device_pool>>, true>,
-    hopeful<weir::layer::synchronized<weir::frame_pool>, true>, hopeful<weir::layer::watermark<weir::device_pool>, true>,
+    hopeful<weir::layer::synchronized<weir::frame_pool>, true>,
     hopeful<weir::layer::fallback<weir::device_pool, weir::pinned_pool>, true>, hopeful<asking<weir::device_pool>, true>,
     hopeful<asking<weir::layer::fallback<weir::compact_device_pool, weir::managed_pool>>, false>,
     hopeful<asking<weir::promised_device_pool>, true>, hopeful<asking<weir::pinned_pool>, true>,

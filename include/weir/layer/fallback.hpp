@@ -23,6 +23,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/fallback/lies_within.hpp>
@@ -90,13 +91,14 @@ public:
         return second_.try_allocate(stream, bytes, alignment);
     }
 
-    /// Returns the block to the pool that it came from.
+    /// Returns the block to the pool that it came from. If a pool's 'owns' throws twice, nobody knows which that is, and the
+    /// block stays handed out.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = default_alignment) noexcept {
-        if (is_of_first(p))
-            first_.deallocate(stream, p, bytes, alignment);
-        else
-            second_.deallocate(stream, p, bytes, alignment);
+        bool is_first = false;
+        if (!base::try_twice([&] { return is_first = is_of_first(p), true; }))
+            return;
+        is_first ? first_.deallocate(stream, p, bytes, alignment) : second_.deallocate(stream, p, bytes, alignment);
     }
 
     /// Forwarded to the pool that owns the block. Exists if both pools have it. Throws as that pool does.
@@ -121,17 +123,22 @@ public:
 
     /// For containers, as layer::guard's. Forwarded to the pool that owns the block.
     resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
-        return is_of_first(p) ? resource_detail::in_container(first_, p, stream)
-                              : resource_detail::in_container(second_, p, stream);
+        resource_detail::shared_pool_life life;
+        base::try_twice([&] {
+            life = is_of_first(p) ? resource_detail::in_container(first_, p, stream)
+                                  : resource_detail::in_container(second_, p, stream);
+            return true;
+        });
+        return life;
     }
-    /// How many blocks of both need `stream`; see layer::guard.
-    std::size_t before_destroy(stream_ref stream) noexcept {
+    /// How many blocks of both need `stream`; see layer::guard. Throws as the pools' own.
+    std::size_t before_destroy(stream_ref stream) {
         return first_.before_destroy(stream) + second_.before_destroy(stream);
     }
 
     /// What the options of the pools say, for a layer::guard around this: the stricter of the two, where an end of the program
     /// is stricter than a report, and that than nothing. A pool without such an option does not count. See pool_options.
-    violation_action on_violation() const noexcept {
+    violation_action on_violation() const {
         auto said = violation_action::report;
         visit_both([&](auto const& pool) {
             if constexpr (contract::holds<contract::has_on_violation, decltype(pool)>)
@@ -140,7 +147,7 @@ public:
         });
         return said;
     }
-    leak_action on_leak() const noexcept {
+    leak_action on_leak() const {
         bool any = false, aborts = false, ignores = true;
         visit_both([&](auto const& pool) {
             if constexpr (contract::holds<contract::has_on_leak, decltype(pool)>) {
@@ -153,7 +160,7 @@ public:
     }
     /// Sets who gets the sentences about mistakes, in both pools. Exists if both have it, as layer::guard has.
     template <class A = first_pool, class B = second_pool>
-    auto on_violation(void (*handler)(char const*)) noexcept
+    auto on_violation(void (*handler)(char const*))
         -> decltype(std::declval<A&>().on_violation(handler), std::declval<B&>().on_violation(handler)) {
         first_.on_violation(handler);
         second_.on_violation(handler);
@@ -243,7 +250,8 @@ private:
                            a.lost_bytes + b.lost_bytes,
                            a.unsettled_bytes + b.unsettled_bytes,
                            a.device_free_bytes != memory_report::unknown ? a.device_free_bytes : b.device_free_bytes,
-                           a.largest_live};
+                           a.largest_live,
+                           sum_known(a.requested_bytes, b.requested_bytes)};
         for (live_block const& each : b.largest_live)
             both.largest_live.offer(each);
         return both;

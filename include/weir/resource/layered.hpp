@@ -125,7 +125,7 @@ public:
             return 0;
     }
     template <class P = pool_type>
-    auto in_container(void* p, stream_ref stream) noexcept -> decltype(std::declval<P&>().in_container(p, stream)) {
+    auto in_container(void* p, stream_ref stream) -> decltype(std::declval<P&>().in_container(p, stream)) {
         return locked()->in_container(p, stream);
     }
     template <class P = pool_type>

@@ -55,14 +55,19 @@ private:
 /// Owned by the pool and by each container that has a block of it; nothing for a pool that has no such mark.
 using shared_pool_life = base::shared<pool_life>;
 
-/// Tells `pool`, if it asks, that a container holds the block at `p`, and returns the mark that it answers with, if any.
+/// Tells `pool`, if it asks, that a container holds the block at `p`, and returns the mark that it answers with, if any. What
+/// the pool throws changes nothing: it has not been told then.
 template <class Pool>
 shared_pool_life in_container(Pool& pool, void* p, stream_ref stream) noexcept {
-    if constexpr (contract::returns<shared_pool_life, contract::has_in_container, Pool, stream_ref>)
-        return pool.in_container(p, stream);
-    else if constexpr (contract::holds<contract::has_in_container, Pool, stream_ref>)
-        pool.in_container(p, stream);
-    return {};
+    shared_pool_life life;
+    try {
+        if constexpr (contract::returns<shared_pool_life, contract::has_in_container, Pool, stream_ref>)
+            life = pool.in_container(p, stream);
+        else if constexpr (contract::holds<contract::has_in_container, Pool, stream_ref>)
+            pool.in_container(p, stream);
+    } catch (...) {
+    }
+    return life;
 }
 
 } // namespace resource_detail

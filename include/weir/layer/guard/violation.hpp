@@ -34,9 +34,9 @@ inline void abort_on_violation(char const* sentence) {
 }
 
 namespace detail {
-/// The handler that the pool's options ask for.
+/// The handler that the pool's options ask for. Throws as the pool's 'on_violation'.
 template <class Pool>
-violation_handler usual_handler([[maybe_unused]] Pool const& pool) noexcept {
+violation_handler usual_handler([[maybe_unused]] Pool const& pool) {
     if constexpr (contract::holds<contract::has_on_violation, Pool>)
         if (pool.on_violation() == violation_action::abort)
             return &abort_on_violation;
