@@ -395,12 +395,20 @@ private:
             return;
         dlpack::managed_tensor* whole = nullptr;
         char const value = static_cast<char>(1 + pick(100));
+        bool const knows = pick(2) == 0; // or else it frees on its own stream, whatever the user does
+        bool is_ordered = knows;
         attempt([&] {
             weir::device_vector<char> fresh(pool_, producer, bytes);
-            if (cudaMemsetAsync(fresh.data(), value, bytes, producer) == cudaSuccess)
-                whole = dlpack::export_vector(std::move(fresh), user);
+            if (cudaMemsetAsync(fresh.data(), value, bytes, producer) != cudaSuccess)
+                return;
+            whole = dlpack::export_vector(std::move(fresh), knows ? weir::stream_ref(user) : weir::stream_ref(weir::on_host));
+            if (!knows)
+                weir::order_after(user, producer);
+            is_ordered = true;
         });
-        if (whole)
+        if (whole && !is_ordered)
+            whole->deleter(whole);
+        else if (whole)
             arrays_.emplace_back(new array{dlpack::imported_vector<char>(whole, user), whole, value});
     }
     void read() {

@@ -343,6 +343,15 @@ TEST_CASE("thrust: whatever call fails where a vector ends, it is freed once the
         },
         support::faults::pairs_too);
     CHECK(runs > 10);
+
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    state s;
+    simulated_cuda::fail_call(1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    s.from.deallocate_by_default(s.p, 1000, 1);
+    simulated_cuda::clear_faults();
+    CHECK(s.pool.live_blocks() == 1); // nobody could wait for the default stream
+    weir::synchronize(cudaStreamLegacy);
+    s.from.deallocate(s.p, 1000, 1);
 }
 
 TEST_CASE("thrust: what ends while another device is current is freed behind both devices' default streams") {
