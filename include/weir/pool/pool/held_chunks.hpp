@@ -107,6 +107,12 @@ public:
         return false;
     }
 
+    /// Forgets all chunks, which work may use: the upstream never gets them back.
+    void leave() noexcept {
+        while (chunks_.size() != 0)
+            chunks_.remove(chunks_[chunks_.size() - 1]);
+    }
+
     /// Offers the upstream once more what was set aside. Whether it took any.
     bool offer_again() noexcept {
         bool any = false;
