@@ -58,6 +58,7 @@ template <unsigned HandleTypes = 0>
 class virtual_memory;
 template <unsigned Flags = 0>
 class pinned;
+class registered_host;
 class managed;
 class host;
 template <memory_space Space>
@@ -147,9 +148,6 @@ template <class Pool>
 class synchronized;
 template <class Pool, class Handler>
 class failure_handler;
-struct watermark_tuning;
-template <class Pool, class Tuning = watermark_tuning>
-class watermark;
 } // namespace layer
 
 struct failed_allocation;

@@ -135,16 +135,16 @@ static_assert(can_used_on<device_pool>::value && can_used_on<event_pool>::value 
 
 TEST_CASE("pool: holds nothing until it is asked, and knows what it holds") {
     upstream_ledger ledger;
-    recorded_pool<placement::best_fit<>> pool(recorded_upstream<>(ledger), pool_options{}.name("frames").limit(1 * MiB));
+    recorded_pool<placement::best_fit<>> pool(recorded_upstream<>(ledger), pool_options{}.name("frames").limit(2 * MiB));
     CHECK(pool.name() == "frames");
-    CHECK(pool.limit_bytes() == 1 * MiB);
+    CHECK(pool.limit_bytes() == 2 * MiB);
     CHECK(pool.device() == weir::any_device);
     CHECK(ledger.asked.empty());
     weir::memory_report state = pool.state();
     CHECK(state.name == "frames");
     CHECK(state.in_use_bytes == 0);
     CHECK(state.reserved_bytes == 0);
-    CHECK(state.limit_bytes == 1 * MiB);
+    CHECK(state.limit_bytes == 2 * MiB);
     CHECK(state.largest_free_bytes == 0);
     CHECK(state.live_blocks == 0);
     CHECK(state.chunks == 0);
@@ -160,7 +160,7 @@ TEST_CASE("pool: holds nothing until it is asked, and knows what it holds") {
     CHECK(state.chunks == 2);
     CHECK(state.largest_free_bytes == 3072);
     CHECK(pool.report() == "pool 'frames' (host): 6 KiB in use in 2 blocks, 12 KiB reserved in 2 chunks, largest free 3 "
-                           "KiB, limit 1 MiB");
+                           "KiB, limit 2 MiB");
 
     pool.deallocate_sync(a, 1000);
     pool.deallocate_sync(b, 5000);
@@ -299,17 +299,17 @@ TEST_CASE("pool: asks the upstream for what its growth says, in whole pages") {
     }
 }
 
-TEST_CASE("pool: where the upstream has no room for a step, it is asked for half of it, and at last for just what is needed") {
+TEST_CASE("pool: where the upstream has no room for a step, it is asked for half as many blocks, and at last for one") {
     for (std::size_t const room : {64 * KiB, 20 * KiB, 12 * KiB}) {
         CAPTURE(room);
         upstream_ledger ledger;
         ledger.room_bytes = room;
         recorded_pool<placement::best_fit<>, growth::fixed<256 * KiB>> pool{recorded_upstream<>(ledger)};
         void* const p = pool.allocate_sync(10000);
-        std::vector<std::size_t> asked{256 * KiB, 10 * 12 * KiB, 5 * 12 * KiB};
+        std::vector<std::size_t> asked{256 * KiB, 120 * KiB, 60 * KiB}; // 25, 12 and 6 blocks of 10 KiB
         if (room < 60 * KiB)
-            asked.push_back(2 * 12 * KiB);
-        if (room < 24 * KiB)
+            asked.push_back(32 * KiB);
+        if (room < 32 * KiB)
             asked.push_back(12 * KiB);
         CHECK(ledger.asked == asked);
         pool.deallocate_sync(p, 10000);

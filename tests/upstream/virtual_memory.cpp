@@ -380,6 +380,47 @@ TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMall
     CHECK(upstream.release(chunk, 2 * page));
 }
 
+TEST_CASE("virtual_memory: where mapping is refused though granularity is answered, chunks are cudaMalloc's, too") {
+    for (char const* const call : {"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess"})
+        for (cudaError_t const error : {cudaErrorNotSupported, cudaErrorNotPermitted})
+            for (std::size_t const pieces : {1u, 4u}) {
+                CAPTURE(call);
+                CAPTURE(pieces);
+                simulated_cuda::world const world;
+                virtual_memory upstream;
+                simulated_cuda::fail_call(call, 1, cudaErrorMemoryAllocation, simulated_cuda::lasting::for_ever);
+                CHECK(upstream.acquire(page) == nullptr);
+                CHECK(upstream.extends()); // it is room that lacks
+                simulated_cuda::clear_faults();
+                simulated_cuda::fail_call(call, 1, error, simulated_cuda::lasting::for_ever);
+                void* const chunk = upstream.acquire(4 * page, 4 * page / pieces);
+                REQUIRE(chunk != nullptr);
+                CHECK_FALSE(upstream.extends());
+                CHECK_FALSE(upstream.out_of_addresses());
+                CHECK(simulated_cuda::calls("cudaMalloc") == 1);
+                CHECK(upstream.release(chunk, 4 * page));
+                CHECK(cudaPeekAtLastError() == cudaSuccess);
+            }
+}
+
+TEST_CASE("virtual_memory: a device that has mapped memory, or may not share it, is not taken for one that cannot map") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
+    virtual_memory upstream;
+    void* const chunk = upstream.acquire(page);
+    simulated_cuda::fail_call("cuMemCreate", 1, cudaErrorNotSupported);
+    CHECK_THROWS_AS(static_cast<void>(upstream.acquire(page)), weir::cuda_error);
+    CHECK(upstream.extends());
+    CHECK(upstream.release(chunk, page));
+    virtual_memory shared;
+    shared.enable_access_from(1);
+    simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorNotPermitted);
+    CHECK_THROWS_AS(static_cast<void>(shared.acquire(page)), weir::cuda_error);
+    weir::upstream::virtual_memory<1> exported;
+    simulated_cuda::fail_call("cuMemCreate", 1, cudaErrorNotSupported);
+    CHECK_THROWS_AS(static_cast<void>(exported.acquire(page)), weir::cuda_error);
+    CHECK(exported.extends());
+}
+
 TEST_CASE("virtual_memory: where its device cannot map memory, chunks are of that device all the same, whichever is current") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).without_virtual_memory(), support::report_all);
     virtual_memory upstream(0);

@@ -9,7 +9,8 @@
 // unless the pool asks for that. reservations.hpp says how many addresses are reserved.
 //
 // A device that cannot map memory (or has too old a driver) gets its chunks from cudaMalloc, and they never grow in place;
-// 'extends' is false then. Such chunks cannot be opened to other devices and cannot be exported. If the caller asked for
+// 'extends' is false then. Some virtual GPUs refuse only when a chunk is mapped; a device that refuses the first one counts as
+// one that cannot. Chunks from cudaMalloc cannot be opened to other devices and cannot be exported. If the caller asked for
 // either, 'acquire' throws.
 //
 // invariant: each chunk is one mapping; addresses with no memory behind them are free in 'addresses', except those of chunks
@@ -88,18 +89,8 @@ public:
     /// `bytes` bytes side by side, in chunks of `piece_bytes` bytes; the last chunk may be smaller. If 'extends' is false, it
     /// is a single chunk. Otherwise as above.
     void* acquire(std::size_t bytes, std::size_t piece_bytes) {
-        if (!extends())
-            return allocated(bytes);
-        base::lock_guard<base::mutex> const lock(state_->lock);
-        state_->addresses.forget();
-        if (!state_->prepare(bytes, piece_bytes))
-            return nullptr;
-        base::range place = state_->addresses.take(bytes);
-        if (!place && state_->addresses.more(bytes)) {
-            state_->make_room(bytes / piece_bytes);
-            place = state_->addresses.take(bytes);
-        }
-        return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
+        void* const chunk = extends() ? mapped(bytes, piece_bytes) : nullptr;
+        return chunk || extends() ? chunk : allocated(bytes);
     }
 
     /// The same right behind `end`, which must be the end of a chunk. False if the addresses there are not free, or the
@@ -195,12 +186,13 @@ public:
     }
 
     /// Whether the last 'acquire' failed because the process had no addresses left.
-    bool out_of_addresses() const noexcept { return state_->addresses.ran_out(); }
+    bool out_of_addresses() const noexcept { return extends() && state_->addresses.ran_out(); }
 
     /// All memory that the device has, in bytes; SIZE_MAX: CUDA does not say. Makes a CUDA call.
     std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_number()); }
 
-    /// Whether chunks can grow in place on this device. If not, they come from cudaMalloc.
+    /// Whether chunks can grow in place on this device. If not, they come from cudaMalloc. It is known for sure when the first
+    /// 'acquire' has returned. Any thread.
     bool extends() const noexcept { return state_->map.supported(); }
     /// Whether kernels of other devices can use the memory.
     bool has_peers() const noexcept {
@@ -285,6 +277,19 @@ private:
     void await_work() const {
         if (waits_)
             runtime::wait_for_device(any_device); // of every device, since a copy between devices may use the memory too
+    }
+
+    void* mapped(std::size_t bytes, std::size_t piece_bytes) {
+        base::lock_guard<base::mutex> const lock(state_->lock);
+        state_->addresses.forget();
+        if (!state_->prepare(bytes, piece_bytes))
+            return nullptr;
+        base::range place = state_->addresses.take(bytes);
+        if (!place && state_->addresses.more(bytes)) {
+            state_->make_room(bytes / piece_bytes);
+            place = state_->addresses.take(bytes);
+        }
+        return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
 
     // Memory from cudaMalloc cannot be opened to peers or exported here. Without this check, a kernel of another device would

@@ -11,8 +11,8 @@
 #include <weir/growth/paged.hpp>
 #include <weir/pool/pool/chunk_sizes.hpp>
 
-using weir::GiB;
 using weir::base::holes;
+using weir::GiB;
 using weir::MiB;
 namespace growth = weir::growth;
 
@@ -77,6 +77,20 @@ TEST_CASE("chunk_sizes: where nothing grows in place, and for other policies, a 
     CHECK(other.piece_of(1 * GiB) == 1 * GiB);
     CHECK(weir::detail::chunk_sizes<growth::fixed<3 * MiB>, page>().next(2 * MiB) == 4 * MiB);
     CHECK(other.next(SIZE_MAX) == 0); // nobody has as much
+}
+
+TEST_CASE("chunk_sizes: under a limit a chunk has what blocks fill of it") {
+    CHECK(cut().filled(16 * MiB, 6 * MiB) == 16 * MiB); // no limit
+    auto const filled = [](std::size_t room, std::size_t bytes, std::size_t block) {
+        return cut{100 * MiB, 100 * MiB + room, false, holes::never}.filled(bytes, block);
+    };
+    CHECK(filled(1 * GiB, 16 * MiB, 6 * MiB) == 12 * MiB);
+    CHECK(filled(1 * GiB, 16 * MiB, 5 * MiB) == 16 * MiB); // a MiB of the last page is left
+    CHECK(filled(1 * GiB, 4 * MiB, 3 * MiB) == 4 * MiB);
+    CHECK(filled(50 * MiB, 16 * MiB, 5 * MiB) == 10 * MiB); // nothing may be left
+    CHECK(filled(51 * MiB, 40 * MiB, 5 * MiB) == 40 * MiB);
+    CHECK(filled(12 * MiB, 4 * MiB, 3 * MiB) == 6 * MiB); // the policy said less
+    CHECK(filled(1 * MiB, 4 * MiB, 3 * MiB) == 4 * MiB);  // there is no room in any case
 }
 
 TEST_CASE("chunk_sizes: what is asked for suffices, and its chunks are whole pages of no more than that") {

@@ -1051,4 +1051,25 @@ TEST_CASE("supply: where a device cannot map memory, the pool grows in chunks, a
     pool.trim();
     CHECK(pool.reserved_bytes() == 0);
 }
+
+TEST_CASE("supply: where only the first chunk shows that a device cannot map memory, the pool goes on with chunks of its own") {
+    simulated_cuda::world const world;
+    support::scoped_stream const s;
+    mapped_pool pool(weir::pool_options{}.limit(200 * MiB));
+    simulated_cuda::fail_call("cuMemCreate", 1, cudaErrorNotSupported, simulated_cuda::lasting::for_ever);
+    block const a = take(pool, s, 20 * MiB); // in pieces of 2 MiB, if it could be
+    CHECK(a.p);
+    CHECK(pool.state().chunks == 1);
+    block const b = take(pool, s, 6 * MiB);
+    CHECK(b.p);
+    CHECK(simulated_cuda::calls("cudaMalloc") == 2);
+    CHECK(std::string(pool.report()).find("device memory that cannot grow in place") != std::string::npos);
+    give(pool, s, a);
+    give(pool, s, b);
+    drain(s);
+    pool.trim();
+    CHECK(pool.reserved_bytes() == 0);
+    pool.reserve(100 * MiB);
+    CHECK(pool.state().chunks == 1);
+}
 #endif

@@ -63,7 +63,7 @@ public:
         return hold(bytes, bytes, [&] { return upstream_.acquire(bytes); });
     }
 
-    /// The same, but cut into chunks of `piece_bytes` bytes, side by side.
+    /// The same, but cut into chunks of `piece_bytes` bytes, side by side; one chunk if the upstream cannot on this device.
     template <class U = Upstream, class = std::enable_if_t<contract::holds<contract::has_extends, U>>>
     base::range acquire(std::size_t bytes, std::size_t piece_bytes) {
         return hold(bytes, piece_bytes, [&] { return upstream_.acquire(bytes, piece_bytes); });
@@ -248,6 +248,8 @@ private:
         void* const memory = get();
         if (!memory)
             return base::range{};
+        if constexpr (contract::holds<contract::has_extends, Upstream>)
+            piece_bytes = extends() ? piece_bytes : bytes; // it may have found out just now
         base::range const all{reinterpret_cast<std::uintptr_t>(memory), bytes};
         base::lock_guard<Lock> const lock(lock_);
         for (std::size_t at = 0; at < bytes; at += piece_bytes)

@@ -95,7 +95,8 @@ public:
         std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
         // Wholly free chunks go back first. They did not help here, or the block would have been found there.
         give_back(rule, held_.bytes() > needed ? held_.bytes() - needed : 0);
-        return acquire_at_most(rule, step, needed, stream) || (make_room(rule) && acquire(rule, needed, stream));
+        return acquire_at_most(rule, step, needed, block_in_chunk(bytes, alignment, needed), stream) ||
+               (make_room(rule) && acquire(rule, needed, stream));
     }
 
     /// Gets `bytes` bytes side by side, in whole pages; false: no room, or too much for the limit. Throws as 'grow'.
@@ -144,10 +145,21 @@ private:
         return least;
     }
 
-    // Gets `bytes` bytes, or else room for half as many such blocks, and so on: chunks for one block each would hold fewer.
-    bool acquire_at_most(Rule& rule, std::size_t bytes, std::size_t needed, stream_ref stream) {
+    // The bytes that each such block takes of a chunk for many of them, at most those of a chunk for one.
+    static constexpr std::size_t block_in_chunk(std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
+        std::size_t const each = base::align_up(Placement::needs(bytes, alignment, usual_alignment()), alignment);
+        return each != 0 && each < needed ? each : needed;
+    }
+
+    // Gets `bytes` bytes, under a limit what such blocks fill of them, or else room for half as many blocks, and so on: chunks
+    // for one block each would hold fewer. Where memory grows in place, what blocks do not fill joins the next chunk.
+    bool acquire_at_most(Rule& rule, std::size_t bytes, std::size_t needed, std::size_t block, stream_ref stream) {
         std::size_t const room = base::align_down(held_.limit_bytes() - held_.bytes(), page);
-        for (bytes = bytes > room && room > needed ? room : bytes; bytes > needed; bytes = bytes / 2 / needed * needed)
+        if (bytes > room && room > needed)
+            bytes = room;
+        else if (!extends())
+            bytes = sizes().filled(bytes, block);
+        for (; bytes > needed; bytes = base::align_up(bytes / 2 / block * block, page))
             if (acquire(rule, bytes, stream))
                 return true;
         return acquire(rule, needed, stream);

@@ -23,6 +23,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/threads/atomic.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_calls.hpp>
@@ -96,12 +97,13 @@ public:
         properties_.location.id = device;
         readers_.push_back(access_of(device));
         std::size_t least = 0;
-        supported_ = calls_ && runtime::detail::ask_driver(calls_.granularity, &least, &properties_, 0) == 0 && least != 0 &&
-                     page_bytes % least == 0;
+        bool const answered = calls_ && runtime::detail::ask_driver(calls_.granularity, &least, &properties_, 0) == 0;
+        supported_.store(answered && least != 0 && page_bytes % least == 0, base::memory_order_relaxed);
     }
 
-    /// Whether the device can map memory.
-    bool supported() const noexcept { return supported_; }
+    /// Whether the device can map memory, as far as is known: some virtual GPUs refuse only when 'reserve' or 'map' tries it.
+    /// Any thread.
+    bool supported() const noexcept { return supported_.load(base::memory_order_relaxed); }
     int device_number() const noexcept { return device_; }
 
     /// Whether 'enable_access_from' named another device.
@@ -123,12 +125,12 @@ public:
         readers_.push_back(reader);
     }
 
-    /// Reserves `bytes` bytes of addresses, with no memory behind them; an empty range if there are no more. Throws
-    /// cuda_error.
+    /// Reserves `bytes` bytes of addresses, with no memory behind them; an empty range if there are no more, or if this shows
+    /// that the device cannot map memory. Throws cuda_error.
     base::range reserve(std::size_t bytes) const {
         unsigned long long at = 0;
         int const result = runtime::detail::ask_driver(calls_.reserve, &at, bytes, page_bytes, 0ull, 0ull);
-        return lacks_memory(result, "cuMemAddressReserve") ? base::range{} : base::range{static_cast<std::size_t>(at), bytes};
+        return is_refused(result, "cuMemAddressReserve") ? base::range{} : base::range{static_cast<std::size_t>(at), bytes};
     }
 
     /// Gives addresses back; nothing may be mapped behind them. If CUDA refuses, the call is tried once more, because nobody
@@ -138,22 +140,23 @@ public:
             [&] { return runtime::detail::ask_driver(calls_.unreserve, address_of(addresses), addresses.bytes) == 0; });
     }
 
-    /// Puts fresh memory behind `addresses`, as one mapping. False if the device has no more. Throws cuda_error,
-    /// std::bad_alloc. After false or an exception there is no memory behind the addresses, unless CUDA refused to unmap it:
-    /// then 'stuck' is true, and 'unmap' may be tried later.
+    /// Puts fresh memory behind `addresses`, as one mapping. False if the device has no more, or if this shows that it cannot
+    /// map memory. Throws cuda_error, std::bad_alloc. After false or an exception there is no memory behind the addresses,
+    /// unless CUDA refused to unmap it: then 'stuck' is true, and 'unmap' may be tried later.
     bool map(base::range addresses, bool& stuck) {
         unsigned long long memory = 0;
         stuck = false;
         mapped_.reserve(mapped_.size() + 1);
-        if (lacks_memory(runtime::detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull),
-                         "cuMemCreate"))
+        if (is_refused(runtime::detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull), "cuMemCreate"))
             return false;
         int const mapped = put(memory, addresses);
-        if (lacks_memory(mapped, "cuMemMap"))
+        if (is_refused(mapped, "cuMemMap"))
             return false;
         int const opened = open(addresses);
         stuck = opened != 0 && !unmap(addresses);
-        return !lacks_memory(opened, "cuMemSetAccess");
+        if (is_refused(opened, "cuMemSetAccess"))
+            return false;
+        return proven_ = true;
     }
 
     /// Takes the memory away from `from`, where one 'map' or 'move' put it, and puts it behind `to`, a range of the same size
@@ -208,9 +211,15 @@ private:
     }
     static unsigned long long address_of(base::range addresses) noexcept { return addresses.offset; }
 
-    // True if a call found no memory or no addresses. Throws for any other failure. The driver's error numbers equal the
-    // cudaError_t values here.
-    static bool lacks_memory(int result, char const* call) {
+    // True if a call found no memory or no addresses, or if it shows that the device cannot map memory at all. That is so if
+    // nothing was ever mapped and CUDA says 'not supported' or 'not permitted', not about export or other devices. Throws for
+    // any other failure. The driver's error numbers equal the cudaError_t values here.
+    bool is_refused(int result, char const* call) const {
+        if (!proven_ && !has_peers() && properties_.handle_types == 0 &&
+            (result == cudaErrorNotSupported || result == cudaErrorNotPermitted)) {
+            supported_.store(false, base::memory_order_relaxed);
+            return true;
+        }
         return runtime::out_of_room(static_cast<cudaError_t>(result), call);
     }
 
@@ -219,7 +228,8 @@ private:
     base::growing_array<memory_access> readers_;
     base::address_map mapped_; // each mapping's address, and its pages
     int device_;
-    bool supported_ = false;
+    bool proven_ = false; // something was mapped
+    mutable base::atomic<bool> supported_{false};
 };
 
 } // namespace upstream::detail
