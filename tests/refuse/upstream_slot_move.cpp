@@ -11,7 +11,7 @@ struct my_upstream {
     void* acquire(std::size_t) { return nullptr; }
     void* acquire(std::size_t, std::size_t) { return nullptr; }
     void release(void*, std::size_t) noexcept {}
-    bool extends() const { return false; }
+    bool extends() const noexcept { return false; }
     bool extend(void*, std::size_t, std::size_t) { return false; }
 #ifdef REJECT
     bool move(void*, std::size_t, void*) { return false; } // may throw

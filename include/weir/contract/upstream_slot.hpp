@@ -79,14 +79,19 @@ constexpr bool require_upstream() {
                   "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
     static_assert(holds<has_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
     static_assert(absent_or<int, has_device_number, U>,
-                  "weir: the upstream slot's upstream has 'device_number', which must be 'int device_number() const'");
+                  "weir: the upstream slot's upstream has 'device_number', which must be 'int device_number() const noexcept'");
+    if constexpr (returns<int, has_device_number, U>)
+        static_assert(noexcept(std::declval<U const&>().device_number()),
+                      "weir: the upstream slot's upstream has 'device_number', which must be noexcept");
     if constexpr (holds<has_usual_alignment, U>)
         static_assert(base::is_power_of_two(U::usual_alignment),
                       "weir: the upstream slot's upstream has 'usual_alignment', which must be a power of two");
     static_assert(absent_or<bool, has_extends, U>,
-                  "weir: the upstream slot's upstream has 'extends', which must be 'bool extends() const', whether it can on "
-                  "its device");
+                  "weir: the upstream slot's upstream has 'extends', which must be 'bool extends() const noexcept', whether it "
+                  "can on its device");
     if constexpr (holds<has_extends, U>) {
+        static_assert(noexcept(std::declval<U const&>().extends()),
+                      "weir: the upstream slot's upstream has 'extends', which must be noexcept");
         static_assert(returns<void*, has_acquire, U, std::size_t> && returns<bool, has_extend, U>,
                       "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, "
                       "std::size_t piece_bytes)' and 'bool extend(void* end, std::size_t bytes, std::size_t piece_bytes)'");
