@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Build: only with WEIR_BENCH_CCCL_POOL defined (for the whole program), where <cuda/cuda_pool> exists:
+// Build: only with WEIR_BENCH_CCCL_POOL defined (for the whole program), where <cuda/memory_pool> exists:
 // CCCL 3.2 or later, whose include folder must then come before the toolkit's in this source alone. Not
 // linked with the simulated device. A host compiler will do.
 
@@ -8,7 +8,7 @@
 #ifdef WEIR_BENCH_CCCL_POOL
 
 #include <cuda/devices>
-#include <cuda/cuda_pool>
+#include <cuda/memory_pool>
 #include <cuda/stream>
 #include <string>
 #include <weir/runtime/devices.hpp>

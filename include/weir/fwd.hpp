@@ -148,9 +148,6 @@ template <class Pool>
 class synchronized;
 template <class Pool, class Handler>
 class failure_handler;
-struct watermark_tuning;
-template <class Pool, class Tuning = watermark_tuning>
-class watermark;
 } // namespace layer
 
 struct failed_allocation;

@@ -30,7 +30,6 @@
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
-#include <weir/layer/watermark.hpp>
 #include <weir/make_pool.hpp>
 #include <weir/pool/driver_pool.hpp>
 #include <weir/pool/graph_memory.hpp>

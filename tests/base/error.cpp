@@ -55,6 +55,10 @@ TEST_CASE("error: out_of_memory carries what was asked, the pool's state and the
     memory_report silent = report();
     silent.largest_free_bytes = SIZE_MAX; // not known
     CHECK_SAYS(out_of_memory(1, silent, "x").what(), "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB)");
+    silent.requested_bytes = 900; // a layer's, which does not know the pool's figures
+    silent.in_use_bytes = silent.reserved_bytes = SIZE_MAX;
+    CHECK_SAYS(out_of_memory(1, silent, "x").what(), "(requested 900 B, limit 2.92 KiB)");
+    CHECK(out_of_memory(1, silent, "x").requested_bytes() == 900);
 }
 
 TEST_CASE("error: out_of_memory says what is left on the device and who has the most, where that is known") {

@@ -338,6 +338,10 @@ TEST_CASE("text: bytes read with the largest unit that fits") {
     CHECK(weir::base::bytes_text(MiB) == "1 MiB");
     CHECK(weir::base::bytes_text(GiB) == "1 GiB");
     CHECK(weir::base::bytes_text(80 * GiB) == "80 GiB");
+    CHECK(weir::base::bytes_text(KiB * GiB - 1) == "1023.99 GiB");
+    CHECK(weir::base::bytes_text(std::size_t{1} << 45) == "32 TiB");
+    CHECK(weir::base::bytes_text(MiB * GiB) == "1 PiB");
+    CHECK(weir::base::bytes_text(GiB * GiB) == "1 EiB");
 }
 
 TEST_CASE("text: two decimals where the number is not whole, and never one") {
@@ -350,7 +354,7 @@ TEST_CASE("text: two decimals where the number is not whole, and never one") {
 }
 
 TEST_CASE("text: the largest size there is does not overflow") {
-    CHECK(weir::base::bytes_text(SIZE_MAX) == "17179869183.99 GiB");
+    CHECK(weir::base::bytes_text(SIZE_MAX) == "15.99 EiB");
 }
 
 TEST_CASE("text: what is printed is the size, cut to hundredths of its unit") {
@@ -358,8 +362,12 @@ TEST_CASE("text: what is printed is the size, cut to hundredths of its unit") {
     for (int i = 0; i < 2000; ++i) {
         std::size_t const bytes = static_cast<std::size_t>(draw() >> (draw() % 60));
         std::string const said = weir::base::bytes_text(bytes);
-        std::size_t const unit = bytes >= GiB ? GiB : bytes >= MiB ? MiB : bytes >= KiB ? KiB : 1;
-        std::string const name = bytes >= GiB ? " GiB" : bytes >= MiB ? " MiB" : bytes >= KiB ? " KiB" : " B";
+        std::size_t unit = 1;
+        char const* const names[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+        char const* const* each = names;
+        for (; unit < GiB * GiB && bytes >= unit * KiB; unit *= KiB)
+            ++each;
+        std::string const name = *each;
         REQUIRE(said.size() > name.size());
         REQUIRE(said.substr(said.size() - name.size()) == name);
         std::size_t whole = std::strtoull(said.c_str(), nullptr, 10);
@@ -369,7 +377,7 @@ TEST_CASE("text: what is printed is the size, cut to hundredths of its unit") {
             hundredths = std::strtoull(said.c_str() + point + 1, nullptr, 10);
         }
         REQUIRE(whole == bytes / unit);
-        REQUIRE(hundredths == bytes % unit * 100 / unit);
+        REQUIRE(hundredths == static_cast<std::size_t>(static_cast<unsigned __int128>(bytes % unit) * 100 / unit));
     }
 }
 

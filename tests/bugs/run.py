@@ -37,7 +37,7 @@ from workshop import BUILD, ROOT, at_once, ccache, close_with, head, include_fla
 HERE = pathlib.Path(__file__).resolve().parent
 KINDS = {"ndebug": "NDEBUG", "ptds": "CUDA_API_PER_THREAD_DEFAULT_STREAM"}  # as in tests/CMakeLists.txt
 EDIT = re.compile(r"^edit:\s*(\S+)\n<<<<\n(.*?)\n?====\n(.*?)\n?>>>>$", re.M | re.S)
-DEFINES = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DDOCTEST_CONFIG_USE_STD_HEADERS"]
+DEFINES = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-include", "ostream"]
 TIME_LIMIT = 120  # seconds for a test program that would end in a few
 
 

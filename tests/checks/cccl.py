@@ -16,7 +16,7 @@ from workshop import BUILD, ROOT, WARNINGS, at_once, ccache, close_with, cuda_in
 
 EVERYWHERE = ["cuda_mr"]
 ENDS = ["thrust", "thrust/memory_resource"]
-DEFINES = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DDOCTEST_CONFIG_USE_STD_HEADERS"]
+DEFINES = ["-DWEIR_SIMULATED_CUDA=1", "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-include", "ostream"]
 
 
 def main():

@@ -20,6 +20,8 @@ from workshop import BUILD, JOBS, ROOT, at_once, close, run, tail
 
 LEAST_CASES = 400
 LEAST_ASSERTIONS = 100_000
+FILLS = "fills the card"  # the suite of the cases that ask for more than a device has, or look how much is free
+ON_A_GPU = ("gpu",)  # presets
 LONGEST = ["interleavings", "faults", "simulation", "pool", "contract", "reuse", "examples"]
 TIME_LIMIT = 900  # seconds for one program
 SUMMARY = re.compile(r"test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed(?: \|\s*(\d+) skipped)?")
@@ -71,15 +73,16 @@ def settings(preset):
     return env
 
 
-def execute(preset, name):
-    """Runs one program: (passed, failed, assertions, line, complaint)."""
+def execute(preset, name, *which):
+    """Runs one program, or which of its cases: (passed, failed, assertions, line, complaint)."""
     program = BUILD / preset / "tests" / name
     if not program.exists():
         return 0, 1, 0, f"    {name:<24}not built", f"{name} was not built"
     began = time.monotonic()
-    done = run([program, "--duration=false"], cwd=ROOT, timeout=TIME_LIMIT, env=settings(preset))
+    done = run([program, "--duration=false", *which], cwd=ROOT, timeout=TIME_LIMIT, env=settings(preset))
     took = time.monotonic() - began
-    (BUILD / preset / f"{name}.log").write_text(done.output)
+    with open(BUILD / preset / f"{name}.log", "a") as log:
+        log.write(done.output)
     summary = SUMMARY.search(done.output)
     passed, failed = (int(summary.group(2)), int(summary.group(3))) if summary else (0, 0)
     assertions = int(ASSERTIONS.search(done.output).group(1)) if ASSERTIONS.search(done.output) else 0
@@ -93,8 +96,16 @@ def execute(preset, name):
 
 
 def execute_all(preset, names, figures=False):
-    """Runs programs of a preset and prints what came out: (passed, failed)."""
-    results = at_once(lambda name: execute(preset, name), names)
+    """Runs programs of a preset and prints what came out: (passed, failed). Programs run side by side; on a GPU, which they
+    share, those of their cases that fill it run alone."""
+    for name in names:
+        (BUILD / preset / f"{name}.log").unlink(missing_ok=True)
+    if preset in ON_A_GPU:
+        results = at_once(lambda name: execute(preset, name, f"--test-suite-exclude={FILLS}"), names)
+        alone = [execute(preset, name, f"--test-suite={FILLS}") for name in names if (BUILD / preset / "tests" / name).exists()]
+        results += [result for result in alone if result[0] or result[1]]
+    else:
+        results = at_once(lambda name: execute(preset, name), names)
     passed = sum(result[0] for result in results)
     failed = sum(result[1] for result in results)
     assertions = sum(result[2] for result in results)
@@ -121,6 +132,8 @@ def main():
     extra = [f"-DWEIR_THREADS_ONLY={'ON' if options.threads else 'OFF'}"]
     complaint = configure(options.preset, extra)
     names = [] if complaint else programs(options.preset)
+    if not names and not complaint:
+        complaint = f"{options.preset} has no test programs: see what CMake left out, and why"
     unknown = {*options.programs, *filter(None, options.without.split(","))} - {*names}
     if unknown and not complaint:
         complaint = f"{options.preset} has no program {', '.join(sorted(unknown))}; there are: {', '.join(names)}"

@@ -204,7 +204,8 @@ def kernel():
         launches_kernels(place / "program")
 
 
-FLAGS = {"g++": [["-O0", "-fPIC"], ["-O1", "-flto=auto"]], "clang++": [["-O2", "-fPIC"], ["-O1", "-flto=thin"]]}
+# In one partition: for several g++ starts make, and warns where there is none.
+FLAGS = {"g++": [["-O0", "-fPIC"], ["-O1", "-flto", "-flto-partition=one"]], "clang++": [["-O2", "-fPIC"], ["-O1", "-flto=thin"]]}
 WAYS = {f"both kinds of null, {each}": functools.partial(null_stream, each) for each in COMPILERS}
 WAYS |= {f"unequal guards, {each} {' '.join(flags)}": functools.partial(guards, each, *flags) for each in COMPILERS for flags in FLAGS[each]}
 WAYS |= {"unequal guards, nvcc": guards_under_nvcc, "a kernel on the simulated device": kernel} if shutil.which("nvcc") else {}

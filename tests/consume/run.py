@@ -11,8 +11,10 @@ still configures and compiles. A consumer gets none of weir's tests, warnings or
 a sentence. A user's tests take the simulated device in, in C++ and in CUDA. Then (linking.py) projects whose files were compiled in different ways.
 """
 
+import os
 import pathlib
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -56,14 +58,31 @@ def no_headers():
          "folder that does", "-DWEIR_CUDA_INCLUDE_DIR=/nowhere")
 
 
+def install_commands():
+    """What README.md says to write in order to install weir: two commands."""
+    said = re.search(r"`(cmake -S weir -B build)`, then `(cmake --install build)`", (ROOT / "README.md").read_text())
+    if said is None:
+        raise Refused("README.md does not say how weir is installed")
+    return [shlex.split(command) for command in said.groups()]
+
+
 def install(name):
-    """An installed weir: its prefix."""
+    """A weir that was installed as README.md says, on a machine that has no doctest: its prefix."""
     stage = PLACE / f"install-{name}"
     prefix = PLACE / name
     shutil.rmtree(prefix, ignore_errors=True)
-    step("configure", ["cmake", "-G", "Ninja", "-S", ROOT, "-B", stage, "-DWEIR_BUILD_TESTS=OFF", "-DWEIR_BUILD_EXAMPLES=OFF",
-                       "-DWEIR_BUILD_BENCHES=OFF", f"-DCMAKE_INSTALL_PREFIX={prefix}"])
-    step("install", ["cmake", "--install", stage])
+    configure, put = [[{"weir": ROOT, "build": stage}.get(word, word) for word in command] for command in install_commands()]
+    hidden = []
+    while True:
+        shutil.rmtree(stage, ignore_errors=True)
+        said = step("configure", [*configure, "-G", "Ninja", f"-DCMAKE_IGNORE_PATH={';'.join(hidden)}"])
+        found = re.search(r"^WEIR_DOCTEST_INCLUDE_DIR:PATH=(.*)$", (stage / "CMakeCache.txt").read_text(), flags=re.M)[1]
+        if found.endswith("-NOTFOUND"):
+            break
+        hidden.append(found)
+    if "weir: leaving the tests out: they need doctest" not in " ".join(said.split()):
+        raise Refused(f"what is left out is not said:\n{tail(said)}")
+    step("install", [*put, "--prefix", prefix])
     for text in prefix.rglob("*.cmake"):
         if re.search(rf"(?<![\w./}}-]){re.escape(str(ROOT))}(?![\w.-])", text.read_text()): # a clone may lie at /weir
             raise Refused(f"{text} names the source folder")
@@ -112,8 +131,11 @@ def simulated_device():
 
 
 def simulated_kernel():
-    """A project in CUDA, with weir in a folder."""
-    launches_kernels(built("simulated_kernel", f"-DWEIR={ROOT}") / "my_tests")
+    """A project in CUDA, with weir in a folder; its program for the real device has a runtime all the same."""
+    build = built("simulated_kernel", f"-DWEIR={ROOT}")
+    launches_kernels(build / "my_tests")
+    if "consumed" not in step("run", [build / "consumer"]):
+        raise Refused("the program did not end as it should")
 
 
 def two_runtimes():
@@ -126,6 +148,13 @@ add_executable(program ${{CMAKE_BINARY_DIR}}/empty.cpp)
 target_link_libraries({through})
 target_link_libraries(program PRIVATE library weir::simulated_device)""",
              "weir: a program has one CUDA runtime. Link weir::weir or weir::simulated_device, not both.")
+
+
+def no_runtime():
+    """Who asked for no runtime is told that weir::weir brings none."""
+    for setting, how in (("CMAKE_CUDA_RUNTIME_LIBRARY", "None"), ("WEIR_CUDA_RUNTIME", "none")):
+        asks(f"add_subdirectory({ROOT} weir)\nmessage(FATAL_ERROR \"as it should\")",
+             f"weir: weir::weir brings no CUDA runtime library, because {setting} is '{how}'", f"-D{setting}={how}")
 
 
 def by_command(name, flags, libraries):
@@ -235,6 +264,19 @@ def sibling():
     step("configure", ["cmake", "-G", "Ninja", "-S", project, "-B", project / "build", "-DCMAKE_CXX_COMPILER=g++"])
 
 
+def no_cuda_compiler():
+    """A GPU and CUDA's headers, but no nvcc: the clone configures, for the simulated device."""
+    build, tools = PLACE / "no_cuda_compiler", PLACE / "no_cuda_compiler-bin"
+    shutil.rmtree(build, ignore_errors=True)
+    tools.mkdir(parents=True, exist_ok=True)
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: one'\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    said = step("configure", ["cmake", "-G", "Ninja", "-S", ROOT, "-B", build, f"-DWEIR_CUDA_INCLUDE_DIR={cuda_include()}"],
+                env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "CUDACXX": "/nowhere"})
+    if "run on the simulated device" not in said:
+        raise Refused(said)
+
+
 def headers_only():
     """No toolkit to be found, but cuda_runtime_api.h: configures, and a translation unit compiles."""
     build = PLACE / "headers_only"
@@ -254,6 +296,7 @@ def main():
         "find_package": installed,
         "the simulated device": simulated_device,
         "two runtimes": two_runtimes,
+        "no runtime": no_runtime,
         **({"a kernel on the simulated device, with CMake": simulated_kernel} if shutil.which("nvcc") else {}),
         "bare -I": bare,
         "one header": one_header,
@@ -262,6 +305,7 @@ def main():
         "CUDA alone": cuda_alone,
         "a sibling's language": sibling,
         "headers only": headers_only,
+        "no CUDA compiler": no_cuda_compiler,
         "no headers": no_headers,
         **WAYS,
     }

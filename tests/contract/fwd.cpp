@@ -14,7 +14,6 @@ struct mentions_pools {
     weir::layer::limit<weir::layer::statistics<weir::layer::guard<weir::driver_pool>>>* tower;
     weir::layer::fallback<weir::driver_pool&, weir::layer::synchronized<weir::driver_pool>>* two;
     weir::layer::failure_handler<weir::driver_pool, weir::handler::chain_of<weir::handler::trim_of<weir::driver_pool>>>* handled;
-    weir::layer::watermark<weir::driver_pool>* marked;
     weir::failed_allocation* failed;
     weir::scope<weir::driver_pool>* scope;
     weir::device_vector<float>* vector;

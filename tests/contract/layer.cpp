@@ -12,7 +12,6 @@
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
-#include <weir/layer/watermark.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 #include <weir/upstream/from_pool.hpp>
@@ -35,14 +34,6 @@ struct persistent {
     bool operator()(weir::failed_allocation const& failed) const { return failed.attempt < 2; }
 };
 using handled = layer::failure_handler<weir::device_pool, persistent>;
-
-// Gives back as soon as it can.
-struct restless : layer::watermark_tuning {
-    static constexpr std::size_t allocations_between_looks = 1;
-    static constexpr std::size_t looks_in_half_window = 2;
-    static constexpr std::size_t slack_bytes = 0;
-};
-using marked = layer::watermark<unguarded, restless>;
 
 struct any_bounds {
     static constexpr std::size_t largest_bytes = SIZE_MAX;
@@ -94,7 +85,7 @@ struct subject<visitor> : any_bounds {
 
 #define WEIR_TEST_POOLS                                                                                                \
     pool_contract::counted, pool_contract::limited, pool_contract::guarded, pool_contract::shared_heap,                \
-        pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled, pool_contract::marked
+        pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled
 
 #include "pool_suite.hpp"
 

@@ -20,7 +20,6 @@
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
-#include <weir/layer/watermark.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
@@ -279,7 +278,7 @@ TEST_CASE_TEMPLATE(
     hopeful<weir::pinned_pool, true>, hopeful<weir::managed_pool, false>, hopeful<weir::host_pool, false>,
     hopeful<weir::frame_pool, true>, hopeful<weir::driver_pool, true>, hopeful<weir::pinned_driver_pool, true>,
     hopeful<weir::layer::limit<weir::layer::statistics<weir::device_pool>>, true>,
-    hopeful<weir::layer::synchronized<weir::frame_pool>, true>, hopeful<weir::layer::watermark<weir::device_pool>, true>,
+    hopeful<weir::layer::synchronized<weir::frame_pool>, true>,
     hopeful<weir::layer::fallback<weir::device_pool, weir::pinned_pool>, true>, hopeful<asking<weir::device_pool>, true>,
     hopeful<asking<weir::layer::fallback<weir::compact_device_pool, weir::managed_pool>>, false>,
     hopeful<asking<weir::promised_device_pool>, true>, hopeful<asking<weir::pinned_pool>, true>,
@@ -336,7 +335,7 @@ TEST_CASE("recipes: a refusal of what there can never be says how much there can
     weir::device_pool pool(weir::pool_options{}.name("frames"));
     std::string const said =
         support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(one_pebibyte)); });
-    CHECK_SAYS(said, "it needs a chunk of 1125899906842624 bytes (1048576 GiB), and of device memory there can be ");
+    CHECK_SAYS(said, "it needs a chunk of 1125899906842624 bytes (1 PiB), and of device memory there can be ");
     CHECK_SAYS(said, " in all; ask for less (in use 0 B, reserved 0 B, limit none");
 }
 

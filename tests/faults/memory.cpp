@@ -61,8 +61,7 @@ TEST_CASE_TEMPLATE(
     layer::statistics<layer::limit<layer::guard<layer::fallback<
         pool<stream_ordered<checked>, sized>, pool<after_event, sized, weir::upstream::pinned<>>>>>>,
     layer::synchronized<weir::node_pool>,
-    layer::statistics<layer::failure_handler<layer::limit<weir::compact_device_pool>, persistent>>,
-    layer::watermark<weir::device_pool, restless>) {
+    layer::statistics<layer::failure_handler<layer::limit<weir::compact_device_pool>, persistent>>) {
     starve_pool<Pool>();
 }
 

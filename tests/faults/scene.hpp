@@ -21,7 +21,6 @@
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
-#include <weir/layer/watermark.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
@@ -118,13 +117,6 @@ std::unique_ptr<Pool> made(std::size_t limit) {
 /// A failure handler that asks for two more tries and frees nothing.
 struct persistent {
     bool operator()(weir::failed_allocation const& failed) const { return failed.attempt < 2; }
-};
-
-/// A watermark that gives back as soon as it can.
-struct restless : weir::layer::watermark_tuning {
-    static constexpr std::size_t allocations_between_looks = 1;
-    static constexpr std::size_t looks_in_half_window = 1;
-    static constexpr std::size_t slack_bytes = 0;
 };
 
 /// A wrong free is the test's failure.

@@ -133,7 +133,7 @@ inline std::uintptr_t this_thread() noexcept {
     return interleavings::inside::present_thread();
 }
 
-inline void spin(int) noexcept {
+inline void spin(unsigned) noexcept {
     interleavings::inside::wait_for_write_of_last_read();
 }
 

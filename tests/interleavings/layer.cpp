@@ -12,7 +12,6 @@
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
-#include <weir/layer/watermark.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -52,33 +51,6 @@ public:
 
 private:
     std::size_t room_bytes_;
-};
-
-/// Holds too much, and looks at who trims it. What it is told to keep is kept.
-class excessive : public roomy {
-public:
-    std::size_t trim(std::size_t keep_bytes) {
-        require(!trimming_, "two threads trim at a time");
-        require(keep_bytes >= least_bytes, "the mark forgets what is live all along");
-        trimming_ = true;
-        yield();
-        trimming_ = false;
-        ++trims;
-        return 0;
-    }
-    std::size_t reserved_bytes() const noexcept { return 1'000'000; }
-    std::size_t least_bytes = 0;
-    int trims = 0;
-
-private:
-    bool trimming_ = false;
-};
-
-struct eager_tuning : weir::layer::watermark_tuning {
-    static constexpr std::size_t allocations_between_looks = 1;
-    static constexpr std::size_t looks_in_half_window = 1;
-    static constexpr std::size_t slack_percent = 0;
-    static constexpr std::size_t slack_bytes = 0;
 };
 
 /// Made for one thread: a second one inside is a bug of the layer.
@@ -272,24 +244,6 @@ TEST_CASE("interleavings: statistics: totals are exact and no peak is missed") {
         require(pool.peak_requested_bytes() >= seen.most, "a peak is missed");
         require(pool.peak_requested_bytes() <= 550 + 3 * (550 / 64), "a peak counts more than all blocks and what was granted ahead");
         require(pool.peak_live_blocks() >= 1 && pool.peak_live_blocks() <= 4, "a peak of more blocks than there were");
-    });
-}
-
-TEST_CASE("interleavings: watermark: one thread trims at a time, and what is live all along stays under the mark") {
-    explore([] {
-        weir::layer::watermark<excessive, eager_tuning> pool;
-        auto const once = [&](std::size_t bytes, int times) {
-            for (int i = 0; i < times; ++i)
-                pool.deallocate(on_host, pool.try_allocate(on_host, bytes), bytes);
-        };
-        void* const all_along = pool.try_allocate(on_host, 320);
-        pool.inner().least_bytes = 320;
-        once(3200, 1);
-        threads([&] { once(160, 2); }, [&] { once(160, 2); });
-        once(160, 4);
-        require(pool.inner().trims != 0, "nobody trims");
-        require(pool.peak_in_use_bytes() == 480, "what is free stays under the mark");
-        pool.deallocate(on_host, all_along, 320);
     });
 }
 

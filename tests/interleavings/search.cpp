@@ -138,7 +138,7 @@ TEST_CASE("turns: a wake-up that is lost ends in a deadlock" * doctest::skip(int
         threads(
             [&] {
                 bell.store(1, std::memory_order_release);
-                for (int turns = 0; bell.load(std::memory_order_acquire) != 2; ++turns)
+                for (unsigned turns = 0; bell.load(std::memory_order_acquire) != 2; ++turns)
                     weir::base::spin(turns);
             },
             [&] { bell.store(2, std::memory_order_release); });

@@ -5,8 +5,6 @@
 // invariant: a schedule is a function of its decisions: the same ones, the same steps. 'decide' checks it.
 // cost:      a step that switches takes some 20 ns, one that does not some 5.
 
-#undef _FORTIFY_SOURCE // its longjmp takes a jump to another stack for a mistake
-
 #include "turns.hpp"
 
 #include <algorithm>

@@ -150,6 +150,11 @@ TEST_CASE("cuda_mr: a type-erased reference allocates from the pool, on the stre
             }
         }
         CHECK(pool.live_blocks() == 0);
+        for (std::size_t const bad : {std::size_t{0}, std::size_t{3}, std::size_t{42}, std::size_t{300}}) {
+            CAPTURE(bad);
+            CHECK_THROWS_AS(static_cast<void>(mr.allocate(cuda::stream_ref(stream), 100, bad)), weir::usage_error);
+            CHECK_THROWS_AS(static_cast<void>(mr.allocate_sync(100, bad)), weir::usage_error);
+        }
 
         pool.fail_at = 1;
         CHECK_THROWS_AS(static_cast<void>(allocate(ref, stream, 100, 16)), weir::out_of_memory);
@@ -263,8 +268,8 @@ TEST_CASE("cuda_mr: a reference to a pool is kept by value, and is equal to othe
         support::scoped_stream const stream;
         weir::interop::cuda_mr::environment const environment(b, stream), also(weir::device_pool_ref(pool), stream);
         b = a;
-        CHECK(cuda::mr::__get_memory_resource(environment).pool() == weir::device_pool_ref(pool));
-        CHECK(cuda::mr::__get_memory_resource(also).pool() == weir::device_pool_ref(pool));
+        CHECK(cuda::mr::get_memory_resource(environment).pool() == weir::device_pool_ref(pool));
+        CHECK(cuda::mr::get_memory_resource(also).pool() == weir::device_pool_ref(pool));
 #endif
     });
 }
@@ -426,7 +431,7 @@ TEST_CASE("cuda_mr: an environment names the stream and the pool") {
         recording<memory_space::device> pool;
         weir::interop::cuda_mr::environment const environment(pool, stream);
         CHECK(cuda::get_stream(environment).get() == static_cast<cudaStream_t>(stream));
-        auto const mr = cuda::mr::__get_memory_resource(environment);
+        auto const mr = cuda::mr::get_memory_resource(environment);
         CHECK(&mr.pool() == &pool);
         CHECK_THROWS_AS(weir::interop::cuda_mr::environment(pool, weir::on_host), weir::usage_error);
     });

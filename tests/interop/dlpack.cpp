@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include <algorithm>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <optional>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/peers.hpp>
+#include <support/sentence.hpp>
+#include <support/standard_error.hpp>
 #include <utility>
 #include <vector>
 #include <weir/container/vector.hpp>
@@ -28,6 +33,8 @@ constexpr std::size_t many = 400'000;
 weir::pool_options small() {
     return weir::pool_options{}.limit(2 * weir::MiB);
 }
+
+constexpr std::int64_t huge = std::int64_t{1} << 40;
 
 // What 'act' throws, or "".
 template <class Act>
@@ -122,7 +129,6 @@ TEST_CASE("dlpack: what cannot be exported stays the vector's") {
           "weir: the shape of an exported array has 10 elements, and the vector has 12");
     CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), stream, {-3, -4})); }).find("negative") !=
           std::string::npos);
-    std::int64_t const huge = std::int64_t{1} << 40;
     CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), stream, {huge, huge})); })
               .find("addresses") != std::string::npos);
     weir::device_vector<float> none(pool, stream); // no elements, but strides
@@ -133,6 +139,12 @@ TEST_CASE("dlpack: what cannot be exported stays the vector's") {
     CHECK(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), captured)); }).find("captured") !=
           std::string::npos);
     CHECK(graph.unbroken());
+    CHECK(given.size() == 12);
+
+    support::capture own(stream);
+    CHECK_SAYS(refusal_of([&] { static_cast<void>(dlpack::export_vector(std::move(given), captured)); }), "captured");
+    CHECK_FALSE(weir::runtime::is_capturing(captured)); // it did not become part of the graph
+    CHECK(own.unbroken());
     CHECK(given.size() == 12);
 }
 
@@ -190,6 +202,163 @@ TEST_CASE("dlpack: the producer's stream waits where it frees without being told
     });
 }
 
+namespace {
+
+// An array of sevens whose producer frees it on a stream of its own and knows no other, and a consumer that reads it.
+struct lent {
+    explicit lent(cudaStream_t consumer) : user(consumer) {
+        weir::order_after(user, own);
+        ours.emplace(array, user);
+        check(cudaMemcpyAsync(seen.data(), ours->data(), sizeof(int) * many, cudaMemcpyDefault, user), "copy");
+        check(cudaMemsetAsync(ours->data(), 2, sizeof(int) * many, user), "cudaMemsetAsync"); // still under way
+    }
+    bool is_back() const { return pool.state().live_blocks == 0; }
+    // The producer uses its memory again, if it has it.
+    void judge() {
+        if (is_back()) {
+            weir::device_vector<int> next(pool, own, many);
+            next.zero_async();
+            check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
+        }
+        check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+        CHECK(seen == std::vector<int>(many, 7));
+        if (!is_back())
+            array->deleter(array); // it would leak
+    }
+
+    weir::device_pool pool{small()};
+    scoped_stream own;
+    cudaStream_t user;
+    dlpack::managed_tensor* array =
+        dlpack::export_vector(weir::device_vector<int>(pool, own, std::vector<int>(many, 7)), weir::on_host);
+    std::optional<dlpack::imported_vector<int>> ours;
+    std::vector<int> seen = std::vector<int>(many);
+};
+
+} // namespace
+
+TEST_CASE("dlpack: an import on the legacy stream ends beside a capture, which is not broken") {
+    support::every_schedule([] {
+        lent array(cudaStreamLegacy);
+        cudaStream_t blocking = nullptr;
+        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        support::capture graph(blocking, cudaStreamCaptureModeRelaxed);
+        CHECK_SAYS(refusal_of([&] { array.ours->end_on(array.own); }), "legacy default stream");
+        array.ours.reset();
+        CHECK(array.is_back());
+        CHECK(graph.unbroken());
+        array.judge();
+        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+    });
+}
+
+TEST_CASE("dlpack: an import whose stream is captured stays, for its graph") {
+    support::every_schedule([] {
+        scoped_stream const user;
+        lent array(user);
+        support::capture graph(user);
+        CHECK_SAYS(refusal_of([&] { array.ours->end_on(array.own); }), "captured");
+        CHECK_SAYS(support::standard_error_of([&] { array.ours.reset(); }), "array of 400000 elements never goes back");
+        CHECK_FALSE(array.is_back());
+        CHECK(graph.unbroken());
+        array.judge();
+    });
+}
+
+TEST_CASE("dlpack: an import on a captured stream, and one that ends on a stream of its graph") {
+    scoped_stream const producer;
+    scoped_stream const user;
+    float place[8];
+    foreign array(place);
+    support::capture graph(user);
+    dlpack::imported_vector<float> ours(&array.whole, user);
+    weir::order_after(producer, user);
+    ours.end_on(producer);
+    CHECK(array.ended == 1);
+    weir::order_after(user, producer);
+    CHECK(graph.unbroken());
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("dlpack: an import of whose end any CUDA call fails") {
+    for (cudaStream_t const fixed : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread})
+        for (bool const by_stream : {false, true})
+            for (auto const how : {simulated_cuda::lasting::once, simulated_cuda::lasting::for_ever}) {
+                bool broken = true;
+                for (std::uint64_t k = 1; broken; ++k) {
+                    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all_but_events);
+                    CAPTURE(k);
+                    CAPTURE(by_stream);
+                    CAPTURE(static_cast<int>(how));
+                    scoped_stream const created;
+                    lent array(fixed ? fixed : static_cast<cudaStream_t>(created));
+                    std::uint64_t const before = simulated_cuda::failed_calls();
+                    bool threw = false;
+                    simulated_cuda::fail_call(k, cudaErrorUnknown, how);
+                    std::string const said = support::standard_error_of([&] {
+                        try {
+                            if (by_stream)
+                                array.ours->end_on(array.own);
+                        } catch (weir::cuda_error const&) {
+                            threw = true;
+                        }
+                        if (!by_stream)
+                            array.ours.reset();
+                    });
+                    broken = simulated_cuda::failed_calls() != before;
+                    simulated_cuda::clear_faults();
+                    bool const told = said.find("never goes back") != said.npos;
+                    CHECK(array.is_back() == !(threw || told));
+                    CHECK((!told || how == simulated_cuda::lasting::for_ever)); // one failure is no lost device
+                    CHECK((told || by_stream || k != 1 || how == simulated_cuda::lasting::once));
+                    array.ours.reset(); // which the caller still has if 'end_on' threw
+                    array.judge();
+                }
+            }
+}
+#endif
+
+TEST_CASE("dlpack: default streams are those of the array's device, whichever is current") {
+    support::two_devices const both;
+    if (!both)
+        return;
+    scoped_stream const on_first;
+    weir::device_pool pool(small().device(0));
+    std::vector<int> const sevens(many, 7);
+    std::vector<int> seen(many);
+    weir::device_vector<int> given(pool, cudaStreamLegacy, sevens);
+    dlpack::managed_tensor* array = nullptr;
+    {
+        weir::runtime::device_scope const other(1);
+        array = dlpack::export_vector(std::move(given), on_first);
+    }
+    CHECK(array->tensor.device.number == 0);
+    check(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, on_first), "copy");
+    check(cudaMemsetAsync(array->tensor.data, 2, sizeof(int) * many, on_first), "cudaMemsetAsync");
+    array->deleter(array);
+    weir::device_vector<int> next(pool, cudaStreamLegacy, many);
+    next.zero_async();
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+    check(cudaStreamSynchronize(on_first), "cudaStreamSynchronize");
+    CHECK(seen == sevens);
+
+    next = weir::device_vector<int>(pool, on_first);
+    array = dlpack::export_vector(weir::device_vector<int>(pool, on_first, sevens), weir::on_host);
+    weir::order_after(cudaStreamLegacy, on_first);
+    std::fill(seen.begin(), seen.end(), 0);
+    {
+        dlpack::imported_vector<int> ours(array, cudaStreamLegacy);
+        check(cudaMemcpyAsync(seen.data(), ours.data(), sizeof(int) * many, cudaMemcpyDefault, cudaStreamLegacy), "copy");
+        check(cudaMemsetAsync(ours.data(), 2, sizeof(int) * many, cudaStreamLegacy), "cudaMemsetAsync");
+        weir::runtime::device_scope const other(1);
+        dlpack::imported_vector<int>(std::move(ours));
+    }
+    next = weir::device_vector<int>(pool, on_first, many);
+    next.zero_async();
+    check(cudaStreamSynchronize(on_first), "cudaStreamSynchronize");
+    CHECK(seen == sevens);
+}
+
 TEST_CASE("dlpack: what cannot be imported stays its owner's") {
     struct row {
         char const* name;
@@ -205,6 +374,16 @@ TEST_CASE("dlpack: what cannot be imported stays its owner's") {
         {"read-only", [](foreign& array) { array.whole.flags = dlpack::read_only; }, "must not be written"},
         {"rows apart", [](foreign& array) { array.strides[0] = 4; }, "gaps"},
         {"columns first", [](foreign& array) { array.strides[0] = 1, array.strides[1] = 2; }, "gaps"},
+        {"on no device", [](foreign& array) { array.whole.tensor.device.number = -1; }, "on no device"},
+        {"on another device", [](foreign& array) { array.whole.tensor.device.number = 1; }, "stream belongs to device 0"},
+        {"no sides", [](foreign& array) { array.whole.tensor.shape = nullptr; }, "which sides"},
+        {"negative dimensions", [](foreign& array) { array.whole.tensor.dimensions = -2; }, "which sides"},
+        {"negative side", [](foreign& array) { array.shape[0] = -5; }, "is negative"},
+        {"two negative sides", [](foreign& array) { array.shape[0] = array.shape[1] = -2; }, "is negative"},
+        {"too many", [](foreign& array) { array.shape[0] = array.shape[1] = huge; }, "more elements than addresses"},
+        {"too many bytes", [](foreign& array) { array.shape[0] = INT64_MAX / 6; }, "more elements than addresses"},
+        {"no address", [](foreign& array) { array.whole.tensor.data = nullptr; }, "cannot lie at"},
+        {"between addresses", [](foreign& array) { array.whole.tensor.byte_offset = 6; }, "cannot lie at"},
     };
     scoped_stream const stream;
     float place[8];
@@ -212,9 +391,14 @@ TEST_CASE("dlpack: what cannot be imported stays its owner's") {
         CAPTURE(each.name);
         foreign array(place);
         each.spoil(array);
-        CHECK(refusal_of([&] { dlpack::imported_vector<float>(&array.whole, stream); }).find(each.part) != std::string::npos);
+        CHECK_SAYS(refusal_of([&] { dlpack::imported_vector<float>(&array.whole, stream); }), each.part);
         CHECK(array.ended == 0);
     }
+    foreign elsewhere(place); // a default stream is the current device's
+    elsewhere.whole.tensor.device.number = 1;
+    CHECK_SAYS(refusal_of([&] { dlpack::imported_vector<float>(&elsewhere.whole, cudaStreamLegacy); }), "to device 0");
+    dlpack::imported_vector<float>(&elsewhere.whole, weir::on_host); // which is on no device
+    CHECK(elsewhere.ended == 1);
 }
 
 TEST_CASE("dlpack: what lies together is imported, however that is said") {
@@ -229,6 +413,7 @@ TEST_CASE("dlpack: what lies together is imported, however that is said") {
         {"no strides", [](foreign& array) { array.whole.tensor.strides = nullptr; }, 6},
         {"one row", [](foreign& array) { array.shape[0] = 1, array.strides[0] = 99; }, 3},
         {"no rows", [](foreign& array) { array.shape[0] = 0, array.strides[1] = 5; }, 0},
+        {"no rows and no address", [](foreign& array) { array.shape[0] = 0, array.whole.tensor.data = nullptr; }, 0},
         {"a scalar", [](foreign& array) { array.whole.tensor.dimensions = 0; }, 1},
         {"read-only", [](foreign& array) { array.whole.flags = dlpack::read_only; }, 6},
     };

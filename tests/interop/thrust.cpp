@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/recording_pool.hpp>
@@ -236,7 +237,9 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
         for (int i = 0; i < 20; ++i) // so that it lasts
             more.assign(source);
         weir::check(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
-        weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0});
+        weir::stream_ref freed_on = stream;
+        CHECK(weir::interop::thrust::detail::wait_for_default_stream(freed_on, {cudaStream_t{}, 0}));
+        CHECK(freed_on == weir::stream_ref(stream));
         pool.deallocate(stream, first, sevens.size());
         void* const second = pool.allocate(stream, sevens.size());
         CHECK(second == first);
@@ -256,30 +259,91 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
         cudaStream_t blocking = nullptr;
         weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
         support::scoped_stream stream;
+        weir::stream_ref last = stream;
         for (cudaStream_t const captured : {blocking, static_cast<cudaStream_t>(stream)}) {
             weir::check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-            std::thread([&] { weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0}); }).join();
+            bool waited = false;
+            std::thread([&] {
+                waited = weir::interop::thrust::detail::wait_for_default_stream(last, {cudaStream_t{}, 0});
+            }).join();
+            CHECK(waited);
+            CHECK(last == weir::stream_ref(stream));
             cudaGraph_t graph = nullptr;
             CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
             weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
         }
         weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
-#ifdef WEIR_SIMULATED_CUDA
-        simulated_cuda::fail_call(1, cudaErrorIllegalAddress, simulated_cuda::lasting::for_ever);
-        weir::interop::thrust::detail::wait_for_default_stream(stream, {cudaStream_t{}, 0}); // the device is lost: nothing to wait for
-        simulated_cuda::clear_faults();
-#endif
     });
 }
 
+namespace {
+
+// As where Thrust's device system is the GPU.
+using parent = weir::interop::thrust::detail::source<memory_space::device>;
+struct source : parent {
+    using parent::allocate_by_default;
+    using parent::deallocate;
+    using parent::deallocate_by_default;
+    using parent::source;
+};
+
+} // namespace
+
+TEST_CASE("thrust: what ends while the default stream is captured stays for its graph, and the stream stays out of it") {
+    weir::device_pool pool;
+    support::scoped_stream const stream;
+    support::scoped_stream const other;
+    source const from(pool, stream, cudaStreamPerThread);
+    void* const p = from.allocate_by_default(1000, 1);
+    void* const q = from.allocate_by_default(1000, 1);
+    {
+        support::capture const graph(cudaStreamPerThread, cudaStreamCaptureModeThreadLocal);
+        weir::check(cudaMemsetAsync(p, 1, 1000, cudaStreamPerThread), "cudaMemsetAsync");
+        from.deallocate_by_default(p, 1000, 1);
+        CHECK_FALSE(weir::runtime::is_capturing(stream));
+        CHECK(pool.state().lost_bytes != 0);
+        CHECK(pool.state().live_blocks == 1);
+
+        support::capture own(stream, cudaStreamCaptureModeThreadLocal); // neither graph knows when the other one is gone
+        from.deallocate_by_default(q, 1000, 1);
+        CHECK(own.unbroken());
+        CHECK(pool.state().live_blocks == 1);
+    }
+    pool.deallocate(stream, q, 1000);
+    weir::synchronize(stream);
+}
+
 #ifdef WEIR_SIMULATED_CUDA
-TEST_CASE("thrust: what ends while another device is current is freed behind both devices' default streams") {
-    using parent = weir::interop::thrust::detail::source<memory_space::device>;
-    struct source : parent {
-        using parent::allocate_by_default;
-        using parent::deallocate_by_default;
-        using parent::source;
+TEST_CASE("thrust: whatever call fails where a vector ends, it is freed once the default stream is done, or stays") {
+    struct state {
+        state() { CHECK(cudaMemsetAsync(p, 1, 1000, cudaStream_t{}) == cudaSuccess); }
+        pool_type pool;
+        support::scoped_stream stream;
+        source from{pool, stream};
+        void* p = from.allocate_by_default(1000, 1);
     };
+    std::uint64_t const runs = support::fault_sweep(
+        [] {
+            auto fresh = std::make_unique<state>();
+            fresh->pool.poisons = false; // that call would fail, too
+            return fresh;
+        },
+        [](state& s) {
+            s.from.deallocate_by_default(s.p, 1000, 1); // the simulated device tells of a free that comes too early
+            s.from.deallocate_by_default(nullptr, 0, 1);
+        },
+        [](state& s, support::struck const& fault) {
+            CHECK((s.pool.live_blocks() == 0 || fault.for_ever || fault.pair)); // one failure is no lost device
+            if (s.pool.live_blocks() == 0)
+                return;
+            weir::synchronize(cudaStreamLegacy);
+            s.from.deallocate(s.p, 1000, 1);
+        },
+        support::faults::pairs_too);
+    CHECK(runs > 10);
+}
+
+TEST_CASE("thrust: what ends while another device is current is freed behind both devices' default streams") {
     for (int const user : {0, 1}) {
         CAPTURE(user);
         simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
@@ -610,12 +674,9 @@ TEST_CASE("thrust: whatever call fails, it is named, nothing is lost, and a vect
         allocator<int> source(s.pool, s.stream);
         source.deallocate(source.allocate(5), 5);
     });
-    sweep([](faulty& s) { // as where Thrust's device system is the GPU
-        struct by_default : weir::interop::thrust::detail::source<memory_space::device> {
-            using source::allocate_by_default, source::deallocate_by_default, source::source;
-        } const source(s.pool, s.stream);
-        source.deallocate_by_default(source.allocate_by_default(2400000, 4), 2400000, 4);
-        source.deallocate_by_default(nullptr, 0, 4);
+    sweep([](faulty& s) {
+        source const from(s.pool, s.stream);
+        from.deallocate(from.allocate_by_default(2400000, 4), 2400000, 4);
     });
     sweep([](faulty& s) { vector<int>(600000, 5, allocator<int>(s.pool, s.stream)); });
     sweep([](faulty& s) { vector<int>{*s.x}; });

@@ -293,7 +293,8 @@ TEST_CASE("fallback: a refusal's state is the sum of what both tell of theirs") 
     void* const p = b.allocate(on_host, 70);
     weir::memory_report const told = pool.refused_state(150, 16);
     CHECK(told.name == "a, then b");
-    CHECK(told.in_use_bytes == 70);
+    CHECK(told.in_use_bytes == SIZE_MAX); // not known of both
+    CHECK(told.requested_bytes == 70);
     CHECK(told.limit_bytes == 300);
     CHECK(pool.state().in_use_bytes == 2 * 570);
     b.deallocate(on_host, p, 70);
@@ -475,4 +476,55 @@ TEST_CASE("fallback: a first pool that stands on the second keeps its own blocks
     CHECK(first.state().live_blocks == 0);
     CHECK(first.trim() != 0);
     CHECK(below.in_use_bytes() == 0);
+}
+
+namespace {
+struct failure {};
+// Its optional members throw as often as they are told to; no contract forbids that.
+struct throwing : counting_pool<> {
+    bool owns(void const* p) const { return fail(), counting_pool<>::owns(p); }
+    std::size_t before_destroy(weir::stream_ref) { return fail(), std::size_t{1}; }
+    void in_container(void*, weir::stream_ref) { fail(), ++containers; }
+    void examine(weir::memory_report& now) const { fail(), now.device_free_bytes = 5; }
+    weir::violation_action on_violation() const { return fail(), weir::violation_action::abort; }
+    void on_violation(void (*)(char const*)) { fail(); }
+    weir::leak_action on_leak() const { return fail(), weir::leak_action::abort; }
+    void fail() const {
+        if (failures != 0 && --failures + 1 != 0)
+            throw failure();
+    }
+    mutable int failures = 0;
+    int containers = 0;
+};
+} // namespace
+
+TEST_CASE("fallback: what a pool's optional members throw is its caller's, or a free that waits for the pool's end") {
+    using pool_type = fallback<throwing, throwing>;
+    pool_type pool;
+    throwing& first = pool.first();
+    void* const p = pool.allocate(on_host, 100);
+    first.failures = 1;
+    pool.in_container(p, on_host); // once more
+    CHECK(first.containers == 1);
+    first.failures = 2;
+    pool.in_container(p, on_host);
+    CHECK(first.containers == 1);
+    auto const throws = [&](auto const& call) {
+        first.failures = 1;
+        CHECK_THROWS_AS(call(), failure);
+    };
+    throws([&] { static_cast<void>(pool.before_destroy(on_host)); });
+    throws([&] { static_cast<void>(pool.on_violation()); });
+    throws([&] { static_cast<void>(pool.on_leak()); });
+    throws([&] { pool.on_violation([](char const*) {}); });
+    first.failures = 1;
+    CHECK(pool.full_state().device_free_bytes == 5); // the second pool's
+    first.failures = 1;
+    pool.deallocate(on_host, p, 100);
+    CHECK(first.live_blocks() == 0);
+    void* const q = pool.allocate(on_host, 100);
+    first.failures = 2;
+    pool.deallocate(on_host, q, 100);
+    CHECK(first.live_blocks() == 1);
+    CHECK(pool.second().frees == 0);
 }

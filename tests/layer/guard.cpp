@@ -602,6 +602,121 @@ TEST_CASE("guard: threads share its ledger, and its largest blocks are told mean
     CHECK(here.pool.inner().frees == 4 * 300 * 2);
 }
 
+namespace {
+// Hands out what it is told to.
+struct told_pool : weir::resource<told_pool> {
+    static constexpr weir::memory_space space = weir::memory_space::host;
+    static constexpr bool thread_safe = true;
+    static constexpr bool stream_ordered = true;
+    static constexpr std::size_t default_alignment = 16;
+    void* try_allocate(weir::stream_ref, std::size_t, std::size_t = default_alignment) { return ++live, next; }
+    void deallocate(weir::stream_ref, void* p, std::size_t bytes, std::size_t = default_alignment) noexcept {
+        --live;
+        freed.emplace_back(p, bytes);
+    }
+    weir::memory_report state() const {
+        if (fails)
+            throw support::pool_failure{};
+        weir::memory_report now;
+        if (has_name)
+            now.name = "told";
+        now.live_blocks = live;
+        return now;
+    }
+    weir::text refusal(std::size_t, std::size_t) const { return ""; }
+    void* next = nullptr;
+    std::size_t live = 0;
+    bool fails = false, has_name = true;
+    std::vector<std::pair<void*, std::size_t>> freed;
+};
+
+void* at(std::uintptr_t address) {
+    return reinterpret_cast<void*>(address);
+}
+} // namespace
+
+TEST_CASE("guard: bytes that a pool hands out twice are the pool's mistake, at once, and nobody's who frees") {
+    struct {
+        std::uintptr_t address;
+        std::size_t bytes;
+        bool twice;
+    } const rows[] = {{0x1000, 100, true},  {0x1000, 50, true},  {0x1000, 300, true}, {0x1040, 16, true},  {0x0F00, 257, true},
+                      {0x0F00, 300, true},  {0x1063, 1, true},   {0x1063, 99, true},  {0x0F00, 256, false}, {0x1064, 100, false},
+                      {0x5000, 100, false}, {0x0010, 16, false}};
+    for (auto const& row : rows)
+        for (bool first_freed_first : {true, false}) {
+            CAPTURE(row.address);
+            CAPTURE(row.bytes);
+            weir::layer::guard<told_pool> pool;
+            pool.on_violation(&hear);
+            heard.clear();
+            std::pair<void*, std::size_t> const blocks[] = {{at(0x1000), 100}, {at(row.address), row.bytes}};
+            for (auto const& [p, bytes] : blocks) {
+                pool.inner().next = p;
+                CHECK(pool.allocate(on_host, bytes) == p);
+            }
+            REQUIRE(heard.size() == std::size_t{row.twice});
+            if (row.twice)
+                CHECK(heard.front() == "weir: layer::guard: pool 'told': it handed out " + std::to_string(row.bytes) + " B at " +
+                                           address(at(row.address)) +
+                                           " on the host, and a live block has some of those bytes: 100 B at 0x1000 "
+                                           "('allocate' on the host); the mistake is in the pool, its placement or what is "
+                                           "below it, and not with those who free the blocks");
+            for (bool first : {first_freed_first, !first_freed_first})
+                pool.deallocate(on_host, blocks[!first].first, blocks[!first].second);
+            CHECK(heard.size() == std::size_t{row.twice});
+            CHECK(pool.inner().freed.size() == 2);
+            CHECK(pool.inner().freed.front() == blocks[!first_freed_first]);
+            CHECK(pool.inner().freed.back() == blocks[first_freed_first]);
+            heard.clear();
+            pool.deallocate(on_host, at(0x1000), 100);
+            REQUIRE(heard.size() == 1);
+            CHECK_SAYS(heard.front(), "is freed already");
+        }
+    heard.clear();
+}
+
+TEST_CASE("guard: bytes of a block that ended behind its back, or might have, are no mistake") {
+    for (bool fails : {false, true}) {
+        weir::layer::guard<told_pool> pool;
+        pool.on_violation(&hear);
+        heard.clear();
+        for (std::uintptr_t const address : {0x1000u, 0x1040u}) {
+            pool.inner().next = at(address);
+            CHECK(pool.allocate(on_host, 64) == at(address));
+        }
+        pool.inner().live = 0;
+        pool.inner().fails = fails;
+        pool.inner().next = at(0x1010);
+        CHECK(pool.allocate(on_host, 64) == at(0x1010)); // bytes of both
+        pool.inner().fails = false;
+        CHECK(heard.empty());
+        pool.deallocate(on_host, at(0x1010), 64);
+        CHECK(heard.empty());
+        pool.deallocate(on_host, at(0x1040), 64);
+        REQUIRE(heard.size() == 1);
+        CHECK_SAYS(heard.front(), "ended already");
+        heard.clear();
+    }
+    if (!support::host_memory_can_fail)
+        return;
+    static char const* said = nullptr;
+    weir::layer::guard<told_pool> pool;
+    pool.on_violation([](char const* sentence) { said = sentence; });
+    pool.inner().next = at(0x1000);
+    CHECK(pool.allocate(on_host, 64) == at(0x1000));
+    CHECK(pool.allocate(on_host, 64) == at(0x1000)); // so that its ledger has room
+    pool.inner().has_name = false;
+    {
+        support::failing_new const at_once(0);
+        CHECK(pool.allocate(on_host, 64) == at(0x1000));
+    }
+    CHECK(std::string(said) == "weir: layer::guard: a pool handed out bytes of a live block; the host has no memory to say which");
+    for (int i = 0; i < 3; ++i)
+        pool.deallocate(on_host, at(0x1000), 64);
+    CHECK(pool.inner().freed.size() == 3);
+}
+
 TEST_CASE("guard: an address that is handed out again before the free has returned is the next owner's") {
     static int told = 0;
     told = 0;

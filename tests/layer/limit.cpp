@@ -124,29 +124,31 @@ TEST_CASE("limit: says who refused, and what to do") {
         static_cast<void>(pool.allocate(on_host, 601));
         FAIL_CHECK("nothing was thrown");
     } catch (weir::out_of_memory const& error) {
-        CHECK(error.reason() == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; ask for at most 600 bytes, "
+        CHECK(error.reason() == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 bytes, "
                                 "free 1 byte of its blocks, or raise the layer's limit");
         CHECK(error.asked_bytes() == 601);
         CHECK(error.limit_bytes() == 1000); // its own, not the pool's
-        CHECK(error.in_use_bytes() == 400);
+        CHECK(error.requested_bytes() == 400);
+        CHECK(error.in_use_bytes() == SIZE_MAX); // the pool's to know, as what is reserved
+        CHECK(error.reserved_bytes() == SIZE_MAX);
         CHECK(error.pool_name() == "shared");
     }
     CHECK(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 101)); })
               .find("cannot hand out 101 bytes: shared has no 101 (") != std::string::npos); // within this limit
     CHECK(pool.refusal(600, 16) == "shared has no 600"); // which would fill this one
-    CHECK(pool.refusal(1000, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; ask for at most 600 bytes, "
+    CHECK(pool.refusal(1000, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 bytes, "
                                     "free 400 bytes of its blocks, or raise the layer's limit");
     for (std::size_t never : {std::size_t{1001}, SIZE_MAX}) // whatever is freed
-        CHECK(pool.refusal(never, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are live; ask for at most 600 "
+        CHECK(pool.refusal(never, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 "
                                          "bytes, or raise the layer's limit");
     pool.deallocate(on_host, p, 400);
     CHECK(limited(100, std::size_t{500}).state().limit_bytes == 100);
     limited one(1);
     CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time; ask for at most 1 byte, or raise the layer's limit");
     void* const q = one.allocate(on_host, 1); // now nothing less would help
-    CHECK(one.refusal(1, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is live; free 1 byte of its blocks, or raise "
+    CHECK(one.refusal(1, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is requested; free 1 byte of its blocks, or raise "
                                 "the layer's limit");
-    CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is live; raise the layer's limit");
+    CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is requested; raise the layer's limit");
     one.deallocate(on_host, q, 1);
 }
 
@@ -161,8 +163,8 @@ TEST_CASE("limit: a tenant is refused by its name, with its own counts and its o
     void* const q = b.allocate(on_host, 5 * MiB);
     CHECK(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(a.allocate(on_host, 2 * MiB)); })
               .find("weir: out of memory: pool 'tenant a' cannot hand out 2097152 bytes (2 MiB): layer::limit 'tenant a' allows "
-                    "4194304 bytes (4 MiB) at a time, of which 3145728 bytes (3 MiB) are live; ask for at most 1048576 bytes (1 "
-                    "MiB), free 1048576 bytes (1 MiB) of its blocks, or raise the layer's limit (in use 3 MiB, reserved 3 MiB, "
+                    "4194304 bytes (4 MiB) at a time, of which 3145728 bytes (3 MiB) are requested; ask for at most 1048576 bytes (1 "
+                    "MiB), free 1048576 bytes (1 MiB) of its blocks, or raise the layer's limit (requested 3 MiB, "
                     "limit 4 MiB); the largest live blocks: 3 MiB at 0x") == 0);
     weir::memory_report own = a.refused_state(2 * MiB, 16);
     CHECK(own.largest_live.size() == 1);
@@ -178,7 +180,7 @@ TEST_CASE("limit: a tenant is refused by its name, with its own counts and its o
     void* const o = outside.allocate(on_host, 1 * MiB);
     weir::memory_report const told = outside.refused_state(2 * MiB + 1, 16); // a layer outside adds nobody else's figures
     CHECK(told.name == "tenant c");
-    CHECK(told.in_use_bytes == 1 * MiB);
+    CHECK(told.requested_bytes == 1 * MiB);
     CHECK(told.limit_bytes == 3 * MiB);
     REQUIRE(told.largest_live.size() == 1); // listed by the layers outside
     CHECK(told.largest_live[0].address == o);
@@ -224,17 +226,17 @@ struct reports<Pool, std::void_t<decltype(std::declval<Pool const&>().report())>
 
 static_assert(reports<weir::layer::limit<telling>>::value && !reports<limited>::value);
 
-TEST_CASE("limit: a report ends with what this layer allows and how much of that is live") {
+TEST_CASE("limit: a report ends with what this layer allows and how much of that is requested") {
     weir::layer::limit<telling> pool(2048);
     void* const p = pool.allocate(on_host, 1000);
-    CHECK(pool.report() == "a line of its own; through layer::limit: 1000 B live, limit 2 KiB");
+    CHECK(pool.report() == "a line of its own; through layer::limit: 1000 B requested, limit 2 KiB");
     CHECK(pool.full_report() == pool.report());
     weir::layer::limit<weir::layer::limit<telling>&> above(SIZE_MAX, pool);
-    CHECK(above.report() == pool.report() + "; through layer::limit: 0 B live, limit none");
+    CHECK(above.report() == pool.report() + "; through layer::limit: 0 B requested, limit none");
     weir::layer::limit<telling> named(weir::layer_options{}.name("a"), 10);
-    CHECK(named.report() == "a line of its own; through layer::limit 'a': 0 B live, limit 10 B");
+    CHECK(named.report() == "a line of its own; through layer::limit 'a': 0 B requested, limit 10 B");
     pool.deallocate(on_host, p, 1000);
-    CHECK(pool.report() == "a line of its own; through layer::limit: 0 B live, limit 2 KiB");
+    CHECK(pool.report() == "a line of its own; through layer::limit: 0 B requested, limit 2 KiB");
 }
 
 TEST_CASE("limit: several stand on one pool, each with its own share") {

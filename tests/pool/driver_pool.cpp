@@ -167,7 +167,8 @@ TEST_CASE("driver_pool: keeps memory over a synchronisation, and trim gives it b
     });
 }
 
-TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of every pool that grows", Pool, WEIR_TEST_DRIVER_POOLS, card) {
+TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of every pool that grows"
+                   * doctest::test_suite("fills the card"), Pool, WEIR_TEST_DRIVER_POOLS, card) {
     using options = std::conditional_t<std::is_same_v<Pool, card>, weir::pool_options, driver_pool_options>;
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -321,7 +322,7 @@ TEST_CASE("driver_pool: a free waits for the streams that the block was used on"
     });
 }
 
-TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost") {
+TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost" * doctest::test_suite("fills the card")) {
     support::every_schedule([] {
         support::scoped_stream const s;
         driver_pool pool;
@@ -338,14 +339,15 @@ TEST_CASE("driver_pool: bad input gives sentences, and nothing is lost") {
             }
         std::string const told =
             sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, std::size_t{1} << 60)); });
-        CHECK_SAYS(told, "weir: out of memory: pool 'driver' cannot hand out 1152921504606846976 bytes (1073741824 GiB): CUDA's memory pool "
-                         "found no 1152921504606846976 bytes (1073741824 GiB) in the device's memory; free something (in use 0 B, reserved 0 B, "
+        CHECK_SAYS(told, "weir: out of memory: pool 'driver' cannot hand out 1152921504606846976 bytes (1 EiB): CUDA's memory pool "
+                         "found no 1152921504606846976 bytes (1 EiB) in the device's memory; ask for less (in use 0 B, reserved 0 B, "
                          "limit none, free on the device ");
         CHECK(pool.state().live_blocks == 0);
     });
 }
 
-TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and advised on as its options are") {
+TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and advised on as its options are"
+          * doctest::test_suite("fills the card")) {
     support::every_schedule([] {
         support::scoped_stream const s;
         driver_pool pool;
@@ -355,7 +357,7 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
         std::size_t const large = std::size_t{1} << 38;
         CHECK_SAYS(told(1000, large),
                    "cannot hand out 1000 bytes: CUDA's memory pool found no 274877907944 bytes (256 GiB), 274877906944 "
-                   "of them for the alignment, in the device's memory; free something (in use");
+                   "of them for the alignment, in the device's memory; ask for less (in use");
         std::string const never = ": no block of this pool can have that size and alignment; ask for less (";
         CHECK_SAYS(told(SIZE_MAX, 512), never);
         CHECK_SAYS(told(1000, 2 * large), never);
@@ -363,8 +365,11 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
         driver_pool_options options;
         options.limit(64 * MiB);
         driver_pool const bounded(options);
-        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its limit and the "
-                                               "device's memory; free something or raise the limit");
+        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its limit; ask for "
+                                               "less or raise the limit");
+        CHECK(bounded.refusal(64 * MiB, 1) == "CUDA's memory pool found no 67108864 bytes (64 MiB) in the device's memory; free "
+                                              "something"); // the limit leaves room
+        CHECK_SAYS(bounded.refusal(std::size_t{1} << 60, 1), "in the device's memory; ask for less");
         weir::pinned_driver_pool const pinned;
         CHECK(pinned.refusal(1, 1) == "CUDA's memory pool found no 1 byte in the machine's memory; free something");
         CHECK(pinned.refusal(100, 512) == "CUDA's memory pool found no 612 bytes, 512 of them for the alignment, in the "
@@ -410,6 +415,44 @@ TEST_CASE("driver_pool: keeps to its limit") {
             pool.deallocate(s, each, 16 * MiB);
     });
 }
+
+TEST_CASE("driver_pool: a refusal waits for what was freed behind work, on whichever stream, and breaks no capture") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other, captured;
+        driver_pool pool{driver_pool_options{}.limit(64 * MiB)};
+        std::vector<void*> blocks;
+        for (int i = 0; i < 4; ++i)
+            blocks.push_back(pool.allocate(s, 16 * MiB));
+        for (void* const each : blocks) {
+            check(cudaMemsetAsync(each, 1, 16 * MiB, s), "cudaMemsetAsync");
+            pool.deallocate(s, each, 16 * MiB);
+        }
+        support::capture graph(captured);
+        for (weir::stream_ref const on : {weir::stream_ref(other), weir::stream_ref(on_host)})
+            for (std::size_t const bytes : {32 * MiB, 48 * MiB}) { // 48: no two pieces of 32 MiB have room for that
+                void* const p = pool.try_allocate(on, bytes);
+                CHECK(p != nullptr);
+                CHECK(pool.try_allocate(on, 48 * MiB) == nullptr);
+                pool.deallocate(on, p, bytes);
+            }
+        CHECK(graph.unbroken());
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: a device without memory pools says what to use") {
+    simulated_cuda::world const world;
+    auto const told = [](auto make) {
+        simulated_cuda::fail_call("cudaMemPoolCreate", 1, cudaErrorNotSupported);
+        return sentence_of<weir::cuda_error>(make);
+    };
+    CHECK_SAYS(told([] { driver_pool pool; }), "this device has no memory pools; use device_pool");
+    CHECK_SAYS(told([] { weir::pinned_driver_pool pool; }), "use pinned_pool");
+#if CUDART_VERSION >= 13000
+    CHECK_SAYS(told([] { weir::managed_driver_pool pool; }), "use managed_pool");
+#endif
+}
+#endif
 
 TEST_CASE("driver_pool: memory is opened to devices that there are") {
     driver_pool pool;
@@ -576,7 +619,7 @@ TEST_CASE("driver_pool: says what to do where managed memory is out") {
     weir::managed_driver_pool pool;
     CHECK(pool.try_allocate(on_host, std::size_t{1} << 60) == nullptr);
     CHECK_SAYS(sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(std::size_t{1} << 60)); }),
-               "in the machine's memory; free something");
+               "in the machine's memory; ask for less");
 }
 #endif
 #endif
@@ -848,6 +891,52 @@ TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its
         CHECK(pool.state().live_blocks == 0);
     });
 }
+
+TEST_CASE("driver_pool: what graphs hold is the device's, is counted, and goes back by its member") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        driver_pool pool;
+        pool.trim_graph_memory();
+        std::size_t const before = pool.graph_memory_bytes();
+        {
+            launchable graph(s, [&] {
+                void* const p = pool.allocate(s, 64 * MiB);
+                check(cudaMemsetAsync(p, 1, 64 * MiB, s), "cudaMemsetAsync");
+                pool.deallocate(s, p, 64 * MiB);
+            });
+            graph.launch(s);
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            CHECK(pool.graph_memory_bytes() >= before + 64 * MiB);
+            CHECK(driver_pool().graph_memory_bytes() == pool.graph_memory_bytes()); // not this pool's
+            CHECK(pool.reserved_bytes() == 0);
+        }
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        std::size_t const held = pool.graph_memory_bytes();
+        CHECK(pool.trim_graph_memory() == held - before);
+        CHECK(pool.graph_memory_bytes() == before);
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: before it refuses, what CUDA keeps for graphs goes back, and a block that CUDA refused") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_memory(128 * MiB), support::report_all);
+    support::scoped_stream const s;
+    driver_pool pool;
+    {
+        launchable graph(s, [&] { pool.deallocate(s, pool.allocate(s, 96 * MiB), 96 * MiB); });
+        graph.launch(s);
+    }
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    void* p = pool.try_allocate(s, 96 * MiB);
+    CHECK(p != nullptr);
+    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+    pool.deallocate(s, p, 96 * MiB);
+    CHECK(pool.state().unsettled_bytes == 96 * MiB);
+    p = pool.try_allocate(s, 112 * MiB);
+    CHECK(p != nullptr);
+    pool.deallocate(s, p, 112 * MiB);
+}
+#endif
 
 TEST_CASE("driver_pool: what a graph allocates and does not free is the program's to free, once after each launch") {
     support::every_schedule([] {

@@ -345,9 +345,12 @@ def mem_pool():
     graph.replay()
     require(bool((out == 3).all()), "a graph into the pool")
     before = made.weir.state()["in_use_bytes"]
+    plugin = made.weir
     del graph, out, made
     gc.collect()
     torch.cuda.empty_cache()
+    plugin.trim()
+    require(plugin.state()["reserved_bytes"] == 0, f"the MemPool is gone, and its memory stays: {plugin.report()}")
     return f"the pool held {before / MIB:.0f} MiB"
 
 

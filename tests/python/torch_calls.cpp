@@ -636,6 +636,40 @@ void memory_for_any_stream() {
     }
 }
 
+// Each CUDA call of a free fails once, on one stream or two, whichever device is current: the memory is back all the same.
+void free_whose_call_fails_on_devices() {
+    cudaStream_t const own = new_stream();
+    cudaStream_t const other = new_stream();
+    give(take(own), own); // the pool is there
+    for (int current : {0, 1})
+        for (cudaStream_t const stream : {own, cudaStream_t{}})
+            for (bool const recorded : {false, true}) {
+                bool failed = true;
+                for (unsigned k = 1; failed; ++k) {
+                    void* const p = take(stream);
+                    write(p, stream);
+                    wait_for(other, stream);
+                    if (recorded) {
+                        write(p, other);
+                        weir_record_stream(p, other);
+                    }
+                    check(cudaSetDevice(current));
+                    auto const before = simulated_device::failed_calls();
+                    simulated_device::fail_call(k, cudaErrorUnknown);
+                    give(p, stream);
+                    failed = simulated_device::failed_calls() != before;
+                    simulated_device::clear_faults();
+                    int now = -1;
+                    check(cudaGetDevice(&now));
+                    require(now == current, "another device is current");
+                    check(cudaSetDevice(0));
+                    require(state().blocks == 0, "a block whose free failed once is lost");
+                    weir_empty_cache();
+                    require(state().in_use == 0 && state().reserved == 0 && state().lost == 0, "memory of a free stays");
+                }
+            }
+}
+
 struct test {
     char const* name;
     void (*run)();
@@ -674,6 +708,7 @@ test const tests[] = {
     CASE(late_open_to_all_devices),
     CASE(one_device_of_two),
     CASE(memory_for_any_stream),
+    CASE(free_whose_call_fails_on_devices),
 };
 
 } // namespace

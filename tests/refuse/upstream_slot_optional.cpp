@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the upstream slot's upstream has 'device_number', which must be 'int device_number() const noexcept'
+// expect: weir: the upstream slot's upstream has 'device_number', which must be 'int device_number() const'
 // expect: weir: the upstream slot's upstream has 'usual_alignment', which must be a power of two
-// expect: weir: the upstream slot's upstream has 'extends', which must be 'bool extends() const noexcept', whether it can on its
-// device
+// expect: weir: the upstream slot's upstream has 'extends', which must be 'bool extends() const noexcept', whether it can on its device
 // expect: weir: the upstream slot's upstream has 'withdraw', so it needs 'bool withdraw(void* chunk, std::size_t bytes)
 // noexcept', 'bool restore(void* chunk, std::size_t bytes)' and 'void abandon(void* chunk, std::size_t bytes) noexcept'
 #include <weir/base/memory_space.hpp>
@@ -22,9 +21,9 @@ struct my_upstream {
 #ifdef REJECT
     unsigned device_number() const { return 0; }
     static constexpr std::size_t usual_alignment = 3000;
-    void extends() const {}
+    bool extends() const { return true; } // may throw
 #else
-    int device_number() const noexcept { return 0; }
+    int device_number() const { return 0; }
     static constexpr std::size_t usual_alignment = 4096;
     bool extends() const noexcept { return true; }
     void abandon(void*, std::size_t) noexcept {}

@@ -80,7 +80,8 @@ TEST_CASE("check: succeeded tells, and throws nothing") {
     CHECK(noexcept(weir::runtime::succeeded(cudaErrorUnknown)));
 }
 
-TEST_CASE("check: a failure that was reported is not found again by somebody else's cudaGetLastError") {
+TEST_CASE("check: a failure that was reported is not found again by somebody else's cudaGetLastError"
+          * doctest::test_suite("fills the card")) {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
 #endif

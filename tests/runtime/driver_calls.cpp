@@ -153,7 +153,7 @@ TEST_CASE("driver_calls: events and blocks of a pool, on every kind of stream") 
     });
 }
 
-TEST_CASE("driver_calls: an error is answered, and not on the thread's record") {
+TEST_CASE("driver_calls: an error is answered, and not on the thread's record" * doctest::test_suite("fills the card")) {
     support::every_schedule([] {
         support::scoped_stream const s;
         cuda_pool const pool;

@@ -203,6 +203,31 @@ TEST_CASE("wait: leaves the capture of another stream whole") {
     });
 }
 
+TEST_CASE("wait: the legacy stream's work is done also beside a blocking capture, which goes on; a captured stream is refused") {
+    for (cudaStreamCaptureMode const mode :
+         {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed})
+        support::every_schedule([&] {
+            cudaStream_t blocking = nullptr;
+            check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+            void* p = nullptr;
+            check(cudaMalloc(&p, 16), "cudaMalloc");
+            unsigned char host[16] = {};
+            check(cudaMemsetAsync(p, 7, 16, cudaStreamLegacy), "cudaMemsetAsync");
+            check(cudaMemcpyAsync(host, p, 16, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
+            {
+                support::capture graph(blocking, mode);
+                weir::synchronize(cudaStreamLegacy);
+                CHECK(host[15] == 7);
+                CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::synchronize(blocking); }),
+                           "the host cannot wait for a stream that is being captured");
+                CHECK(graph.unbroken());
+            }
+            weir::synchronize(cudaStreamLegacy);
+            check(cudaFree(p), "cudaFree");
+            check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        });
+}
+
 TEST_CASE("wait: whatever call fails, it says so, and the thread's mode of capture is as before") {
     struct one {
         support::scoped_stream s;

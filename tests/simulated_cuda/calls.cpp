@@ -93,6 +93,13 @@ cudaError_t end_call(locked& scope, call_site& site, cudaError_t error) {
     return error;
 }
 
+int not_modelled(char const* function) {
+    locked scope;
+    scope.world.complain(finding::not_modelled, std::string(function) + " was called, which the simulated device does not model");
+    scope.thread.error_before = scope.thread.last_error;
+    return scope.thread.last_error = cudaErrorNotSupported;
+}
+
 cudaError_t lost(world_state& world, int device) {
     return device >= 0 && static_cast<std::size_t>(device) < world.devices.size()
                ? world.devices[static_cast<std::size_t>(device)].sticky
@@ -103,8 +110,8 @@ int current_device(world_state& world) {
     return this_thread(world).device;
 }
 
-stream_record* find_stream(world_state& world, cudaStream_t handle, null_stream null, char const* who) {
-    auto const device = static_cast<std::size_t>(current_device(world));
+stream_record* find_stream(world_state& world, cudaStream_t handle, null_stream null, char const* who, int of) {
+    auto const device = static_cast<std::size_t>(of == no_device ? current_device(world) : of);
     if (handle == nullptr)
         handle = null == null_stream::legacy ? cudaStreamLegacy : cudaStreamPerThread;
     if (handle == cudaStreamLegacy)

@@ -69,13 +69,16 @@ cudaError_t api(call_site& site, Body&& body) {
 enum class null_stream { legacy, per_thread };
 
 /// The stream that a handle names; null: none does (reported if one did), and the call answers
-/// cudaErrorInvalidResourceHandle.
-stream_record* find_stream(world_state& world, cudaStream_t handle, null_stream null, char const* who);
+/// cudaErrorInvalidResourceHandle. `of`: the device whose default stream is meant; no_device: the current one.
+stream_record* find_stream(world_state& world, cudaStream_t handle, null_stream null, char const* who, int of = no_device);
 event_record* find_event(world_state& world, cudaEvent_t handle, char const* who);
 /// What the device of a stream answers if it is lost; else success.
 cudaError_t lost(world_state& world, int device);
 int current_device(world_state& world);
 std::uint64_t calls_of(world_state const& world, char const* function);
+
+/// The answer of a function that is not modelled, which is reported: cudaErrorNotSupported.
+int not_modelled(char const* function);
 
 /// Enqueues work that reads and writes these bytes, or captures it; tells the shadow.
 cudaError_t submit(world_state& world, stream_record& stream, cudaGraphNodeType type, operation work,
@@ -104,6 +107,10 @@ pool_record* find_pool(world_state& world, cudaMemPool_t handle, char const* who
 void give_back_chunks(world_state& world, pool_record& pool, std::uint64_t keep);
 cudaError_t free_pooled(world_state& world, void* p, stream_record* stream);
 void destroy_allocation(world_state& world, std::uintptr_t at, char const* how);
+/// The same for a pool's allocation, whose bytes are free when that operation is over.
+void end_pooled(world_state& world, std::uintptr_t at, char const* how, wait last, vector_clock clock);
+/// The same for a graph's, after its last launch or free.
+void end_graph_memory(world_state& world, std::uintptr_t at, char const* how);
 /// What a pool does with the bytes of an allocation that is gone.
 void release_pooled(world_state& world, allocation const& memory, std::uintptr_t at);
 

@@ -113,6 +113,103 @@ PROBE("memory is allocated and freed inside a graph") {
     }
 }
 
+// ---- memory that a launch leaves to the program -----------------------------------------------------------
+
+namespace {
+
+/// A graph that allocates memory and fills it, and leaves the free to the program.
+class allocating_graph {
+public:
+    allocating_graph(cudaStream_t work, std::size_t bytes) : graph_(work) {
+        CUDA_OK(cudaMallocAsync(&memory, bytes, work));
+        CUDA_OK(cudaMemsetAsync(memory, 12, bytes, work));
+        CUDA_OK(graph_.end());
+        CUDA_MUST(cudaGraphInstantiate(&runs_, graph_.graph(), 0));
+    }
+    ~allocating_graph() { CUDA_OK(cudaGraphExecDestroy(runs_)); }
+    void launch(cudaStream_t work) { CUDA_OK(cudaGraphLaunch(runs_, work)); }
+    void* memory = nullptr;
+
+private:
+    capture graph_;
+    cudaGraphExec_t runs_ = nullptr;
+};
+
+std::uint64_t graph_bytes(cudaGraphMemAttributeType attribute) {
+    std::uint64_t value = 0;
+    CUDA_OK(cudaDeviceGetGraphMemAttribute(0, attribute, &value));
+    return value;
+}
+
+} // namespace
+
+PROBE("a graph ends while its launch, a reader of its memory and the free are enqueued") {
+    stream work;
+    pinned_bytes host(1);
+    device_bytes busy(64 << 20);
+    {
+        allocating_graph graph(work, 4096);
+        for (int ahead = 0; ahead < many_fills; ++ahead)
+            CUDA_OK(cudaMemsetAsync(busy, 1, 64 << 20, work));
+        graph.launch(work);
+        CUDA_OK(cudaMemcpyAsync(host, graph.memory, 1, cudaMemcpyDeviceToHost, work));
+        CUDA_OK(cudaFreeAsync(graph.memory, work));
+    }
+    CUDA_OK(cudaStreamSynchronize(work));
+    CHECK(host[0] == 12);
+}
+
+PROBE("a graph's end frees nothing: what a launch left is read and freed afterwards") {
+    stream work;
+    void* left[3] = {};
+    for (void*& each : left) {
+        allocating_graph graph(work, 4096);
+        graph.launch(work);
+        each = graph.memory;
+    }
+    CUDA_OK(cudaStreamSynchronize(work));
+    for (void* const each : left)
+        CHECK(first_byte(each) == 12);
+    CUDA_OK(cudaFreeAsync(left[0], work));
+    CUDA_OK(cudaFree(left[1]));
+    capture frees(work);
+    CUDA_OK(cudaFreeAsync(left[2], work));
+    CUDA_OK(frees.end());
+    executable runs(frees.graph());
+    CUDA_OK(cudaGraphLaunch(runs, work));
+    CUDA_OK(cudaStreamSynchronize(work));
+}
+
+PROBE("what graphs hold of a device's memory is counted for the device, and goes back when it is trimmed") {
+    std::uint64_t const bytes = std::uint64_t(64) << 20;
+    CUDA_OK(cudaDeviceGraphMemTrim(0));
+    std::uint64_t const before = graph_bytes(cudaGraphMemAttrReservedMemCurrent);
+    {
+        stream work;
+        allocating_graph graph(work, bytes);
+        graph.launch(work);
+        CUDA_OK(cudaStreamSynchronize(work));
+        CHECK(graph_bytes(cudaGraphMemAttrReservedMemCurrent) >= before + bytes);
+        CHECK(graph_bytes(cudaGraphMemAttrReservedMemHigh) >= before + bytes);
+        CHECK(graph_bytes(cudaGraphMemAttrUsedMemCurrent) >= bytes);
+        CHECK(graph_bytes(cudaGraphMemAttrUsedMemHigh) >= bytes);
+        CUDA_OK(cudaFreeAsync(graph.memory, work));
+        CUDA_OK(cudaStreamSynchronize(work));
+    }
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaDeviceGraphMemTrim(0));
+    CHECK(graph_bytes(cudaGraphMemAttrReservedMemCurrent) == before);
+    std::uint64_t zero = 0;
+    CUDA_OK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrReservedMemHigh, &zero));
+    CHECK(graph_bytes(cudaGraphMemAttrReservedMemHigh) < before + bytes);
+    CUDA_OK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &zero));
+    CHECK(graph_bytes(cudaGraphMemAttrUsedMemHigh) < before + bytes);
+    CUDA_IS(cudaErrorInvalidDevice, cudaDeviceGetGraphMemAttribute(1000, cudaGraphMemAttrUsedMemHigh, &zero));
+    CUDA_IS(cudaErrorInvalidDevice, cudaDeviceSetGraphMemAttribute(1000, cudaGraphMemAttrUsedMemHigh, &zero));
+    CHECK(cudaDeviceGraphMemTrim(1000) != cudaSuccess);
+    static_cast<void>(cudaGetLastError());
+}
+
 PROBE("an external record is a node, and each launch records") {
     stream work;
     event outside;

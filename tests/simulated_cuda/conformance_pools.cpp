@@ -278,3 +278,55 @@ PROBE("a pool's own device reads and writes its memory") {
     CUDA_OK(cudaMemPoolGetAccess(&flags, pool, &here));
     CHECK(flags == cudaMemAccessFlagsProtReadWrite);
 }
+
+#if CUDART_VERSION >= 13000
+
+PROBE("each place and kind of memory has a default pool, which is its pool at first") {
+    struct place {
+        cudaMemLocation location;
+        cudaMemAllocationType type;
+    };
+    place const places[] = {{{cudaMemLocationTypeDevice, 0}, cudaMemAllocationTypePinned},
+                            {{cudaMemLocationTypeHost, 0}, cudaMemAllocationTypePinned},
+                            {{cudaMemLocationTypeHostNuma, 0}, cudaMemAllocationTypePinned},
+                            {{cudaMemLocationTypeNone, 0}, cudaMemAllocationTypeManaged}};
+    stream work;
+    for (place each : places) {
+        CAPTURE(static_cast<int>(each.location.type));
+        cudaMemPool_t given = nullptr, again = nullptr, current = nullptr;
+        CUDA_OK(cudaMemGetDefaultMemPool(&given, &each.location, each.type));
+        CUDA_OK(cudaMemGetDefaultMemPool(&again, &each.location, each.type));
+        CUDA_OK(cudaMemGetMemPool(&current, &each.location, each.type));
+        CHECK((given != nullptr && given == again && given == current));
+        void* p = nullptr;
+        CUDA_OK(cudaMallocFromPoolAsync(&p, 4096, given, work));
+        CUDA_OK(cudaFreeAsync(p, work));
+        CUDA_OK(cudaStreamSynchronize(work));
+    }
+    cudaMemPool_t given = nullptr, of_device = nullptr;
+    cudaMemLocation there{cudaMemLocationTypeDevice, 0};
+    CUDA_OK(cudaMemGetDefaultMemPool(&given, &there, cudaMemAllocationTypePinned));
+    CUDA_OK(cudaDeviceGetDefaultMemPool(&of_device, 0));
+    CHECK(given == of_device);
+}
+
+PROBE("a pool becomes its place's own, and of no other place and kind") {
+    driver_pool mine;
+    cudaMemPool_t given = nullptr, current = nullptr;
+    cudaMemLocation there{cudaMemLocationTypeDevice, 0};
+    cudaMemLocation host{cudaMemLocationTypeHost, 0};
+    CUDA_OK(cudaMemGetDefaultMemPool(&given, &there, cudaMemAllocationTypePinned));
+    CUDA_OK(cudaMemSetMemPool(&there, cudaMemAllocationTypePinned, mine));
+    CUDA_OK(cudaMemGetMemPool(&current, &there, cudaMemAllocationTypePinned));
+    CHECK(current == mine);
+    CUDA_OK(cudaDeviceGetMemPool(&current, 0));
+    CHECK(current == mine);
+    CUDA_OK(cudaMemSetMemPool(&there, cudaMemAllocationTypePinned, given));
+    CUDA_IS(cudaErrorInvalidValue, cudaMemSetMemPool(&host, cudaMemAllocationTypePinned, mine));
+    CUDA_IS(cudaErrorInvalidValue, cudaMemSetMemPool(&there, cudaMemAllocationTypeManaged, mine));
+    cudaMemLocation nowhere{cudaMemLocationTypeNone, 0};
+    CUDA_IS(cudaErrorInvalidValue, cudaMemGetDefaultMemPool(&current, &nowhere, cudaMemAllocationTypePinned));
+    static_cast<void>(cudaGetLastError());
+}
+
+#endif

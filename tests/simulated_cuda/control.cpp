@@ -52,7 +52,7 @@ void run_all(world_state& world) {
 }
 
 stream_record* find(world_state& world, stream_name stream, char const* who) {
-    return find_stream(world, stream.get(), null_stream::legacy, who); // a name is not null
+    return find_stream(world, stream.get(), null_stream::legacy, who, stream.device()); // a name is not null
 }
 
 viewpoint next_on(world_state& world, stream_name stream, vector_clock& clock, char const* what) {
@@ -264,6 +264,15 @@ void* backing(void const* device_address) {
     locked scope;
     mark_written(scope.world, device_address);
     return bytes_of(scope.world, device_address);
+}
+
+int device_of(void const* p) {
+    locked scope;
+    allocation const* const memory = find_allocation(scope.world, p);
+    bool const on_device = memory != nullptr && (memory->kind == memory_kind::device || memory->kind == memory_kind::mapped ||
+                                                 memory->kind == memory_kind::imported ||
+                                                 (memory->kind == memory_kind::pooled && memory->pool->kind == pool_kind::device));
+    return on_device ? memory->device : no_device;
 }
 
 void make_device_memory_visible(bool visible) {

@@ -47,7 +47,7 @@ struct object_refs {
 
 struct graph_state {
     explicit graph_state(world_state& in) : world(in) {}
-    ~graph_state(); ///< its memory goes with it
+    ~graph_state(); ///< its memory goes with it, but for what a launch allocated and nobody has freed
     graph_state(graph_state const&) = delete;
     graph_state& operator=(graph_state const&) = delete;
 
@@ -65,7 +65,6 @@ struct graph_state {
     std::vector<captured_use> uses;
     std::vector<cudaGraphNode_t> dependencies; ///< as last asked for
     std::vector<cudaGraphEdgeData> edges;
-    bool launched_unfreed = false; ///< a launch left its allocations to the program
     CUgraph_st* handle = nullptr;
     std::size_t executables = 0;
     std::size_t clones = 0;

@@ -7,14 +7,22 @@
 
 namespace simulated_device::inside {
 
+namespace {
+
+/// What a node allocates; null: nothing, or cudaDeviceReset took it.
+allocation* memory_of(world_state& world, graph_node const& node) {
+    auto const it = world.allocations.find(node.memory);
+    return node.type == cudaGraphNodeTypeMemAlloc && it != world.allocations.end() ? &it->second : nullptr;
+}
+
+} // namespace
+
 graph_state::~graph_state() {
     if (world.ending)
         return;
-    if (launched_unfreed) // a graph's end frees nothing, whatever flags it was instantiated with
-        world.complain(finding::leak, "a graph ended before the memory that its last launch allocated was freed");
     for (graph_node const& node : nodes)
-        if (node.type == cudaGraphNodeTypeMemAlloc && world.allocations.count(node.memory) != 0)
-            destroy_allocation(world, node.memory, "the graph's end");
+        if (allocation const* const memory = memory_of(world, node); memory && !memory->launched) // else it is the program's
+            end_graph_memory(world, node.memory, "the graph's end");
 }
 
 namespace {
@@ -44,13 +52,36 @@ cudaError_t nest(world_state& world, stream_record& stream, CUgraphExec_st const
     return cudaSuccess;
 }
 
+/// Whether a launch allocated what nobody has freed since.
+bool left_to_program(world_state& world, graph_state const& graph) {
+    return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](graph_node const& node) {
+        allocation const* const memory = memory_of(world, node);
+        return memory && memory->launched;
+    });
+}
+
+/// What a launch does to its memory, in the order of the nodes.
+void pass_memory(world_state& world, graph_state const& graph, stream_record& stream, std::uint64_t number) {
+    for (graph_node const& node : graph.nodes) {
+        auto const it = world.allocations.find(node.memory);
+        bool const allocates = node.type == cudaGraphNodeTypeMemAlloc;
+        if (it == world.allocations.end() || !(allocates || node.type == cudaGraphNodeTypeMemFree))
+            continue;
+        it->second.launched = allocates;
+        it->second.last = {&stream, number};
+        it->second.last_clock = stream.clock;
+        if (!allocates && it->second.graph.expired()) // another graph's, which is gone
+            end_graph_memory(world, node.memory, "a graph");
+    }
+}
+
 cudaError_t launch(world_state& world, stream_record& stream, CUgraphExec_st const& exec) {
     std::shared_ptr<graph_state> const& graph = exec.state;
     if (cudaError_t const error = lost(world, stream.device))
         return error;
     if (cudaError_t const error = refuse_implicit(world, stream))
         return error;
-    if (graph->launched_unfreed && (exec.flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) == 0)
+    if (left_to_program(world, *graph) && (exec.flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) == 0)
         return cudaErrorInvalidValue;
     operation work;
     work.what = "graph";
@@ -90,18 +121,8 @@ cudaError_t launch(world_state& world, stream_record& stream, CUgraphExec_st con
     exec.objects->past.join(stream.clock);
     for (auto const& inner : graph->nested)
         inner->past.join(stream.clock);
-    std::size_t allocated = 0;
-    std::size_t freed = 0;
+    pass_memory(world, *graph, stream, number);
     for (graph_node const& node : graph->nodes) {
-        allocated += node.type == cudaGraphNodeTypeMemAlloc;
-        if (node.type == cudaGraphNodeTypeMemFree) {
-            auto const memory = world.allocations.find(node.memory);
-            auto const owner = memory != world.allocations.end() ? memory->second.graph.lock() : nullptr;
-            if (owner != nullptr && owner != graph) // what another graph's launch left to the program
-                owner->launched_unfreed = false;
-            else
-                ++freed;
-        }
         if (node.type != cudaGraphNodeTypeEventRecord)
             continue;
         node.event->stream = &stream;
@@ -109,7 +130,6 @@ cudaError_t launch(world_state& world, stream_record& stream, CUgraphExec_st con
         node.event->clock = stream.clock;
         node.event->capture.reset();
     }
-    graph->launched_unfreed = allocated > freed;
     return cudaSuccess;
 }
 

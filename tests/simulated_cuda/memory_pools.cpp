@@ -4,7 +4,7 @@
 // freed; it is handed out again on that stream, or where the stream's clock covers that point, or where it is
 // over, or, last, with a wait put in. Memory comes in chunks of 32 MiB and goes back, beyond the release
 // threshold, when the host waits for something. What a captured stream allocates its graph owns: it comes from chunks
-// that the pool does not count.
+// that the pool does not count, and that stay the device's, for other graphs, until cudaDeviceGraphMemTrim.
 
 #include "calls.hpp"
 
@@ -59,7 +59,6 @@ pool_record& graph_side(pool_record& pool) {
         pool.graphs->kind = pool.kind;
         pool.graphs->device = pool.device;
         pool.graphs->accessible = pool.accessible;
-        pool.graphs->destroyed = true; // its chunks go with the last block
     }
     return *pool.graphs;
 }
@@ -187,6 +186,7 @@ cudaError_t allocate(world_state& world, void** out, std::size_t bytes, pool_rec
         node.what = "allocation";
         node.memory = at;
         node.bytes = bytes;
+        memory.of_graph = true;
         memory.graph = stream.capture;
         capture_node(world, stream, std::move(node));
         world.knowledge.born(world, at, bytes);
@@ -280,6 +280,24 @@ void release_pooled(world_state& world, allocation const& memory, std::uintptr_t
         give_back_chunks(world, pool, 0);
 }
 
+void end_pooled(world_state& world, std::uintptr_t at, char const* how, wait last, vector_clock clock) {
+    allocation const memory = world.allocations.at(at);
+    destroy_allocation(world, at, how);
+    if (memory.kind == memory_kind::imported)
+        return;
+    auto const block = memory.pool->free.find(at);
+    if (block == memory.pool->free.end()) // its chunk went as well
+        return;
+    block->second.stream = last.stream;
+    block->second.number = last.number;
+    block->second.clock = std::move(clock);
+}
+
+void end_graph_memory(world_state& world, std::uintptr_t at, char const* how) {
+    allocation const& memory = world.allocations.at(at);
+    end_pooled(world, at, how, memory.last, memory.last_clock);
+}
+
 cudaError_t free_pooled(world_state& world, void* p, stream_record* stream) {
     auto const at = reinterpret_cast<std::uintptr_t>(p);
     auto const it = world.allocations.find(at);
@@ -291,19 +309,22 @@ cudaError_t free_pooled(world_state& world, void* p, stream_record* stream) {
             world.complain(finding::bad_free, "memory at " + name_of_address(world, p) +
                                                   " was freed while an importer still holds it");
     allocation const memory = it->second;
+    auto const graph = memory.graph.lock();
     if (stream == nullptr) {
         if (!wait_for_device(world, memory.device, "cudaFree"))
             return cudaErrorLaunchTimeout;
-        destroy_allocation(world, at, "cudaFree");
+        if (graph)
+            it->second.launched = false;
+        else
+            destroy_allocation(world, at, "cudaFree");
         return lost(world, memory.device);
     }
     if (cudaError_t const error = refuse_implicit(world, *stream))
         return error;
-    auto const graph = memory.graph.lock();
     if (stream->capture) {
         if (stream->capture->invalid)
             return cudaErrorStreamCaptureInvalidated;
-        if (!graph)
+        if (!memory.of_graph)
             return cudaErrorInvalidValue;
         graph_node node;
         node.type = cudaGraphNodeTypeMemFree;
@@ -317,24 +338,20 @@ cudaError_t free_pooled(world_state& world, void* p, stream_record* stream) {
     operation work;
     work.what = "cudaFreeAsync";
     std::uint64_t number = 0;
+    unsigned& housekeeping = this_thread(world).housekeeping;
+    ++housekeeping; // whose blocks it was cut into is its owner's business
     cudaError_t const error =
         submit(world, *stream, cudaGraphNodeTypeMemFree, std::move(work), {}, {{p, memory.bytes}}, &number);
+    --housekeeping;
     if (error != cudaSuccess)
         return error;
-    if (graph) { // the graph may make it again at its next launch
-        graph->launched_unfreed = false;
+    if (graph) { // it may make it again at its next launch
+        it->second.launched = false;
+        it->second.last = {stream, number};
+        it->second.last_clock = stream->clock;
         return cudaSuccess;
     }
-    vector_clock const clock = stream->clock;
-    destroy_allocation(world, at, "cudaFreeAsync");
-    if (memory.kind == memory_kind::imported)
-        return cudaSuccess;
-    auto const block = memory.pool->free.find(at);
-    if (block != memory.pool->free.end()) {
-        block->second.stream = stream;
-        block->second.number = number;
-        block->second.clock = clock;
-    }
+    end_pooled(world, at, "cudaFreeAsync", {stream, number}, stream->clock);
     return cudaSuccess;
 }
 

@@ -53,6 +53,7 @@ extern "C" cudaError_t cudaMemPoolCreate(cudaMemPool_t* out, cudaMemPoolProps co
         pool_record& pool = *world.pools.back();
         pool.kind = kind;
         pool.device = device;
+        pool.location = properties->location;
         pool.id = world.next_pool++;
         pool.handle_types = properties->handleTypes;
         pool.maximum = properties->maxSize;
@@ -76,6 +77,9 @@ extern "C" cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
         device_state& device = world.devices[static_cast<std::size_t>(pool->device)];
         if (device.current_pool == pool)
             device.current_pool = device.default_pool;
+        for (auto& [place, pools] : world.places)
+            if (pools.current == pool)
+                pools.current = pools.given;
         if (pool->live == 0) {
             for (auto& [at, block] : pool->free)
                 block.stream = nullptr; // nobody can ask for these bytes before the frees are over
@@ -255,5 +259,151 @@ extern "C" cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
             return cudaErrorInvalidValue;
         world.devices[static_cast<std::size_t>(device)].current_pool = pool;
         return cudaSuccess;
+    });
+}
+
+#if CUDART_VERSION >= 13000
+
+namespace {
+
+bool same_place(cudaMemLocation const& a, cudaMemLocation const& b) {
+    bool const numbered = a.type == cudaMemLocationTypeDevice || a.type == cudaMemLocationTypeHostNuma;
+    return a.type == b.type && (!numbered || a.id == b.id);
+}
+
+/// Calls use(given, current) with a reference to each of a place's pools. The default pool is made when it is first asked for.
+template <class Use>
+cudaError_t at_place(world_state& world, cudaMemLocation const* location, cudaMemAllocationType type, Use&& use) {
+    if (location == nullptr)
+        return cudaErrorInvalidValue;
+    cudaMemPoolProps asked{};
+    asked.allocType = type;
+    asked.location = *location;
+    pool_kind kind = pool_kind::device;
+    int device = 0;
+    if (cudaError_t const error = judge(world, asked, kind, device))
+        return error;
+    if (kind == pool_kind::device)
+        return use(world.devices[static_cast<std::size_t>(device)].default_pool,
+                   world.devices[static_cast<std::size_t>(device)].current_pool);
+    bool const numbered = location->type == cudaMemLocationTypeDevice || location->type == cudaMemLocationTypeHostNuma;
+    place_pools& there = world.places[{static_cast<int>(type), static_cast<int>(location->type), numbered ? location->id : 0}];
+    if (there.given == nullptr) {
+        world.pools.push_back(std::make_unique<pool_record>());
+        pool_record& pool = *world.pools.back();
+        pool.kind = kind;
+        pool.device = device;
+        pool.location = *location;
+        pool.is_default = true;
+        pool.id = world.next_pool++;
+        pool.handle = new CUmemPoolHandle_st{&pool};
+        there = {&pool, &pool};
+    }
+    return use(there.given, there.current);
+}
+
+} // namespace
+
+extern "C" cudaError_t cudaMemGetDefaultMemPool(cudaMemPool_t* out, cudaMemLocation* location, cudaMemAllocationType type) {
+    static call_site site{"cudaMemGetDefaultMemPool"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        return at_place(world, location, type, [&](pool_record* given, pool_record*) {
+            return out != nullptr ? (*out = given->handle, cudaSuccess) : cudaErrorInvalidValue;
+        });
+    });
+}
+
+extern "C" cudaError_t cudaMemGetMemPool(cudaMemPool_t* out, cudaMemLocation* location, cudaMemAllocationType type) {
+    static call_site site{"cudaMemGetMemPool"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        return at_place(world, location, type, [&](pool_record*, pool_record* current) {
+            return out != nullptr ? (*out = current->handle, cudaSuccess) : cudaErrorInvalidValue;
+        });
+    });
+}
+
+extern "C" cudaError_t cudaMemSetMemPool(cudaMemLocation* location, cudaMemAllocationType type, cudaMemPool_t handle) {
+    static call_site site{"cudaMemSetMemPool"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        pool_record* const pool = find_pool(world, handle, site.name);
+        return at_place(world, location, type, [&](pool_record* given, pool_record*& current) {
+            if (pool == nullptr || pool->kind != given->kind || pool->source != 0 || !same_place(pool->location, *location))
+                return cudaErrorInvalidValue;
+            current = pool;
+            return cudaSuccess;
+        });
+    });
+}
+
+#endif
+
+namespace {
+
+/// The attribute of what graphs hold of a device's memory, or null. The marks are the sum of the pools' own, which may be more
+/// than the device ever had.
+std::uint64_t pool_record::* graph_attribute(cudaGraphMemAttributeType attribute) {
+    switch (attribute) {
+    case cudaGraphMemAttrUsedMemCurrent:
+        return &pool_record::used;
+    case cudaGraphMemAttrUsedMemHigh:
+        return &pool_record::used_high;
+    case cudaGraphMemAttrReservedMemCurrent:
+        return &pool_record::reserved;
+    case cudaGraphMemAttrReservedMemHigh:
+        return &pool_record::reserved_high;
+    }
+    return nullptr;
+}
+
+/// Calls visit() with each pool of what graphs hold of a device's memory.
+template <class Visit>
+cudaError_t visit_graph_memory(world_state& world, int device, Visit&& visit) {
+    if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
+        return cudaErrorInvalidDevice;
+    for (auto const& pool : world.pools)
+        if (pool->device == device && pool->graphs && pool->kind == pool_kind::device)
+            visit(*pool->graphs);
+    return cudaSuccess;
+}
+
+} // namespace
+
+extern "C" cudaError_t cudaDeviceGraphMemTrim(int device) {
+    static call_site site{"cudaDeviceGraphMemTrim"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        if (cudaError_t const error = unsafe_call(world))
+            return error;
+        return visit_graph_memory(world, device, [&](pool_record& graphs) {
+            for (auto& [at, block] : graphs.free)
+                if (block.stream != nullptr && block.stream->done >= block.number)
+                    block.stream = nullptr; // unlike a pool's, without a wait that the host made
+            give_back_chunks(world, graphs, 0);
+        });
+    });
+}
+
+extern "C" cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute, void* value) {
+    static call_site site{"cudaDeviceGetGraphMemAttribute"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        auto const member = graph_attribute(attribute);
+        if (member == nullptr || value == nullptr)
+            return cudaErrorInvalidValue;
+        std::uint64_t sum = 0;
+        cudaError_t const error = visit_graph_memory(world, device, [&](pool_record& graphs) { sum += graphs.*member; });
+        *static_cast<std::uint64_t*>(value) = sum;
+        return error;
+    });
+}
+
+extern "C" cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute, void* value) {
+    static call_site site{"cudaDeviceSetGraphMemAttribute"};
+    return api(site, [&](world_state& world) -> cudaError_t {
+        bool const of_used = attribute == cudaGraphMemAttrUsedMemHigh;
+        if (!(of_used || attribute == cudaGraphMemAttrReservedMemHigh) || value == nullptr ||
+            *static_cast<std::uint64_t*>(value) != 0)
+            return cudaErrorInvalidValue;
+        return visit_graph_memory(world, device, [&](pool_record& graphs) {
+            of_used ? graphs.used_high = graphs.used : graphs.reserved_high = graphs.reserved;
+        });
     });
 }

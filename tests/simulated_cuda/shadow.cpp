@@ -34,6 +34,12 @@ std::string text_of(world_state const& world, past_access const& past) {
            "), enqueued at call " + std::to_string(past.call);
 }
 
+/// Memory that a captured stream allocated: whose it is, the driver knows by itself.
+bool is_of_graph(world_state& world, void const* p) {
+    allocation const* const memory = find_allocation(world, p);
+    return memory != nullptr && memory->of_graph;
+}
+
 bool same(std::weak_ptr<graph_state> const& graph, graph_state const* other) {
     auto const alive = graph.lock();
     return alive && alive.get() == other;
@@ -296,7 +302,7 @@ void shadow::use(world_state& world, void const* p, std::size_t bytes, bool writ
 }
 
 void shadow::hand_out(world_state& world, void const* p, std::size_t bytes, viewpoint const& from) {
-    if (bytes == 0)
+    if (bytes == 0 || is_of_graph(world, p))
         return;
     std::uintptr_t const at = number_of(p);
     auto const range = find(world, at, bytes, from, "hands out");
@@ -407,7 +413,7 @@ void shadow::expect_used_before(world_state& world, void const* p, std::size_t b
 }
 
 void shadow::take_back(world_state& world, void const* p, std::size_t bytes, viewpoint const& from, bool strictly) {
-    if (bytes == 0)
+    if (bytes == 0 || is_of_graph(world, p))
         return;
     std::uintptr_t const at = number_of(p);
     if (take_back_withdrawn(world, at, bytes, from))

@@ -100,6 +100,7 @@ world_state::world_state(config const& configuration) : settings(configuration),
         pools.push_back(std::make_unique<pool_record>());
         pool_record& pool = *pools.back();
         pool.device = static_cast<int>(ordinal);
+        pool.location = {cudaMemLocationTypeDevice, pool.device};
         pool.is_default = true;
         pool.id = next_pool++;
         pool.accessible[pool.device] = cudaMemAccessFlagsProtReadWrite;

@@ -17,6 +17,7 @@
 #include "shadow.hpp"
 #include <weir/simulated_device/control.hpp>
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -116,7 +117,11 @@ struct allocation {
     unsigned flags = 0;
     bool written = false;
     pool_record* pool = nullptr;
-    std::weak_ptr<graph_state> graph; ///< a capture made it
+    bool of_graph = false;            ///< a capture made it
+    std::weak_ptr<graph_state> graph; ///< of that capture
+    bool launched = false;            ///< of a graph: a launch made it, and nothing freed it since
+    wait last{nullptr, 0};            ///< of a graph: its last launch or free
+    vector_clock last_clock;
     std::uint64_t number = 0;
     std::uintptr_t source = 0; ///< imported: where the exporter has it
     std::set<int> opened_to;   ///< mapped: devices that may use it
@@ -150,11 +155,12 @@ struct pool_record {
     CUmemPoolHandle_st* handle = nullptr;
     pool_kind kind = pool_kind::device;
     int device = 0;
+    cudaMemLocation location{}; ///< as asked for
     std::uint64_t id = 0;      ///< what an export names
     bool exported = false;     ///< as a whole, without which no block of it is
     int handle_types = 0;      ///< as what it may be exported
     std::uint64_t source = 0;  ///< imported: the exporter's id
-    std::unique_ptr<pool_record> graphs; ///< what graphs own that allocate from this pool; counted by nobody
+    std::unique_ptr<pool_record> graphs; ///< what graphs own that allocate from this pool; the device counts it, and not the pool
     bool is_default = false;
     bool destroyed = false;
     std::size_t maximum = 0;
@@ -170,6 +176,12 @@ struct pool_record {
     std::map<std::uintptr_t, std::size_t> chunks;
     std::map<std::uintptr_t, free_block> free;
     std::map<int, cudaMemAccessFlags> accessible;
+};
+
+/// The pools of a place and a kind of memory, as cudaMemGetMemPool tells them.
+struct place_pools {
+    pool_record* given = nullptr; ///< by default
+    pool_record* current = nullptr;
 };
 
 /// A user object without owners.
@@ -204,6 +216,7 @@ struct world_state {
     std::vector<std::unique_ptr<event_record>> live_events;
     std::uint64_t events_made = 0;
     std::vector<std::unique_ptr<pool_record>> pools;
+    std::map<std::array<int, 3>, place_pools> places; ///< by allocation type and location; but for devices' own memory
     std::uint64_t threads = 0;
     std::uint64_t next_id = 1;
     std::uint64_t next_capture = 1;

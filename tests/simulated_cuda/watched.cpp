@@ -37,7 +37,7 @@ struct step {
 void judge(step const& each) {
     for (sim::config const& settings : {sim::config{}.late(), sim::config{}.eager()}) {
         CAPTURE(std::string(each.name));
-        sim::world world(settings);
+        sim::world world(sim::config(settings).with_devices(2));
         {
             two_streams const on;
             watched_pool pool;
@@ -175,4 +175,112 @@ TEST_CASE("watched: a free that does not come after a use on another stream is r
     };
     for (step const& each : steps)
         judge(each);
+}
+
+TEST_CASE("watched: a default stream is the memory's device's, and at a free the current device's as well") {
+    step const steps[] = {
+        {"another device is current at the end", [](watched_pool& pool, two_streams const&) {
+             for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
+                 weir::device_buffer block(pool, each, 1000);
+                 use(block.data(), each);
+                 CHECK(cudaSetDevice(1) == cudaSuccess);
+             }
+             CHECK(cudaSetDevice(0) == cudaSuccess);
+         }},
+        {"another device is current at the beginning", [](watched_pool& pool, two_streams const&) {
+             for (int round = 0; round < 2; ++round) {
+                 CHECK(cudaSetDevice(1) == cudaSuccess);
+                 weir::device_buffer block(pool, cudaStreamLegacy, 1000);
+                 CHECK(cudaSetDevice(0) == cudaSuccess);
+                 use(block.data(), cudaStreamLegacy);
+             }
+         }},
+        {"both devices use it", [](watched_pool& pool, two_streams const&) {
+             void* const p = pool.allocate(cudaStreamLegacy, 1000);
+             use(p, cudaStreamLegacy);
+             CHECK(cudaDeviceSynchronize() == cudaSuccess);
+             CHECK(cudaSetDevice(1) == cudaSuccess);
+             CHECK(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
+             use(p, cudaStreamLegacy);
+             pool.deallocate(cudaStreamLegacy, p, 1000);
+             CHECK(cudaSetDevice(0) == cudaSuccess);
+         }},
+        {"a stream of neither", [](watched_pool& pool, two_streams const& on) {
+             weir::device_buffer block(pool, cudaStreamLegacy, 1000);
+             use(block.data(), on.a);
+             CHECK(cudaSetDevice(1) == cudaSuccess);
+         }, true, sim::finding::early_free},
+    };
+    for (step const& each : steps)
+        judge(each);
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+}
+
+TEST_CASE("watched: what CUDA's own pools hand out below it is theirs to free") {
+    for (sim::config const& settings : {sim::config{}.late(), sim::config{}.eager()})
+        for (char const* const name : {"driver", "pinned_driver"}) {
+            CAPTURE(std::string(name));
+            sim::world world(settings);
+            {
+                two_streams const on;
+                sim::watched<weir::any_device_pool> pool{weir::make_pool(name)};
+                for (std::size_t const alignment : {std::size_t(256), std::size_t(4096)}) {
+                    void* const p = pool.allocate(on.a, 1000, alignment);
+                    use(p, on.a);
+                    pool.deallocate(on.a, p, 1000, alignment);
+                }
+                void* const p = pool.allocate_sync(1000);
+                pool.deallocate_sync(p, 1000);
+                cudaGraph_t graph = nullptr;
+                cudaGraphExec_t runs = nullptr;
+                CHECK(cudaStreamBeginCapture(on.a, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+                void* const of_graph = pool.allocate(on.a, 1000);
+                use(of_graph, on.a);
+                CHECK(cudaStreamEndCapture(on.a, &graph) == cudaSuccess);
+                CHECK(cudaGraphInstantiate(&runs, graph, 0) == cudaSuccess);
+                for (int round = 0; round < 2; ++round) {
+                    CHECK(cudaGraphLaunch(runs, on.a) == cudaSuccess);
+                    use(of_graph, on.a);
+                    pool.deallocate(on.a, of_graph, 1000);
+                }
+                CHECK(cudaGraphExecDestroy(runs) == cudaSuccess);
+                CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+                {
+                    using chunks = weir::upstream::from_pool<weir::driver_pool>;
+                    weir::driver_pool below;
+                    sim::watched<weir::pool<chunks, weir::placement::best_fit<>, weir::reuse::stream_ordered<>>> above{
+                        chunks(below, weir::on_host)};
+                    use(weir::device_buffer(above, on.b, 1000).data(), on.b);
+                }
+            }
+            for (sim::report const& one : world.finish())
+                FAIL_CHECK(one.sentence);
+        }
+}
+
+TEST_CASE("watched: a pool that suspends saves what it holds, handed out or not") {
+    for (sim::config const& settings : {sim::config{}.late(), sim::config{}.eager()}) {
+        sim::world world(settings);
+        {
+            two_streams const on;
+            weir::pinned_pool keep;
+            sim::watched<weir::device_pool> pool;
+            void* const stays = pool.allocate(on.a, 1000);
+            use(stays, on.a);
+            void* const goes = pool.allocate(on.a, 3000);
+            use(weir::device_buffer(pool, on.b, 1000).data(), on.b);
+            CHECK(pool.suspend(keep) != 0);
+            pool.deallocate(on.a, goes, 3000);
+            pool.resume();
+            use(stays, on.a);
+            CHECK(pool.suspend(keep, {{stays, 1000}}) != 0);
+            pool.resume();
+            CHECK(pool.suspend() != 0);
+            pool.resume();
+            use(stays, on.a);
+            pool.deallocate(on.a, stays, 1000);
+        }
+        for (sim::report const& one : world.finish())
+            FAIL_CHECK(one.sentence);
+    }
 }

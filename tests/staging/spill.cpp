@@ -253,21 +253,23 @@ TEST_CASE("spill: what is computed is dropped, and computed again") {
         buffer* itself = nullptr;
         buffer ring(s.set, buffer_bytes, [&](weir::stream_ref on, unsigned char*, std::size_t) { look(*itself, on); });
         itself = &ring;
-        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(ring, s.stream); }), "cannot use that buffer");
-        buffer curious(s.set, buffer_bytes, [&](weir::stream_ref, unsigned char*, std::size_t) {
-            CHECK_THROWS_AS(itself->is_on_device(), weir::usage_error);
-            CHECK_THROWS_AS(itself->cost(1), weir::usage_error);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(ring, s.stream); }), "cannot access that buffer");
+        buffer curious(s.set, buffer_bytes, [&](weir::stream_ref on, unsigned char* p, std::size_t count) {
+            CHECK(itself->is_on_device());
+            itself->cost(1);
             itself->next_use(1);
+            CHECK_FALSE(itself->spill());
+            weir::check(cudaMemsetAsync(p, 4, count, on.get()), "cudaMemsetAsync");
         });
         itself = &curious;
-        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(curious, s.stream); }), "cannot use that buffer");
+        CHECK(sight(curious, s.stream).contents() == octets(buffer_bytes, 4));
         buffer short_of_memory(s.set, buffer_bytes, [](weir::stream_ref, unsigned char*, std::size_t) {
             throw weir::out_of_memory(1, {}, "of its own");
         });
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { short_of_memory.prefetch(s.stream); }), "of its own");
         s.set.set_budget(buffer_bytes); // too small for the function and what it reads
         s.set.spill();
-        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { look(derived, s.stream); }), "no other buffer can leave");
+        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { look(derived, s.stream); }), "not enough of the other buffers can leave");
         CHECK(s.set.state().in_use_bytes == 0);
         s.check_contents();
     });
@@ -476,6 +478,249 @@ TEST_CASE("spill: a buffer ends whenever it likes: on its way, away, under an ac
                 CHECK(s.host.live_blocks() == 0);
             });
         }
+}
+
+TEST_CASE("spill: a pool that hands out at once what is freed is refused, for the device and for what it reaches of the host") {
+    support::every_schedule([] {
+        weir::pool<weir::upstream::device, weir::placement::best_fit<>, weir::reuse::immediate> at_once;
+        weir::pool<weir::upstream::pinned<>, weir::placement::best_fit<>, weir::reuse::immediate> at_once_on_host;
+        weir::device_pool pool;
+        weir::host_pool pageable; // its bytes are not used any more when a copy's call returns
+        spill_set<> set(pool, pageable, buffer_bytes);
+        char const* const sentence = "and this pool hands out at once what is freed; use pools that are stream ordered";
+        weir::device_pool_ref const device = at_once;
+        weir::host_pool_ref const host = at_once_on_host, fitting = pageable;
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { spill_set<>(device, fitting, 1); }), sentence);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { spill_set<>(weir::device_pool_ref(pool), host, 1); }), sentence);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { buffer(set, device, buffer_bytes); }), sentence);
+        CHECK(set.state().buffers == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("spill: what a set freed on its own streams is handed out only when it is safe, also when the set has ended", Pool,
+                   weir::device_pool, weir::promised_device_pool, weir::layer::statistics<weir::promised_device_pool>) {
+    support::every_schedule([] {
+        constexpr std::size_t large = 3 * MiB;
+        Pool pool(weir::pool_options{}.limit(24 * MiB)), second;
+        weir::pool<weir::upstream::pinned<>, weir::placement::best_fit<>,
+                   weir::reuse::stream_ordered<weir::identity::promised>> host;
+        support::scoped_stream const work;
+        std::deque<support::scoped_stream> later; // they get the handles of those that ended
+        std::deque<memory> seen;
+        {
+            spill_set<> set(pool, host, large);
+            buffer a(set, large), b(set, large), elsewhere(set, second, large);
+            write(a.access(work), 1);
+            write(b.access(work), 2);
+            write(elsewhere.access(work), 3);
+            CHECK(b.spill());
+            buffer failing(set, large, [&](weir::stream_ref on, unsigned char* p, std::size_t count) {
+                weir::check(cudaMemsetAsync(p, 1, count, on.get()), "cudaMemsetAsync");
+                throw std::runtime_error("cannot");
+            });
+            {
+                support::scoped_stream const ends; // what failed there is over, as far as users know
+                CHECK_THROWS_AS(look(failing, ends), std::runtime_error);
+                write(a.access(ends), 1);
+                a = buffer(set, large);
+            }
+        }
+        for (Pool* const each : {&pool, &second})
+            for (int i = 0; i != 4; ++i) {
+                weir::stream_ref const stream = later.emplace_back();
+                void* const p = each->allocate(stream, large);
+                weir::check(cudaMemsetAsync(p, 3, large, stream.get()), "cudaMemsetAsync");
+                weir::check(cudaMemcpyAsync(seen.emplace_back(large).at(), p, large, cudaMemcpyDeviceToDevice, stream.get()),
+                            "cudaMemcpyAsync");
+                each->deallocate(stream, p, large);
+            }
+        for (std::size_t i = 0; i != seen.size(); ++i)
+            CHECK(seen[i].contents(later[i]) == octets(large, 3));
+        pool.settle();
+        second.settle();
+    });
+}
+
+TEST_CASE("spill: a buffer of no elements keeps no stream, and one that was spilled neither") {
+    support::every_schedule([] {
+        stage<> s(1, 2);
+        buffer none(s.set, 0);
+        for (weir::stream_ref const last : {weir::stream_ref(s.stream), weir::stream_ref(cudaStreamPerThread)}) {
+            for (buffer* each : {&none, &s.buffers[0]}) {
+                {
+                    support::scoped_stream const ends;
+                    look(*each, ends);
+                    use(*each, ends);
+                    CHECK(each->spill());
+                }
+                look(*each, last);
+                use(*each, last);
+                CHECK(each->size_bytes() == each->size());
+            }
+            CHECK_FALSE(none.is_on_device());
+        }
+        s.check_contents();
+    });
+}
+
+TEST_CASE("spill: an access that ends while its stream is captured leaves the graph alone, and the buffer can be used") {
+    enum class kind { created, own, legacy };
+    for (kind const what : {kind::created, kind::own, kind::legacy})
+        for (cudaStreamCaptureMode const mode :
+             {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed})
+            for (bool const is_short : {true, false})
+                for (bool const writes : {true, false}) {
+                    CAPTURE(static_cast<int>(what));
+                    CAPTURE(static_cast<int>(mode));
+                    CAPTURE(is_short);
+                    CAPTURE(writes);
+                    support::every_schedule([&] {
+                        stage<> s(3, 3);
+                        cudaStream_t blocking = nullptr;
+                        weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+                        {
+                            weir::stream_ref const stream = what == kind::created ? weir::stream_ref(s.stream)
+                                                            : what == kind::own   ? weir::stream_ref(cudaStreamPerThread)
+                                                                                  : weir::stream_ref(cudaStreamLegacy);
+                            if (is_short)
+                                CHECK(s.buffers[2].spill());
+                            std::optional<support::capture> graph;
+                            memory const target(buffer_bytes);
+                            auto const begin_capture = [&] {
+                                graph.emplace(what == kind::legacy ? blocking : stream.get(), mode);
+                            };
+                            if (writes) {
+                                auto const now = s.buffers[0].access(stream);
+                                write(now, 50);
+                                begin_capture();
+                            } else {
+                                auto const now = s.buffers[0].read(stream);
+                                weir::check(cudaMemcpyAsync(target.at(), now.data(), now.size(), cudaMemcpyDeviceToDevice,
+                                                            stream.get()),
+                                            "cudaMemcpyAsync");
+                                begin_capture();
+                            }
+                            write(s.buffers[0].access(s.other), 60); // behind the work that came before the capture
+                            CHECK(s.buffers[0].spill());
+                            write(s.buffers[1].access(s.other), 61);
+                            std::size_t nodes = 0;
+                            CHECK(graph->unbroken(&nodes));
+                            CHECK(nodes == 0);
+                            if (!writes)
+                                CHECK(target.contents(stream) == written(buffer_bytes, stage<>::seed_of(0)));
+                            CHECK(sight(s.buffers[0], stream).contents() == written(buffer_bytes, 60));
+                            CHECK(sight(s.buffers[1], stream).contents() == written(buffer_bytes, 61));
+                            {
+                                auto const now = s.buffers[1].access(stream);
+                                write(now, 62);
+                                begin_capture();
+                            }
+                            CHECK(graph->unbroken(&nodes)); // nobody has used it meanwhile
+                            CHECK(nodes == 0);
+                            CHECK(sight(s.buffers[1], s.other).contents() == written(buffer_bytes, 62));
+                            s.buffers.pop_front();
+                        }
+                        weir::synchronize(s.stream);
+                        weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+                    });
+                }
+}
+
+TEST_CASE("spill: a handler below the set may ask about all buffers, spill and end them, also what is on the move") {
+    support::every_schedule([] {
+        constexpr std::size_t large = 3 * MiB;
+        enum class handler { asks_one_by_one, spills_some, ends_what_arrives, accesses };
+        for (handler const what :
+             {handler::asks_one_by_one, handler::spills_some, handler::ends_what_arrives, handler::accesses}) {
+            CAPTURE(static_cast<int>(what));
+            any_spill_set* all = nullptr;
+            std::vector<std::unique_ptr<buffer>> buffers;
+            unsigned asked = 0;
+            bool arrives = true; // the last one does
+            support::scoped_stream const stream;
+            auto const make_room = [&](weir::failed_allocation const&) {
+                ++asked;
+                REQUIRE(asked < 100);
+                static_cast<void>(all->state());
+                for (std::size_t i = buffers.size(); i-- != 0;) { // the one that arrives is the last
+                    std::unique_ptr<buffer>& each = buffers[i];
+                    each->next_use(asked);
+                    each->cost(1.0);
+                    if (what == handler::spills_some && all->spill(1) != 0)
+                        return true;
+                    if (what == handler::ends_what_arrives) {
+                        each.reset();
+                        return false;
+                    }
+                    bool const was = each->is_on_device();
+                    if (what == handler::accesses && !was)
+                        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(*each, stream); }), "cannot bring in");
+                    else if (what == handler::accesses && arrives && each == buffers.back())
+                        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { use(*each, stream); }),
+                                   "nor access what is on the move");
+                    else if (what == handler::accesses)
+                        look(*each, stream);
+                    if (was && each->spill())
+                        return true;
+                }
+                return false;
+            };
+            weir::device_pool card{weir::pool_options{}.limit(8 * MiB)};
+            weir::layer::failure_handler pool(make_room, card);
+            support::recording_pool<weir::memory_space::pinned> plain(std::size_t{64} << 20);
+            weir::layer::failure_handler host(make_room, plain);
+            spill_set<> set(pool, host, 64 * MiB); // more than the card has
+            all = &set;
+            for (unsigned i = 0; i != 4; ++i) {
+                buffers.push_back(std::make_unique<buffer>(set, large));
+                if (what == handler::ends_what_arrives && i == 2) {
+                    CHECK_NOTHROW(write(buffers[i]->access(stream), i)); // it ends with the access
+                    CHECK(!buffers[i]);
+                    buffers.pop_back();
+                    break;
+                }
+                write(buffers[i]->access(stream), i);
+            }
+            CHECK(asked != 0);
+            CHECK(set.state().accessed_bytes == 0);
+            if (what != handler::ends_what_arrives) {
+                plain.fail_at = 1, arrives = false; // a buffer that leaves is on the move, too
+                CHECK(set.spill(large) == large);
+            }
+            CHECK(set.state().buffers == buffers.size());
+            for (unsigned i = 0; i != buffers.size() && what != handler::accesses; ++i)
+                CHECK(sight(*buffers[i], stream).contents() == written(large, i));
+            buffers.clear();
+            CHECK(set.state().buffers == 0);
+            CHECK(set.state().in_use_bytes == 0);
+        }
+    });
+}
+
+TEST_CASE("spill: what can never be held is refused before anybody leaves") {
+    support::every_schedule([] {
+        constexpr std::size_t large = 3 * MiB;
+        weir::device_pool pool{weir::pool_options{}.limit(12 * MiB)};
+        weir::pinned_pool host;
+        support::scoped_stream const stream;
+        spill_set<> set(pool, host, 64 * MiB);
+        buffer a(set, large), b(set, large), wide(set, 16 * MiB), fits(set, 9 * MiB);
+        use(a, stream), use(b, stream);
+        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { use(wide, stream); }),
+                   "the buffer needs 16777216 bytes (16 MiB) on the device, more than its pool can ever hold");
+        CHECK(a.is_on_device());
+        CHECK(b.is_on_device());
+        set.set_budget(11 * MiB);
+        {
+            auto const kept = a.access(stream); // with which the other one does not fit
+            CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { use(fits, stream); }),
+                       "not enough of the other buffers can leave: they are being accessed; end an access, or raise the budget to "
+                       "12582912 bytes");
+            CHECK(b.is_on_device());
+        }
+        use(fits, stream);
+        CHECK_FALSE(b.is_on_device());
+    });
 }
 
 TEST_CASE("spill: threads share a set, and one another's victims") {

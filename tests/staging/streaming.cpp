@@ -136,6 +136,54 @@ TEST_CASE("streaming: every source goes through every sink, in order") {
                 }
 }
 
+TEST_CASE("streaming: a sink needs no options") {
+    support::every_schedule([] {
+        stage s(counting(30000, 6));
+        octets results(s.row.size());
+        auto const done = stream_chunks(s.ring, s.pool, s.stream, from_memory(s.row.data(), s.row.size()),
+                                        to_memory(results.data(), results.size()), [](weir::stream_ref, chunk const&) {});
+        CHECK(done.done_count == s.row.size());
+        CHECK(results == s.row);
+    });
+}
+
+TEST_CASE("streaming: a capture that begins on its way is left alone, and what was under way ends") {
+    for (bool const on_legacy : {false, true})
+        for (bool const by_source : {false, true})
+            support::every_schedule([&] {
+                stage s(counting(60000, 7));
+                cudaStream_t blocking = nullptr;
+                weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+                weir::stream_ref const stream = on_legacy ? weir::stream_ref(cudaStreamLegacy) : weir::stream_ref(blocking);
+                std::optional<support::capture> graph;
+                auto const begin = [&](std::size_t chunks) {
+                    if (chunks == 1 && !graph)
+                        graph.emplace(blocking);
+                };
+                std::size_t computed = 0;
+                auto read = reader_of(s.row);
+                auto source = from_callable<unsigned char>([&](unsigned char* to, std::size_t most) {
+                    if (by_source)
+                        begin(computed);
+                    return read.fill(to, most);
+                });
+                CHECK_SAYS(support::sentence_of<weir::usage_error>([&] {
+                               stream_chunks(s.ring, s.pool, stream, source, small_chunks(), [&](weir::stream_ref, chunk const&) {
+                                   if (!by_source)
+                                       begin(computed);
+                                   ++computed;
+                               });
+                           }),
+                           "is being captured into a graph by now");
+                CHECK(computed < 3);
+                std::size_t nodes = 0;
+                CHECK(graph->unbroken(&nodes));
+                CHECK(nodes == 0);
+                weir::synchronize(blocking);
+                weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+            });
+}
+
 TEST_CASE("streaming: the first error wins, what is under way ends, and the pool gets its memory back") {
     enum class place { source, compute, sink, progress };
     for (place const where : {place::source, place::compute, place::sink, place::progress}) {

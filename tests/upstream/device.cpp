@@ -85,7 +85,7 @@ TEST_CASE("device: a device that there is not says what to do") {
     CHECK_SAYS(sentence_of<weir::usage_error>([] { device const upstream(-7); }), "weir: the number of a device is 0 or more");
 }
 
-TEST_CASE("device: more than the device has is null, and no error is left behind") {
+TEST_CASE("device: more than the device has is null, and no error is left behind" * doctest::test_suite("fills the card")) {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB));
 #endif

@@ -96,6 +96,8 @@ TEST_CASE("managed: more than there is is null, and no error is left behind") {
         CHECK(upstream.acquire(bytes) == nullptr);
         CHECK(cudaPeekAtLastError() == cudaSuccess);
     }
+    simulated_cuda::fail_call("cudaMallocManaged", 1, cudaErrorNotSupported);
+    CHECK_SAYS(sentence_of<weir::cuda_error>([&] { upstream.acquire(2 * MiB); }), "this device has no managed memory; use pinned_pool");
 }
 #endif
 

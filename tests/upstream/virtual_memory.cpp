@@ -167,7 +167,7 @@ TEST_CASE("virtual_memory: a growth that fails on its way leaves nothing mapped"
 #endif
 }
 
-TEST_CASE("virtual_memory: more than there is, of addresses and of memory, is null") {
+TEST_CASE("virtual_memory: more than there is, of addresses and of memory, is null" * doctest::test_suite("fills the card")) {
     virtual_memory upstream;
     for (std::size_t bytes : {std::size_t{1} << 46, std::size_t{1} << 62, SIZE_MAX & ~(page - 1)}) {
         CHECK(upstream.acquire(bytes) == nullptr);

@@ -24,6 +24,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <weir/weir.hpp>
@@ -241,8 +242,9 @@ WEIR_PLUGIN_API void weir_deallocate(void* p, std::size_t bytes, int device, cud
     device_memory* const own = existing(device);
     if (!p || !own)
         return;
+    std::optional<weir::runtime::device_scope> there; // if none can be had, a default stream is that of both devices
+    weir::base::try_twice([&] { return there.emplace(several_devices() ? device : weir::any_device), true; });
     static_cast<void>(guarded([&] {
-        weir::runtime::device_scope const there(several_devices() ? device : weir::any_device);
         if (!own->graphs.any() || !own->graphs.deallocate(stream, p, bytes))
             own->pool.deallocate(stream, p, bytes);
     }));

@@ -114,7 +114,8 @@ def _answer_statistics():
 def pool(pool="device_pool", limit=None, name="torch pool", **options):
     """A torch.cuda.MemPool whose segments come from a pool of weir's, for torch.cuda.use_mem_pool.
 
-    PyTorch goes on caching and counting, and its own memory goes on beside it. Any time, but not together with `use`. MemPools
+    PyTorch goes on caching and counting, and its own memory goes on beside it. What tensors of the MemPool free comes back to
+    weir when the MemPool is deleted (README.md). Any time, but not together with `use`. MemPools
     that name the same pool share its memory and its limit. `.weir` of what is returned has state(), report(), trim() and so on;
     see weir_plugin.Plugin. options: MemPool's own. Raises Error.
     """
@@ -123,7 +124,7 @@ def pool(pool="device_pool", limit=None, name="torch pool", **options):
         raise Error("weir: PyTorch allocates from weir already (weir_torch.use), and has MemPools only without that; leave out "
                     "one of the two")
     plugin = weir_plugin.load(pool, limit, name, _flags())
-    allocator = _allocator(plugin, "weir_try_allocate_sync")  # null, and PyTorch gives its cache back and asks again
+    allocator = _allocator(plugin, "weir_try_allocate_sync")  # null where there is no room: PyTorch raises its own error
     made = torch.cuda.MemPool(allocator.allocator(), **options)
     made.weir, made.weir_allocator = plugin, allocator
     return made

@@ -92,16 +92,12 @@ public:
     out_of_memory(std::size_t asked_bytes, memory_report state, text reason, char const* who = "pool")
         : asked_bytes_(asked_bytes), state_(std::move(state)), reason_(std::move(reason)),
           said_(text("weir: out of memory: ") + who + " '" + state_.name + "' cannot hand out " +
-                base::exact_bytes_text(asked_bytes_) + ": " + reason_ + " (in use " +
-                base::bytes_text(state_.in_use_bytes) + ", reserved " +
-                base::bytes_text(state_.reserved_bytes) + ", limit " +
-                (state_.limit_bytes == static_cast<std::size_t>(-1) ? "none" : base::bytes_text(state_.limit_bytes)) +
-                (state_.largest_free_bytes == static_cast<std::size_t>(-1)
-                     ? ""
-                     : ", largest free " + base::bytes_text(state_.largest_free_bytes)) +
-                (state_.device_free_bytes == static_cast<std::size_t>(-1)
-                     ? ""
-                     : ", free on the device " + base::bytes_text(state_.device_free_bytes)) +
+                base::exact_bytes_text(asked_bytes_) + ": " + reason_ + " (" +
+                if_known("requested ", state_.requested_bytes, ", ") + if_known("in use ", state_.in_use_bytes, ", ") +
+                if_known("reserved ", state_.reserved_bytes, ", ") + "limit " +
+                (state_.limit_bytes == memory_report::unknown ? "none" : base::bytes_text(state_.limit_bytes)) +
+                if_known(", largest free ", state_.largest_free_bytes) +
+                if_known(", free on the device ", state_.device_free_bytes) +
                 (state_.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(state_.lost_bytes)) + ")" +
                 live_text(state_.largest_live)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
@@ -113,6 +109,7 @@ public:
     std::size_t asked_bytes() const noexcept { return asked_bytes_; }
     /// The pool's state when it refused; see memory_report.
     std::size_t limit_bytes() const noexcept { return state_.limit_bytes; }
+    std::size_t requested_bytes() const noexcept { return state_.requested_bytes; }
     std::size_t in_use_bytes() const noexcept { return state_.in_use_bytes; }
     std::size_t reserved_bytes() const noexcept { return state_.reserved_bytes; }
     std::size_t largest_free_bytes() const noexcept { return state_.largest_free_bytes; }
@@ -129,6 +126,9 @@ public:
     text const& reason() const noexcept { return reason_; }
 
 private:
+    static text if_known(char const* name, std::size_t bytes, char const* end = "") {
+        return bytes == memory_report::unknown ? text() : name + base::bytes_text(bytes) + end;
+    }
     static text live_text(largest_blocks const& list) {
         text said;
         for (live_block const& each : list)

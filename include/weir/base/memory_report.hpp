@@ -76,8 +76,8 @@ struct memory_report {
     static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
 
     text name;                                ///< the pool's name, as its options gave it
-    std::size_t in_use_bytes = 0;             ///< handed out and not yet freed, rounding included
-    std::size_t reserved_bytes = 0;           ///< held from the upstream
+    std::size_t in_use_bytes = 0;             ///< handed out and not yet freed, rounding included; SIZE_MAX: not known
+    std::size_t reserved_bytes = 0;           ///< held from the upstream; SIZE_MAX: not known
     std::size_t limit_bytes = unknown;        ///< the most it may hold; SIZE_MAX: there is no limit, or it is not known
     std::size_t largest_free_bytes = unknown; ///< some stream can get a block of this size without growth; larger blocks may
                                               ///< fit too; SIZE_MAX: not known
@@ -88,6 +88,8 @@ struct memory_report {
     // These take longer to find out. Only a pool's 'full_state' fills them in:
     std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known
     largest_blocks largest_live = {};        ///< the largest live blocks, if a layer lists them
+    // A layer that refuses by a limit of its own ('refused_state') knows this in place of what is in use and reserved:
+    std::size_t requested_bytes = unknown; ///< asked for, of the live blocks, without rounding; SIZE_MAX: not known
 };
 
 /// Why a part that gets its chunks from a pool has no room. `below`: that pool's state; `reason`: that pool's refusal.

@@ -130,20 +130,17 @@ inline text count_text(std::size_t count, char const* name) {
 /// `bytes` for people, with a binary unit and two decimals: '256 B', '1.50 MiB'. The decimals are cut off, not rounded, and
 /// left out when they are zeros.
 inline text bytes_text(std::size_t bytes) {
-    struct unit {
-        std::size_t bytes;
-        char const* name;
-    };
-    for (unit const& each : {unit{GiB, " GiB"}, unit{MiB, " MiB"}, unit{KiB, " KiB"}}) {
-        if (bytes < each.bytes)
-            continue;
-        std::size_t const hundredths = bytes % each.bytes * 100 / each.bytes;
-        text const whole = base::number_text(bytes / each.bytes);
-        if (hundredths == 0)
-            return whole + each.name;
-        return whole + (hundredths < 10 ? ".0" : ".") + base::number_text(hundredths) + each.name;
-    }
-    return base::number_text(bytes) + " B";
+    static constexpr char const* names[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+    std::size_t unit = 1;
+    char const* const* name = names;
+    for (; bytes / unit >= KiB; unit *= KiB)
+        ++name;
+    std::size_t const tenths = bytes % unit * 10; // of a unit, times the unit: at most 10 EiB
+    std::size_t const hundredths = tenths / unit * 10 + tenths % unit * 10 / unit;
+    text const whole = base::number_text(bytes / unit);
+    if (hundredths == 0)
+        return whole + *name;
+    return whole + (hundredths < 10 ? ".0" : ".") + base::number_text(hundredths) + *name;
 }
 
 /// The exact number of bytes, for texts that compare two numbers that are nearly equal: '100 bytes', '8589934593 bytes (8

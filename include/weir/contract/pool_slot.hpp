@@ -9,7 +9,8 @@
 //            'mark', 'rewind': name a point in time, and end all blocks that were handed out after it.
 //            'on_violation', 'on_leak': what the options say.
 //            'before_destroy': names the blocks that need a stream which is about to end (layer::guard).
-//            'in_container': is told that a container holds a block, and on which stream it will free it.
+//            'in_container': is told that a container holds a block, and on which stream it will free it. May return the mark
+//            of the pool's life, which the container asks before the free (resource/pool_life.hpp).
 //            'owns': whether an address belongs to the pool.
 //            'trim': gives unused memory back to the upstream.
 //            'used_on', 'last_used_on': say that another stream uses a block, so that the block's free waits for it.
@@ -39,6 +40,8 @@ using has_default_alignment = when<base::is_power_of_two(P::default_alignment)>;
 template <class P>
 using has_stream_ordered = decltype(P::stream_ordered);
 template <class P>
+using has_streams_may_end = decltype(P::streams_may_end);
+template <class P>
 using has_state = decltype(std::declval<P const&>().state());
 template <class P>
 using has_refusal = decltype(text(std::declval<P const&>().refusal(std::size_t{}, std::size_t{})));
@@ -67,9 +70,17 @@ using has_owns = decltype(std::declval<P const&>().owns(nullptr));
 template <class P, class... Kept>
 using has_trim = decltype(std::declval<P&>().trim(std::declval<Kept>()...));
 template <class P>
-using has_reserved_bytes = decltype(std::declval<P const&>().reserved_bytes());
-template <class P>
 using has_suspended_bytes = decltype(std::declval<P const&>().suspended_bytes());
+
+/// Whether a stream on which memory was freed may end at any time: a 'static constexpr bool streams_may_end' of a pool or of a
+/// reuse rule. False where there is none: then 'settle' comes before the stream's end.
+template <class P>
+constexpr bool streams_may_end() noexcept {
+    if constexpr (holds<has_streams_may_end, P>)
+        return P::streams_may_end;
+    else
+        return false;
+}
 
 /// Checks a pool for what layers, containers and adaptors need.
 template <class P, class Stream>

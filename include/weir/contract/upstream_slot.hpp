@@ -43,6 +43,9 @@ using has_device_number = decltype(std::declval<U const&>().device_number());
 template <class U>
 using has_extends = decltype(std::declval<U const&>().extends());
 template <class U>
+using has_extends_at_once =
+    when<noexcept(std::declval<U const&>().extends()), decltype(std::declval<U const&>().extends())>;
+template <class U>
 using has_extend = decltype(std::declval<U&>().extend(std::declval<void*>(), std::size_t{}, std::size_t{}));
 template <class U>
 using has_move = when<noexcept(std::declval<U&>().move(std::declval<void*>(), std::size_t{}, std::declval<void*>())),
@@ -79,19 +82,14 @@ constexpr bool require_upstream() {
                   "weir: the upstream slot needs 'static constexpr std::size_t alignment', a power of two");
     static_assert(holds<has_space, U>, "weir: the upstream slot needs 'static constexpr weir::memory_space space'");
     static_assert(absent_or<int, has_device_number, U>,
-                  "weir: the upstream slot's upstream has 'device_number', which must be 'int device_number() const noexcept'");
-    if constexpr (returns<int, has_device_number, U>)
-        static_assert(noexcept(std::declval<U const&>().device_number()),
-                      "weir: the upstream slot's upstream has 'device_number', which must be noexcept");
+                  "weir: the upstream slot's upstream has 'device_number', which must be 'int device_number() const'");
     if constexpr (holds<has_usual_alignment, U>)
         static_assert(base::is_power_of_two(U::usual_alignment),
                       "weir: the upstream slot's upstream has 'usual_alignment', which must be a power of two");
-    static_assert(absent_or<bool, has_extends, U>,
-                  "weir: the upstream slot's upstream has 'extends', which must be 'bool extends() const noexcept', whether it "
-                  "can on its device");
+    static_assert(!holds<has_extends, U> || returns<bool, has_extends_at_once, U>,
+                  "weir: the upstream slot's upstream has 'extends', which must be 'bool extends() const noexcept', whether "
+                  "it can on its device");
     if constexpr (holds<has_extends, U>) {
-        static_assert(noexcept(std::declval<U const&>().extends()),
-                      "weir: the upstream slot's upstream has 'extends', which must be noexcept");
         static_assert(returns<void*, has_acquire, U, std::size_t> && returns<bool, has_extend, U>,
                       "weir: the upstream slot's upstream has 'extends', so it needs 'void* acquire(std::size_t bytes, "
                       "std::size_t piece_bytes)' and 'bool extend(void* end, std::size_t bytes, std::size_t piece_bytes)'");
@@ -126,9 +124,9 @@ constexpr bool require_upstream() {
     return true;
 }
 
-/// The device of an upstream that has `device_number()`; any_device for other upstreams.
+/// The device of an upstream that has `device_number()`; any_device for other upstreams. Throws as that member.
 template <class Upstream>
-int device_number_of(Upstream const& upstream) noexcept {
+int device_number_of(Upstream const& upstream) {
     if constexpr (holds<has_device_number, Upstream>)
         return upstream.device_number();
     else

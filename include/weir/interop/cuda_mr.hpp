@@ -132,7 +132,7 @@ public:
     /// The pool; a pool_ref by value.
     decltype(auto) pool() const noexcept { return *held_; }
 
-    /// As the pool's 'allocate': same order, blocking and errors. `alignment`: the pool's default alignment at least.
+    /// As the pool's 'allocate': same order, blocking and errors. The block has the pool's default alignment at least.
     [[nodiscard]] void* allocate(::cuda::stream_ref stream, std::size_t bytes, std::size_t alignment = 1) const {
         return taken(named(stream), bytes, alignment);
     }
@@ -174,6 +174,7 @@ protected:
 
 private:
     void* taken(stream_ref stream, std::size_t bytes, std::size_t alignment) const {
+        require_power_of_two(alignment); // as the pool, which never sees a small one
         if constexpr (std::is_same_v<OutOfMemory, out_of_memory>) {
             return pool().allocate(stream, bytes, aligned(alignment));
         } else {
@@ -317,7 +318,7 @@ public:
 
     // CCCL's questions.
     ::cuda::stream_ref query(::cuda::get_stream_t const&) const noexcept { return stream_; }
-    resource<Pool> const& query(::cuda::mr::__get_memory_resource_t const&) const noexcept { return resource_; }
+    resource<Pool> const& query(::cuda::mr::get_memory_resource_t const&) const noexcept { return resource_; }
 
 private:
     resource<Pool> resource_;

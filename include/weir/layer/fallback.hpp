@@ -23,9 +23,11 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/fallback/lies_within.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
@@ -64,6 +66,7 @@ public:
                   "or both from the host");
     static constexpr bool thread_safe = first_pool::thread_safe && second_pool::thread_safe;
     static constexpr bool stream_ordered = first_pool::stream_ordered && second_pool::stream_ordered;
+    static constexpr bool streams_may_end = contract::streams_may_end<first_pool>() && contract::streams_may_end<second_pool>();
     static constexpr std::size_t default_alignment =
         first_pool::default_alignment > second_pool::default_alignment ? first_pool::default_alignment
                                                                        : second_pool::default_alignment;
@@ -88,13 +91,14 @@ public:
         return second_.try_allocate(stream, bytes, alignment);
     }
 
-    /// Returns the block to the pool that it came from.
+    /// Returns the block to the pool that it came from. If a pool's 'owns' throws twice, nobody knows which that is, and the
+    /// block stays handed out.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = default_alignment) noexcept {
-        if (is_of_first(p))
-            first_.deallocate(stream, p, bytes, alignment);
-        else
-            second_.deallocate(stream, p, bytes, alignment);
+        bool is_first = false;
+        if (!base::try_twice([&] { return is_first = is_of_first(p), true; }))
+            return;
+        is_first ? first_.deallocate(stream, p, bytes, alignment) : second_.deallocate(stream, p, bytes, alignment);
     }
 
     /// Forwarded to the pool that owns the block. Exists if both pools have it. Throws as that pool does.
@@ -118,24 +122,23 @@ public:
     }
 
     /// For containers, as layer::guard's. Forwarded to the pool that owns the block.
-    void in_container(void* p, stream_ref stream) noexcept {
-        auto const tell = [&](auto& pool) {
-            if constexpr (contract::holds<contract::has_in_container, decltype(pool), stream_ref>)
-                pool.in_container(p, stream);
-        };
-        if (is_of_first(p))
-            tell(first_);
-        else
-            tell(second_);
+    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
+        resource_detail::shared_pool_life life;
+        base::try_twice([&] {
+            life = is_of_first(p) ? resource_detail::in_container(first_, p, stream)
+                                  : resource_detail::in_container(second_, p, stream);
+            return true;
+        });
+        return life;
     }
-    /// How many blocks of both need `stream`; see layer::guard.
-    std::size_t before_destroy(stream_ref stream) noexcept {
+    /// How many blocks of both need `stream`; see layer::guard. Throws as the pools' own.
+    std::size_t before_destroy(stream_ref stream) {
         return first_.before_destroy(stream) + second_.before_destroy(stream);
     }
 
     /// What the options of the pools say, for a layer::guard around this: the stricter of the two, where an end of the program
     /// is stricter than a report, and that than nothing. A pool without such an option does not count. See pool_options.
-    violation_action on_violation() const noexcept {
+    violation_action on_violation() const {
         auto said = violation_action::report;
         visit_both([&](auto const& pool) {
             if constexpr (contract::holds<contract::has_on_violation, decltype(pool)>)
@@ -144,7 +147,7 @@ public:
         });
         return said;
     }
-    leak_action on_leak() const noexcept {
+    leak_action on_leak() const {
         bool any = false, aborts = false, ignores = true;
         visit_both([&](auto const& pool) {
             if constexpr (contract::holds<contract::has_on_leak, decltype(pool)>) {
@@ -157,7 +160,7 @@ public:
     }
     /// Sets who gets the sentences about mistakes, in both pools. Exists if both have it, as layer::guard has.
     template <class A = first_pool, class B = second_pool>
-    auto on_violation(void (*handler)(char const*)) noexcept
+    auto on_violation(void (*handler)(char const*))
         -> decltype(std::declval<A&>().on_violation(handler), std::declval<B&>().on_violation(handler)) {
         first_.on_violation(handler);
         second_.on_violation(handler);
@@ -238,21 +241,25 @@ private:
 
     static memory_report sum(memory_report const& a, memory_report const& b) {
         memory_report both{a.name + ", then " + b.name,
-                           a.in_use_bytes + b.in_use_bytes,
-                           a.reserved_bytes + b.reserved_bytes,
-                           base::add_overflows(a.limit_bytes, b.limit_bytes) ? SIZE_MAX : a.limit_bytes + b.limit_bytes,
+                           sum_known(a.in_use_bytes, b.in_use_bytes),
+                           sum_known(a.reserved_bytes, b.reserved_bytes),
+                           sum_known(a.limit_bytes, b.limit_bytes),
                            larger_known(a.largest_free_bytes, b.largest_free_bytes),
                            a.live_blocks + b.live_blocks,
                            a.chunks + b.chunks,
                            a.lost_bytes + b.lost_bytes,
                            a.unsettled_bytes + b.unsettled_bytes,
                            a.device_free_bytes != memory_report::unknown ? a.device_free_bytes : b.device_free_bytes,
-                           a.largest_live};
+                           a.largest_live,
+                           sum_known(a.requested_bytes, b.requested_bytes)};
         for (live_block const& each : b.largest_live)
             both.largest_live.offer(each);
         return both;
     }
 
+    static constexpr std::size_t sum_known(std::size_t a, std::size_t b) noexcept {
+        return a == SIZE_MAX || b == SIZE_MAX || base::add_overflows(a, b) ? SIZE_MAX : a + b;
+    }
     static constexpr std::size_t larger_known(std::size_t a, std::size_t b) noexcept {
         return b == SIZE_MAX || (a != SIZE_MAX && a > b) ? a : b;
     }

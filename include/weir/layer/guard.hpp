@@ -8,7 +8,7 @@
 // scope; an address inside a block; and a size or an alignment that is not the allocation's. A wrong free is reported in a
 // sentence and does not reach the pool, so the pool stays sound. If only the size or the alignment is wrong, the block is
 // freed with the right ones. The recipes include this layer in debug builds. An out_of_memory from below it names the largest
-// live blocks.
+// live blocks. A pool that hands out bytes of a live block is named itself, at once, and those who free are not accused.
 //
 // It also finds what ends too early. A pool that ends before the owners of its blocks says who they are. A stream that ends
 // before them cannot be noticed by itself, since CUDA crashes if it is asked about a destroyed stream, and gives its handle to
@@ -26,8 +26,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
@@ -38,7 +36,9 @@
 #include <weir/fwd.hpp>
 #include <weir/layer/guard/ledger.hpp>
 #include <weir/layer/guard/life_mark.hpp>
+#include <weir/layer/guard/violation.hpp>
 #include <weir/resource/layered.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
@@ -47,20 +47,6 @@
 namespace weir {
 inline namespace v0 {
 namespace layer {
-
-/// Gets the sentence about a mistake. It may abort; it must not throw.
-using violation_handler = void (*)(char const* sentence);
-
-/// The default: prints the sentence to stderr.
-inline void print_violation(char const* sentence) {
-    std::fprintf(stderr, "%s\n", sentence);
-}
-
-/// Prints the sentence and calls std::abort.
-inline void abort_on_violation(char const* sentence) {
-    print_violation(sentence);
-    std::abort();
-}
 
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
@@ -81,7 +67,8 @@ public:
     ~guard() {
         if constexpr (!std::is_reference_v<Pool>)
             tell_owners();
-        life_.end();
+        life_->end(handler_);
+        mark_.end();
     }
 
     /// Sets who gets the sentence about a mistake. The handler runs in the thread that frees. Under layer::synchronized it
@@ -93,7 +80,7 @@ public:
     /// As the wrapped pool's.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
-        if (life_.is_over())
+        if (mark_.is_over())
             throw usage_error("weir: layer::guard: the pool that is to allocate has ended; end its containers before it");
         expect();
         void* p = nullptr;
@@ -104,22 +91,31 @@ public:
             --expected_;
             throw;
         }
-        base::lock_guard<base::mutex> const lock(mutex_);
-        --expected_;
-        if (p)
-            ledger_.enter(reinterpret_cast<std::uintptr_t>(p), bytes, alignment, stream);
+        std::size_t live = 0;
+        auto const address = reinterpret_cast<std::uintptr_t>(p);
+        {
+            base::lock_guard<base::mutex> const lock(mutex_);
+            if (!p || ledger_.overlapping(address, bytes) == ledger::none) {
+                --expected_;
+                if (p)
+                    ledger_.enter(address, bytes, alignment, stream);
+                return p;
+            }
+            live = ledger_.live();
+        }
+        enter_overlapping(address, bytes, alignment, stream, live);
         return p;
     }
 
     /// As the wrapped pool's if the block is live. Otherwise the handler gets a sentence, and nothing is freed. That is also so
-    /// after the end of the pool, if its own memory is still as it was, as that of a global or local object mostly is: the
-    /// block went back with the pool.
+    /// after the end of the pool, with which the block went back: always for a container; for other callers if the pool's own
+    /// memory is still as it was, as that of a global or local object mostly is.
     void deallocate(stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (!p)
             return;
-        if (life_.is_over())
-            return tell_of_end(p);
+        if (mark_.is_over())
+            return resource_detail::pool_life::tell_of_free(p, handler_);
         block found;
         bool wrong = false;
         bool on_ended = false; // the handle may name no stream, so CUDA cannot be asked about it
@@ -130,8 +126,12 @@ public:
             std::uint32_t const at = ledger_.find(address);
             if (ledger_.is_live(at)) {
                 found = ledger_[at];
-                ledger_.leave(at, fate::freed);
+                ledger_.free(at);
                 on_ended = ledger_.ended_after(found, stream);
+                if (found.handed_out_twice) { // the entry's size may be another owner's
+                    found.bytes = bytes;
+                    found.alignment = alignment;
+                }
             }
             wrong = found.now != fate::live || found.bytes != bytes || found.alignment != alignment || on_ended ||
                     found.mark_has_ended();
@@ -174,11 +174,13 @@ public:
         return count;
     }
 
-    /// For containers: one holds the block at `p`, and frees it on `stream`.
-    void in_container(void* p, stream_ref stream) noexcept {
+    /// For containers: one holds the block at `p`, and frees it on `stream`. Returns the mark that it asks before the free:
+    /// once this pool has ended, the handler gets a sentence about that container, and nothing else is done.
+    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         if (std::uint32_t const at = ledger_.find(reinterpret_cast<std::uintptr_t>(p)); ledger_.is_live(at))
             ledger_.hold(at, stream);
+        return life_;
     }
 
     /// As the wrapped pool's, for a block that is live. They throw usage_error for another.
@@ -223,10 +225,10 @@ public:
         end_after(0);
     }
 
-    /// As the wrapped pool's; any_device once the pool has ended, for the containers that outlive it.
+    /// As the wrapped pool's; any_device once the pool has ended.
     template <class P = typename wrapper::pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) {
-        return life_.is_over() ? any_device : wrapper::device();
+        return mark_.is_over() ? any_device : wrapper::device();
     }
 
     /// Offers the live blocks to the list of the largest. See 'full_state'.
@@ -236,14 +238,6 @@ public:
     }
 
 private:
-    // The handler that the pool's options ask for.
-    static violation_handler usual_handler([[maybe_unused]] Pool const& pool) noexcept {
-        if constexpr (contract::holds<contract::has_on_violation, typename wrapper::pool_type>)
-            if (pool.on_violation() == violation_action::abort)
-                return &abort_on_violation;
-        return &print_violation;
-    }
-
     template <class Point>
     struct marked {
         Point point;
@@ -256,6 +250,27 @@ private:
         base::lock_guard<base::mutex> const lock(mutex_);
         ledger_.make_room(expected_);
         ++expected_;
+    }
+
+    // Enters a block that has bytes of a live one. Either the pool handed them out twice, or that one ended where this layer
+    // did not hear of it: then the pool knows of no more blocks than the ledger did (`live`). That count says nothing if others
+    // allocate from the pool and may end everybody's blocks.
+    void enter_overlapping(std::uintptr_t address, std::size_t bytes, std::size_t alignment, stream_ref stream,
+                           std::size_t live) noexcept {
+        bool twice = false;
+        try {
+            if constexpr (wrapper::stands_alone || !contract::holds<contract::has_mark, typename wrapper::pool_type>)
+                twice = this->pool_.state().live_blocks > live;
+        } catch (...) { // nobody knows
+        }
+        text complaint;
+        {
+            base::lock_guard<base::mutex> const lock(mutex_);
+            --expected_;
+            complaint = ledger_.enter_overlapping(address, bytes, alignment, stream, twice);
+        }
+        if (twice)
+            tell(complaint, "weir: layer::guard: a pool handed out bytes of a live block; the host has no memory to say which");
     }
 
     void end_after(std::uint64_t serial) noexcept {
@@ -300,16 +315,6 @@ private:
             tell(complaint);
     }
 
-    [[gnu::noinline]] void tell_of_end(void* p) const noexcept {
-        text said;
-        try {
-            said = "weir: layer::guard: the block at " + base::address_text(p) +
-                   " is freed after the end of its pool, with which it went back; free it before, or end its container";
-        } catch (...) { // no host memory for the sentence
-        }
-        handler_(said.empty() ? "weir: layer::guard: a block is freed after the end of its pool" : said.c_str());
-    }
-
     void require_live(void* p, char const* what) const {
         if (!p)
             return;
@@ -325,22 +330,15 @@ private:
     void tell(text const& complaint,
               char const* without_memory = "weir: layer::guard: a block is freed wrongly, and the host has no memory to say "
                                            "how") noexcept {
-        text said;
-        try {
-            if (!complaint.empty()) {
-                said = "weir: layer::guard: " + complaint;
-                said = "weir: layer::guard: pool '" + this->pool_.state().name + "': " + complaint;
-            }
-        } catch (...) { // no host memory for the sentence, or the pool does not tell its name
-        }
-        handler_(said.empty() ? without_memory : said.c_str());
+        layer::detail::tell_violation(handler_, this->pool_, complaint, without_memory);
     }
 
     mutable base::mutex mutex_;
     ledger ledger_;
     std::size_t expected_ = 0; // how many allocations are under way
-    violation_handler handler_ = usual_handler(this->pool_);
-    detail::life_mark life_;
+    violation_handler handler_ = layer::detail::usual_handler(this->pool_);
+    resource_detail::shared_pool_life const life_ = resource_detail::shared_pool_life::make(); // for containers
+    detail::life_mark mark_; // for who calls without that mark
 };
 
 } // namespace layer

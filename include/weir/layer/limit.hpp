@@ -114,17 +114,18 @@ public:
             now.limit_bytes = limit_bytes();
         return now;
     }
-    /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own bytes and limit, and its largest
-    /// blocks, if a layer below lists them; otherwise what the wrapped pool tells, as that has no room.
+    /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own requested bytes and limit, and
+    /// its largest blocks, if a layer below lists them; otherwise what the wrapped pool tells, as that has no room.
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-        std::size_t const live = requested_bytes();
-        if (bytes <= limit_bytes() - live)
+        std::size_t const requested = requested_bytes();
+        if (bytes <= room(requested))
             return wrapper::refused_state(bytes, alignment);
         memory_report own;
         this->examine_own(own);
         own.device_free_bytes = memory_report::unknown; // there may be plenty, and it does not help
         own.name = name();
-        own.in_use_bytes = own.reserved_bytes = live;
+        own.requested_bytes = requested;
+        own.in_use_bytes = own.reserved_bytes = memory_report::unknown; // these are the wrapped pool's
         own.limit_bytes = limit_bytes();
         return own;
     }
@@ -138,26 +139,31 @@ public:
     template <class P = typename wrapper::pool_type const>
     auto report() const -> decltype(text(std::declval<P&>().report())) {
         return text(this->pool_.report()) + "; through " + self() + ": " + base::bytes_text(requested_bytes()) +
-               " live, limit " + (limit_bytes() == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes()));
+               " requested, limit " + (limit_bytes() == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes()));
     }
     /// Why an allocation finds no room at this moment: this layer's limit, or the wrapped pool's reason.
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        std::size_t const live = requested_bytes();
-        std::size_t const room = limit_bytes() - live;
-        if (bytes <= room)
+        std::size_t const requested = requested_bytes();
+        std::size_t const left = room(requested);
+        if (bytes <= left)
             return this->pool_.refusal(bytes, alignment);
         text said = self() + " allows " + base::exact_bytes_text(limit_bytes()) + " at a time";
-        if (live != 0)
-            said = said + ", of which " + base::exact_bytes_text(live) + (live == 1 ? " is live" : " are live");
+        if (requested != 0)
+            said = said + ", of which " + base::exact_bytes_text(requested) + (requested == 1 ? " is" : " are") + " requested";
         said = said + "; ";
-        if (room != 0)
-            said = said + "ask for at most " + base::exact_bytes_text(room) + ", ";
+        if (left != 0)
+            said = said + "ask for at most " + base::exact_bytes_text(left) + ", ";
         if (bytes <= limit_bytes())
-            said = said + "free " + base::exact_bytes_text(bytes - room) + " of its blocks, ";
-        return said + (room != 0 || bytes <= limit_bytes() ? "or raise the layer's limit" : "raise the layer's limit");
+            said = said + "free " + base::exact_bytes_text(bytes - left) + " of its blocks, ";
+        return said + (left != 0 || bytes <= limit_bytes() ? "or raise the layer's limit" : "raise the layer's limit");
     }
 
 private:
+    // What the limit leaves. `requested`: as 'requested_bytes', which may be off by other threads' calls.
+    std::size_t room(std::size_t requested) const noexcept {
+        return requested < limit_bytes() ? limit_bytes() - requested : 0;
+    }
+
     struct shard {
         base::spin_lock lock;
         base::credit bytes;

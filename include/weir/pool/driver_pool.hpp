@@ -66,14 +66,16 @@ public:
     static constexpr memory_space space = Space;
     static constexpr bool thread_safe = true;
     static constexpr bool stream_ordered = true;
+    static constexpr bool streams_may_end = true;
     static constexpr std::size_t default_alignment = detail::block_origins::unit_bytes;
 
     /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have, and for a device that is
     /// not there; out_of_memory if there is no room for what is to be reserved; cuda_error, also if the machine has no such
     /// pools; std::bad_alloc.
     explicit driver_pool_of(driver_pool_options options)
-        : options_(here(std::move(options))), pool_(detail::properties_of(Space, options_)),
-          blocks_(pool_.get(), Space, options_.name(), options_.device()) {
+        : options_(here(std::move(options))),
+          pool_(detail::properties_of(Space, options_), detail::instead_of_driver_pool(Space)),
+          blocks_(pool_, Space, options_.name(), options_.device()) {
         pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes());
         pool_.template set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies());
         pool_.template set<int>(cudaMemPoolReuseAllowOpportunistic, options_.allow_opportunistic());
@@ -92,8 +94,10 @@ public:
     /// uses it any more.
     ~driver_pool_of() { tell_leaks(options_.name().c_str(), options_.on_leak(), blocks_.count(), 0); }
 
-    /// A block for work enqueued on `stream` from now on; null for zero bytes and if there is no room. If `stream` is the host,
-    /// blocks until the memory is there. In a captured stream the allocation becomes a node of the graph, which owns the block
+    /// A block for work enqueued on `stream` from now on; null for zero bytes and if there is no room. Before it says so, it
+    /// waits for the work that may use what was freed (on every device, if the memory is open to others), and gives back what
+    /// the pool does not use and what CUDA keeps for graphs; that breaks no capture. If `stream` is the host, blocks until the
+    /// memory is there. In a captured stream the allocation becomes a node of the graph, which owns the block
     /// (see the head of this file). Throws usage_error, also on the legacy stream while a stream is captured that waits for it;
     /// cuda_error; std::bad_alloc.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
@@ -136,18 +140,14 @@ public:
 
     /// Gets memory ahead of need, until the pool holds at least `bytes` bytes; 'trim' gives it back like other memory. CUDA
     /// gets memory only for a block, so one is allocated beside those in use, and freed. After that the release threshold keeps
-    /// the memory; where it is lower, it is raised to what the pool holds then. If there is no room, unused memory goes back
-    /// and it is tried once more. Blocks. Throws out_of_memory if there is no room then, and otherwise as 'allocate'; the
-    /// blocks that are handed out are as before.
+    /// the memory; where it is lower, it is raised to what the pool holds then. Blocks. Throws out_of_memory if there is no
+    /// room, and otherwise as 'allocate'; the blocks that are handed out are as before.
     void reserve(std::size_t bytes) {
         base::lock_guard<base::mutex> const lock(reserve_mutex_); // otherwise one call could lower the threshold of another
         std::size_t const in_use = in_use_bytes();
         if (bytes > in_use && bytes > reserved_bytes()) {
-            if (!blocks_.hold_for_a_while(bytes - in_use, [&] { keep_at_least(bytes); })) {
-                trim();
-                if (!blocks_.hold_for_a_while(bytes - in_use, [&] { keep_at_least(bytes); }))
-                    throw out_of_memory(bytes, state(), refusal(bytes, 1));
-            }
+            if (!blocks_.hold_for_a_while(bytes - in_use, [&] { keep_at_least(bytes); }))
+                throw out_of_memory(bytes, state(), refusal(bytes, 1));
         } else {
             keep_at_least(bytes);
         }
@@ -174,6 +174,20 @@ public:
     void enable_access_from(int other) {
         pool_.enable_access_from(runtime::existing_peer(other, device()));
         blocks_.open();
+    }
+
+    /// Bytes that graphs hold of the device's memory for blocks that captured streams allocated, and that CUDA keeps for the
+    /// graphs to come: of all graphs of the process, from whichever pool, and in no pool's figures. Throws cuda_error.
+    template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
+    std::size_t graph_memory_bytes() const { return runtime::graph_memory_bytes(device()); }
+    /// Gives those of them back that no graph needs which is under way or enqueued; returns the bytes given back. Throws
+    /// cuda_error.
+    template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
+    std::size_t trim_graph_memory() {
+        std::size_t const before = graph_memory_bytes();
+        runtime::trim_graph_memory(device());
+        std::size_t const after = graph_memory_bytes();
+        return after < before ? before - after : 0;
     }
 
     /// What CUDA counts: bytes in use and reserved, at present and at most since reset_peaks. Throws cuda_error.
@@ -252,12 +266,15 @@ public:
                base::align_down(bytes + detail::block_origins::padding_for(alignment) - 1, 2 * MiB) < limit_bytes() &&
                bytes + detail::block_origins::padding_for(alignment) <= most_bytes();
     }
-    /// Why an allocation of `bytes` bytes finds no room now.
+    /// Why an allocation of `bytes` bytes finds no room now. Throws cuda_error.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (!detail::block_origins::can_be(bytes, alignment))
             return refusal_text(0, 0, SIZE_MAX, 0, base::name_of(Space));
         std::size_t const padding = detail::block_origins::padding_for(alignment);
-        return detail::driver_refusal_text(Space, limit_bytes() != SIZE_MAX, bytes + padding, padding);
+        std::size_t const held = reserved_bytes();
+        bool const by_limit = limit_bytes() != SIZE_MAX && bytes + padding <= most_bytes() &&
+                              (limit_bytes() < held || bytes + padding > base::align_up(limit_bytes(), 2 * MiB) - held);
+        return detail::driver_refusal_text(Space, by_limit, can_hold(bytes, alignment), bytes + padding, padding);
     }
 
 private:

@@ -154,7 +154,7 @@ public:
         return used_.bytes;
     }
     /// The device of the pool.
-    int device() const noexcept { return pool_->device(); }
+    int device() const { return pool_->device(); }
     /// Whether `p` lies in memory that is held.
     bool owns(void const* p) const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
@@ -168,7 +168,7 @@ public:
     }
     template <class P = Pool const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
-        return pool_->examine(now);
+        return weir::examine(*pool_, now);
     }
     text report() const { return report_text(state(), base::name_of(space)); }
     bool can_hold(std::size_t bytes, std::size_t alignment) const {

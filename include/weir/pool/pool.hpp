@@ -76,8 +76,9 @@ public:
     static constexpr memory_space space = Upstream::space;
     /// Whether any thread may call any member at any time; else one thread at a time.
     static constexpr bool thread_safe = Reuse::thread_safe;
-    /// Whether a block may be freed while enqueued work still uses it.
+    /// Whether a block may be freed while enqueued work still uses it; and whether its stream may end before a 'settle'.
     static constexpr bool stream_ordered = Reuse::orders_streams;
+    static constexpr bool streams_may_end = contract::streams_may_end<Reuse>();
     /// The alignment of a block that asks for none, in bytes; less than usual where the placement's blocks have less.
     static constexpr std::size_t default_alignment = base::default_alignment_of<Placement>(space);
 
@@ -89,8 +90,7 @@ public:
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(contract::upstream_on<U>(options.device()), pool_options(options)) {}
     explicit pool(Upstream memory, pool_options options = {})
-        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()),
-          rule_(contract::device_number_of(held().upstream())) {
+        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(device_) {
         if (options_.device() != any_device && options_.device() != device())
             throw usage_error(device() == any_device ? text("weir: pool_options::device: memory of this kind (") +
                                                            base::name_of(space) + ") is not that of one device; leave it out"
@@ -266,7 +266,7 @@ public:
     /// What the options call it.
     text const& name() const noexcept { return options_.name(); }
     /// The number of the pool's device, or any_device.
-    int device() const noexcept { return contract::device_number_of(held().upstream()); }
+    int device() const noexcept { return device_; }
 
     /// Whether `p` lies in memory that the pool holds. Never blocks on a device.
     bool owns(void const* p) const noexcept { return held().owns(reinterpret_cast<std::uintptr_t>(p)); }
@@ -340,6 +340,7 @@ private:
 
     pool_options options_;
     supply_of supply_;
+    int const device_ = contract::device_number_of(held().upstream()); // asked here alone, where it may throw
     mutable rule rule_;
     mutable growth_lock growth_lock_; // one thread grows, trims or suspends at a time
     detail::suspension<supply_of, rule> suspension_{options_.name(), supply_, rule_};

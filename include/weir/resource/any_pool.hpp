@@ -30,6 +30,7 @@
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/layered.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
@@ -161,7 +162,9 @@ public:
         held_->deallocate(stream, p, bytes, alignment);
     }
     std::size_t before_destroy(stream_ref stream) { return held_->before_destroy(stream); }
-    void in_container(void* p, stream_ref stream) noexcept { ref_.in_container(p, stream); }
+    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
+        return ref_.in_container(p, stream);
+    }
     int device() const { return ref_.device(); }
     memory_report state() const { return held_->state(); }
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const {

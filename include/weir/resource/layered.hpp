@@ -47,6 +47,7 @@ public:
     static constexpr memory_space space = pool_type::space;
     static constexpr bool thread_safe = pool_type::thread_safe;
     static constexpr bool stream_ordered = pool_type::stream_ordered;
+    static constexpr bool streams_may_end = contract::streams_may_end<pool_type>();
     static constexpr std::size_t default_alignment = pool_type::default_alignment;
 
     /// Whether nothing that the wrapped pool hands out goes past this layer: no pool below is a reference.
@@ -124,7 +125,7 @@ public:
             return 0;
     }
     template <class P = pool_type>
-    auto in_container(void* p, stream_ref stream) noexcept -> decltype(std::declval<P&>().in_container(p, stream)) {
+    auto in_container(void* p, stream_ref stream) -> decltype(std::declval<P&>().in_container(p, stream)) {
         return locked()->in_container(p, stream);
     }
     template <class P = pool_type>
@@ -190,8 +191,8 @@ protected:
         memory_report gone = this->pool_.state();
         end(this->pool_);
         memory_report const left = this->pool_.state();
-        gone.in_use_bytes -= left.in_use_bytes;
-        gone.live_blocks -= left.live_blocks;
+        gone.in_use_bytes -= left.in_use_bytes < gone.in_use_bytes ? left.in_use_bytes : gone.in_use_bytes; // others may have
+        gone.live_blocks -= left.live_blocks < gone.live_blocks ? left.live_blocks : gone.live_blocks; // allocated meanwhile
         return gone;
     }
 

@@ -28,6 +28,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -63,8 +64,11 @@ struct pool_table {
                        std::size_t alignment) noexcept;
     void (*used_on)(void* pool, void* p, stream_ref stream); // this and the next are null if the pool lacks either
     void (*last_used_on)(void* pool, void* p, stream_ref stream);
-    void (*in_container)(void* pool, void* p, stream_ref stream) noexcept; // null if the pool does not ask
+    // Null if the pool does not ask.
+    resource_detail::shared_pool_life (*in_container)(void* pool, void* p, stream_ref stream) noexcept;
     int (*device)(void const* pool);
+    bool (*can_hold)(void const* pool, std::size_t bytes, std::size_t alignment);
+    void (*settle)(void* pool); // null if the streams on which memory was freed may end without it
     std::size_t default_alignment;
     memory_space space;
     bool stream_ordered;
@@ -74,6 +78,15 @@ template <class Pool>
 constexpr bool orders_streams() noexcept {
     if constexpr (contract::holds<contract::has_stream_ordered, Pool>)
         return Pool::stream_ordered;
+    else
+        return false;
+}
+
+// Whether the pool's type says that memory which the device reaches is handed out again at once when it is freed.
+template <class Pool>
+constexpr bool is_immediate() noexcept {
+    if constexpr (contract::holds<contract::has_stream_ordered, Pool> && !contract::holds<has_owner, Pool>)
+        return !Pool::stream_ordered && base::device_accessible(Pool::space);
     else
         return false;
 }
@@ -92,11 +105,22 @@ struct call_used_on<Pool, true> {
 
 template <class Pool, bool = contract::holds<contract::has_in_container, Pool, stream_ref>>
 struct call_in_container {
-    static constexpr void (*call)(void*, void*, stream_ref) noexcept = nullptr;
+    static constexpr resource_detail::shared_pool_life (*call)(void*, void*, stream_ref) noexcept = nullptr;
 };
 template <class Pool>
 struct call_in_container<Pool, true> {
-    static void call(void* pool, void* p, stream_ref stream) noexcept { static_cast<Pool*>(pool)->in_container(p, stream); }
+    static resource_detail::shared_pool_life call(void* pool, void* p, stream_ref stream) noexcept {
+        return resource_detail::in_container(*static_cast<Pool*>(pool), p, stream);
+    }
+};
+
+template <class Pool, bool = !contract::streams_may_end<Pool>() && contract::holds<contract::has_settle, Pool>>
+struct call_settle {
+    static constexpr void (*call)(void*) = nullptr;
+};
+template <class Pool>
+struct call_settle<Pool, true> {
+    static void call(void* pool) { static_cast<Pool*>(pool)->settle(); }
 };
 
 template <class Pool>
@@ -114,12 +138,21 @@ struct pool_calls {
         else
             return any_device;
     }
+    static bool can_hold([[maybe_unused]] void const* pool, [[maybe_unused]] std::size_t bytes,
+                         [[maybe_unused]] std::size_t alignment) {
+        if constexpr (contract::holds<contract::has_can_hold, Pool>)
+            return static_cast<Pool const*>(pool)->can_hold(bytes, alignment);
+        else
+            return true;
+    }
     static constexpr pool_table table{&allocate,
                                       &deallocate,
                                       call_used_on<Pool>::call,
                                       call_used_on<Pool>::call_last,
                                       call_in_container<Pool>::call,
                                       &device,
+                                      &can_hold,
+                                      call_settle<Pool>::call,
                                       Pool::default_alignment,
                                       Pool::space,
                                       orders_streams<Pool>()};
@@ -184,10 +217,10 @@ public:
         calls_->last_used_on(pool_, p, stream);
     }
 
-    /// Tells a pool that asks (layer::guard) that a container holds the block at `p`, and frees it on `stream`.
-    void in_container(void* p, stream_ref stream) const noexcept {
-        if (calls_->in_container)
-            calls_->in_container(pool_, p, stream);
+    /// Tells a pool that asks (layer::guard) that a container holds the block at `p`, and frees it on `stream`. Returns the
+    /// mark of that pool's life, which is asked before the free; none if the pool keeps none.
+    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) const noexcept {
+        return calls_->in_container ? calls_->in_container(pool_, p, stream) : resource_detail::shared_pool_life();
     }
 
     /// The alignment, in bytes, that the pool gives where none is asked for.
@@ -198,6 +231,17 @@ public:
 
     /// Whether a block may be freed while enqueued work still uses it; false if the pool does not say.
     bool stream_ordered() const noexcept { return calls_->stream_ordered; }
+
+    /// Whether the pool could hand out such a block if no other were out; true if it does not say. Throws as its 'can_hold'.
+    bool can_hold(std::size_t bytes, std::size_t alignment) const { return calls_->can_hold(pool_, bytes, alignment); }
+
+    /// Whether a stream on which memory was freed may end at any time; if not, 'settle' comes first (identity::promised).
+    bool streams_may_end() const noexcept { return calls_->settle == nullptr; }
+    /// The pool's own 'settle'. Nothing if 'streams_may_end'.
+    void settle() const {
+        if (calls_->settle)
+            calls_->settle(pool_);
+    }
 
     /// The number of the pool's device; any_device if the pool does not say.
     int device() const { return calls_->device(pool_); }

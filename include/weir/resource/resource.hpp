@@ -25,11 +25,15 @@
 namespace weir {
 inline namespace v0 {
 
-/// Adds to `now` what `pool` tells only when it is asked for more: a member 'void examine(memory_report&) const noexcept'.
+/// Adds to `now` what `pool` tells only when it is asked for more: a member 'void examine(memory_report&) const'. If that
+/// throws, the rest stays unknown.
 template <class Pool>
 void examine(Pool const& pool, memory_report& now) noexcept {
     if constexpr (contract::holds<contract::has_examine, Pool>)
-        pool.examine(now);
+        try {
+            pool.examine(now);
+        } catch (...) {
+        }
 }
 
 /// Whether `pool` could hand out such a block if no other were out: its member 'bool can_hold(std::size_t bytes, std::size_t

@@ -43,6 +43,7 @@ namespace reuse {
 struct after_event {
     static constexpr bool thread_safe = true;
     static constexpr bool orders_streams = true;
+    static constexpr bool streams_may_end = true;
     static constexpr bool waits_before_growing = false;
 
     /// Whether it works over such a placement.

@@ -28,6 +28,7 @@ namespace reuse {
 struct immediate {
     static constexpr bool thread_safe = false;
     static constexpr bool orders_streams = false;
+    static constexpr bool streams_may_end = true;
     static constexpr bool waits_before_growing = false;
 
     template <class Placement>

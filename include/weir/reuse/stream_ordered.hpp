@@ -59,6 +59,7 @@ struct stream_ordered {
 
     static constexpr bool thread_safe = true;
     static constexpr bool orders_streams = true;
+    static constexpr bool streams_may_end = Identity::asks;
     static constexpr bool waits_before_growing = Handover::waits_before_growing;
 
     /// Whether it works over such a placement.

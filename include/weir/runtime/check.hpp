@@ -60,18 +60,22 @@ inline void take_off_record(cudaError_t error) noexcept {
     detail::take_off_record(error);
     throw cuda_error(call, cudaGetErrorName(error), static_cast<int>(error), advice);
 }
-[[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call, char const* if_invalid) {
-    detail::fail_with(error == cudaErrorInvalidValue ? if_invalid : advice_for(error), error, call);
+[[noreturn, gnu::noinline]] inline void fail(cudaError_t error, char const* call, char const* if_invalid,
+                                             char const* if_unsupported) {
+    detail::fail_with(error == cudaErrorInvalidValue   ? if_invalid
+                      : error == cudaErrorNotSupported ? if_unsupported
+                                                       : advice_for(error),
+                      error, call);
 }
 } // namespace detail
 
 } // namespace runtime
 
 /// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. `if_invalid`: what to do if
-/// CUDA only says that some argument is invalid. Any thread.
-inline void check(cudaError_t error, char const* call, char const* if_invalid = "") {
+/// CUDA only says that some argument is invalid; `if_unsupported`: if it says that the device has no such thing. Any thread.
+inline void check(cudaError_t error, char const* call, char const* if_invalid = "", char const* if_unsupported = "") {
     if (error != cudaSuccess)
-        runtime::detail::fail(error, call, if_invalid);
+        runtime::detail::fail(error, call, if_invalid, if_unsupported);
 }
 
 namespace runtime {
@@ -84,13 +88,13 @@ inline bool succeeded(cudaError_t error) noexcept {
     return error == cudaSuccess;
 }
 
-/// True if the call found no memory, false if it succeeded; throws cuda_error for any other failure.
-inline bool out_of_room(cudaError_t error, char const* call) {
+/// True if the call found no memory, false if it succeeded; throws cuda_error for any other failure. As 'check' otherwise.
+inline bool out_of_room(cudaError_t error, char const* call, char const* if_unsupported = "") {
     if (error == cudaErrorMemoryAllocation) {
         detail::take_off_record(error);
         return true;
     }
-    check(error, call);
+    check(error, call, "", if_unsupported);
     return false;
 }
 

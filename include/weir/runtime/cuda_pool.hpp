@@ -56,15 +56,30 @@ void end_relaxed(Call&& call) noexcept {
 
 } // namespace detail
 
+/// Bytes that graphs hold of a device's memory for their own allocations, and that CUDA keeps for the graphs to come. They are
+/// the device's and the process's, whichever pool the allocations were captured from. Throws cuda_error.
+inline std::size_t graph_memory_bytes(int device) {
+    capture_mode_scope const relaxed;
+    std::uint64_t value = 0;
+    check(cudaDeviceGetGraphMemAttribute(device, cudaGraphMemAttrReservedMemCurrent, &value), "cudaDeviceGetGraphMemAttribute");
+    return static_cast<std::size_t>(value);
+}
+/// Gives back what no graph needs that is under way or enqueued. Throws cuda_error.
+inline void trim_graph_memory(int device) {
+    capture_mode_scope const relaxed;
+    check(cudaDeviceGraphMemTrim(device), "cudaDeviceGraphMemTrim");
+}
+
 /// Owns a memory pool. Any thread may call any member; none blocks.
 class cuda_pool {
 public:
-    /// Creates a pool. Throws cuda_error, also if CUDA has no pools of that kind.
-    explicit cuda_pool(cudaMemPoolProps const& properties) {
+    /// Creates a pool. Throws cuda_error, also if the device has no pools of that kind. `instead`: what to use then, as a
+    /// clause.
+    explicit cuda_pool(cudaMemPoolProps const& properties, char const* instead = "") {
         capture_mode_scope const relaxed;
         check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
               "look at 'limit', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools "
-              "here");
+              "here", instead);
     }
     /// Takes over a pool that exists.
     explicit cuda_pool(cudaMemPool_t owned) noexcept : pool_(owned) {}

@@ -32,9 +32,12 @@ public:
     side_stream(side_stream const&) = delete;
     side_stream& operator=(side_stream const&) = delete;
     ~side_stream() {
-        static_cast<void>(base::try_twice([this] { return succeeded(cudaStreamDestroy(stream_)); }));
+        if (stream_)
+            static_cast<void>(base::try_twice([this] { return succeeded(cudaStreamDestroy(stream_)); }));
     }
     cudaStream_t get() const noexcept { return stream_; }
+    /// The stream does not end with this object, since somebody still knows it.
+    void keep() noexcept { stream_ = nullptr; }
 
 private:
     cudaStream_t stream_ = nullptr;

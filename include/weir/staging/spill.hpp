@@ -18,8 +18,8 @@
 //
 // invariant: contents are on the device or on the host at any moment, also after a call that failed.
 // order:     an access comes after all accesses that have ended; those that only read do not wait for each other. Copies wait
-//            for the work that used the buffer, by events. The host does not wait, except for host memory that is not
-//            page-locked.
+//            for the work that used the buffer, by events. The host waits only for host memory that is not page-locked, where
+//            a stream's queue is full, and for the device in the place of a stream that is being captured.
 // cost:      an access of a buffer that is on the device, by the stream that had it last: no CUDA call, two locks. While
 //            buffers leave, an event is recorded at its end. On another stream: an event. On a thread's own default stream:
 //            two. Moves: see spill/spill_mover.hpp.
@@ -107,6 +107,10 @@ public:
     /// A handler that makes room in the set's pool, or in `pool`, when it runs out: buffers of that pool leave. For
     /// layer::failure_handler; the set outlives it. The pool is the one that the buffers are made from, and the layer is
     /// outside: weir::layer::failure_handler all(set.handler(), pool).
+    ///
+    /// A handler of yours below the set, which a buffer on its way in or out calls: it may call all members of the set, and
+    /// spill buffers, ask about them and end them. What is on the move then stays as it is. It may access what is on the device
+    /// and brings nothing there (usage_error).
     spill_handler handler() noexcept { return {core_, core_.pool()}; }
     spill_handler handler(pool_ref<memory_space::device> pool) noexcept { return {core_, pool}; }
 
@@ -144,11 +148,23 @@ class spill_set : public any_spill_set {
 public:
     /// `pool`: where the buffers' memory comes from. `host`: where the memory comes from for those that leave. A buffer that
     /// left keeps its host memory until it ends, or others need it. A pinned pool is copied to at the speed of the link and
-    /// beside the host's work; with a host_pool the host waits for each copy. Both pools serve as many threads as the set.
-    /// Throws cuda_error.
+    /// beside the host's work; with a host_pool the host waits for each copy. Both pools serve as many threads as the set. The
+    /// set frees memory on streams of its own. Its end waits for the work that uses such memory if a pool must know that
+    /// before a stream ends (promised_device_pool: the set calls its 'settle'); of others it waits for none. Throws
+    /// usage_error for a pool that hands out at once what is freed, unless the device does not reach its memory; cuda_error.
     spill_set(pool_ref<memory_space::device> pool, pool_ref<memory_space::host> host, std::size_t budget_bytes,
               Victims victims = {})
         : any_spill_set(pool, host, budget_bytes, &leaves_before, &victims_), victims_(std::move(victims)) {}
+    /// Refused with a sentence: a pool that hands out at once what is freed.
+    template <class Pool, class Host,
+              class = std::enable_if_t<weir::detail::is_immediate<Pool>() || weir::detail::is_immediate<Host>()>>
+    spill_set(Pool& pool, Host& host, std::size_t budget_bytes, Victims victims = {})
+        : spill_set(pool_ref<memory_space::device>(pool), pool_ref<memory_space::host>(host), budget_bytes,
+                    std::move(victims)) {
+        static_assert(!weir::detail::is_immediate<Pool>() && !weir::detail::is_immediate<Host>(),
+                      "weir: a spill_set frees memory behind work that uses it, and this pool hands out at once what is freed; "
+                      "use pools that are stream ordered, such as 'weir::device_pool' and 'weir::pinned_pool'");
+    }
 
 private:
     static bool leaves_before(void const* policy, spill_candidate const& a, spill_candidate const& b) {
@@ -198,13 +214,15 @@ private:
 /// A buffer of elements that may leave the device while nobody accesses it. Movable. Any thread may access it; it is moved and
 /// ended by one that is alone with it. It ends without waiting: its memory goes back behind the work that uses it.
 ///
-/// A stream that accessed the buffer, or computed it, lives until the buffer was accessed for writing by another one, was
-/// spilled, or has ended. If it is being captured then, whoever moves or ends the buffer waits for the device.
+/// A stream that accessed the buffer, or computed it, lives until the buffer was then accessed for writing by another one, was
+/// spilled, or has ended. If it is being captured when an access ends, or later, whoever moves or ends the buffer waits for the
+/// device; nothing becomes a part of the graph. A buffer of no elements knows no stream.
 template <class T>
 class spillable {
 public:
     /// `count` elements, not initialised. Nothing is allocated before the first access. `pool`: the set's, or another one of
-    /// its device. Throws usage_error for a pool of another device, or if there cannot be so many elements; std::bad_alloc.
+    /// its device; a promised_device_pool outlives the set. Throws usage_error for a pool of another device, for one that hands
+    /// out at once what is freed, or if there cannot be so many elements; std::bad_alloc.
     spillable(any_spill_set& set, std::size_t count) : spillable(set, set.core_.pool(), count) {}
     spillable(any_spill_set& set, pool_ref<memory_space::device> pool, std::size_t count)
         : spillable(set, pool, [&] {
@@ -213,8 +231,8 @@ public:
 
     /// `count` elements that `compute(stream_ref, T* data, std::size_t count)` computes on that stream: at the first access,
     /// and at the first one after they left the device, which drops them. It computes the same each time. The thread that
-    /// accesses the buffer calls it. It may access other buffers, calls no member of this one (usage_error), and waits for no
-    /// thread that needs it. What it throws, the access throws. Such a buffer is only read.
+    /// accesses the buffer calls it. It may access other buffers but not this one (usage_error), and waits for no thread that
+    /// needs it. What it throws, the access throws. Such a buffer is only read.
     template <class Compute, class = decltype(std::declval<Compute&>()(std::declval<stream_ref>(), static_cast<T*>(nullptr),
                                                                        std::size_t{}))>
     spillable(any_spill_set& set, std::size_t count, Compute compute)
@@ -240,9 +258,9 @@ public:
     std::size_t size_bytes() const noexcept { return record_ ? record_->bytes : 0; }
 
     /// Brings the buffer to the device if it is not there, and keeps it there for the scope, for work on `stream` that reads
-    /// and writes it. Throws out_of_memory, which says how much is needed, if nobody else can leave; usage_error for the host,
-    /// a captured stream, a buffer that is computed, and one that was moved from; cuda_error; std::bad_alloc. Then nothing is
-    /// lost.
+    /// and writes it. Throws out_of_memory, which says how much is needed, if not enough of the others can leave, or if the
+    /// pool can never hold it; usage_error for the host, a captured stream, a buffer that is computed, one that was moved from,
+    /// and in a handler that a move has called; cuda_error; std::bad_alloc. Then nothing is lost.
     access_scope<T> access(stream_ref stream) {
         if (record().is_computed())
             throw usage_error("weir: what is written to a buffer that is computed again would be lost; 'read' it, or let the "
@@ -257,27 +275,24 @@ public:
     /// there is nothing to bring. Throws usage_error, cuda_error, std::bad_alloc, as 'access'; what the function throws.
     bool prefetch(stream_ref stream) { return core_->prefetch(record(), stream); }
 
-    /// Takes the buffer off the device. Whether it is off: not if it is being accessed, or if the host has no memory. Throws
-    /// cuda_error; the buffer is on the device then.
+    /// Takes the buffer off the device. Whether it is off: not if it is being accessed, if the host has no memory, or if it is
+    /// on the move and the caller is a handler or a function that the set has called. Throws cuda_error; the buffer is on the
+    /// device then.
     bool spill() { return core_->spill(record()); }
 
     /// Whether the buffer is on the device, or on its way there.
-    bool is_on_device() const {
-        detail::spill_core::refuse_own_function(record());
-        base::lock_guard<base::mutex> const lock(record().lock);
-        return record().device != nullptr;
-    }
+    bool is_on_device() const { return core_->ledger().is_on_device(record()); }
 
     /// Declares when the buffer is needed next, as a number of any clock that counts up, such as a step: for by_next_use.
-    void next_use(std::uint64_t when) { set(&detail::spill_record::next_use, when); }
+    void next_use(std::uint64_t when) { core_->ledger().declare(record(), &detail::spill_record::next_use, when); }
     /// Declares what it costs to have the buffer again, in a unit that all buffers share: for by_cost_and_size. By default a
     /// buffer costs its bytes.
-    void cost(double of_return) { set(&detail::spill_record::cost, of_return); }
+    void cost(double of_return) { core_->ledger().declare(record(), &detail::spill_record::cost, of_return); }
 
 private:
     template <class Make, class = decltype(std::declval<Make&>()())>
     spillable(any_spill_set& set, pool_ref<memory_space::device> pool, Make make) : core_(&set.core_) {
-        core_->require_device_of(pool);
+        core_->admit(pool);
         record_ = make();
         core_->ledger().enter(*record_);
     }
@@ -288,12 +303,6 @@ private:
         if (!record_)
             throw usage_error("weir: this buffer was moved from; use the one that it was moved to");
         return *record_;
-    }
-    template <class Member, class Value>
-    void set(Member member, Value value) {
-        detail::spill_core::refuse_own_function(record());
-        base::lock_guard<base::mutex> const lock(record().lock);
-        record().*member = value;
     }
 
     detail::spill_core* core_;

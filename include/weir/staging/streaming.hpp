@@ -61,26 +61,6 @@ struct device_chunk {
 
 namespace detail {
 
-template <class Source, class = void>
-inline constexpr bool lies_in_memory = false;
-template <class Source>
-inline constexpr bool lies_in_memory<Source, std::void_t<decltype(std::declval<Source const&>().data())>> = true;
-
-template <class Sink>
-inline constexpr bool is_no_sink = std::is_same_v<Sink, no_sink>;
-template <class Sink>
-inline constexpr bool is_memory_sink = false;
-template <class T>
-inline constexpr bool is_memory_sink<memory_sink<T>> = true;
-template <class Sink>
-inline constexpr bool is_callable_sink = !is_no_sink<Sink> && !is_memory_sink<Sink>;
-template <class Sink, class T>
-inline constexpr bool takes = std::is_same_v<Sink, memory_sink<T>>;
-template <class Source>
-inline constexpr bool is_callable_source = false;
-template <class T, class Callable>
-inline constexpr bool is_callable_source<callable_source<T, Callable>> = true;
-
 /// One call of 'stream_chunks'.
 template <class Source, class Sink, class Options>
 class chunk_stream {
@@ -141,8 +121,10 @@ public:
             {
                 runtime::device_scope const there(ring_.device());
                 here.arrived.record(memory_.to_device());
+                require_no_capture();
                 here.arrived.make_wait(stream_);
                 compute(stream_, static_cast<device_chunk<T> const&>(here.chunk));
+                require_no_capture();
                 here.computed.record(stream_);
             }
             if (next != 0 && lanes_.size() != 1)
@@ -193,6 +175,13 @@ private:
     }
     [[noreturn]] static void refuse_sink() {
         throw usage_error("weir: the sink is too small for what the source has; give it as many elements");
+    }
+
+    // A capture may have begun since the last chunk, by compute or by another thread. What is enqueued would be a part of it.
+    void require_no_capture() const {
+        if (runtime::is_capturing(stream_))
+            throw usage_error("weir: the stream of chunks runs on a stream that is being captured into a graph by now, or on "
+                              "the legacy default stream beside the capture of a blocking one; capture when it has ended");
     }
 
     lane& lane_of(std::size_t chunk) noexcept { return lanes_[chunk % lanes_.size()]; }
@@ -333,6 +322,13 @@ template <class Source, class Compute>
 streaming_progress stream_chunks(pinned_ring& ring, pool_ref<memory_space::device> pool, stream_ref stream, Source source,
                                  Compute compute) {
     return staging::stream_chunks(ring, pool, stream, std::move(source), no_sink{}, streaming_options<>{}, std::move(compute));
+}
+/// The same with results.
+template <class Source, class Sink, class Compute>
+streaming_progress stream_chunks(pinned_ring& ring, pool_ref<memory_space::device> pool, stream_ref stream, Source source,
+                                 Sink sink, Compute compute) {
+    return staging::stream_chunks(ring, pool, stream, std::move(source), std::move(sink), streaming_options<>{},
+                                  std::move(compute));
 }
 /// The same without results.
 template <class Source, class Progress, class Compute>

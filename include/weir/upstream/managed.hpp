@@ -43,13 +43,14 @@ public:
     explicit managed(int device = any_device, memory_location preferred = memory_location::anywhere())
         : device_(runtime::existing_device(device)), preferred_(preferred) {}
 
-    /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also if CUDA refuses the preferred
-    /// location.
+    /// A chunk of `bytes` bytes, or null when there is no room. Blocks. Throws cuda_error, also if the device has no managed
+    /// memory, or CUDA refuses the preferred location.
     void* acquire(std::size_t bytes) {
         runtime::device_scope const current(device_);
         runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
-        if (runtime::out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged"))
+        if (runtime::out_of_room(cudaMallocManaged(&chunk, bytes, cudaMemAttachGlobal), "cudaMallocManaged",
+                                 "this device has no managed memory; use pinned_pool or device_pool"))
             return nullptr;
         try {
             if (preferred_ != memory_location::anywhere())

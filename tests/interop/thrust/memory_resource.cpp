@@ -87,6 +87,8 @@ TEST_CASE("memory_resource: Thrust's own pools stand on one") {
             }
             CHECK(pool.in_use_bytes() == 0);
             CHECK_THROWS_AS(plug::memory_resource(pool, weir::on_host), weir::usage_error);
+            for (std::size_t const bad : {std::size_t{0}, std::size_t{3}, std::size_t{42}, std::size_t{300}})
+                CHECK_THROWS_AS(static_cast<void>(mr.allocate(100, bad)), weir::usage_error);
         },
         support::device_memory::visible);
 }

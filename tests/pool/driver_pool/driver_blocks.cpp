@@ -43,7 +43,7 @@ cudaMemPoolProps of_device_0() {
 struct blocks_and_pool {
     weir::text name = "mine";
     weir::runtime::cuda_pool pool{of_device_0()};
-    driver_blocks blocks{pool.get(), weir::memory_space::device, name, 0};
+    driver_blocks blocks{pool, weir::memory_space::device, name, 0};
 
     std::size_t in_use() { return pool.statistics().in_use_bytes; }
 };
@@ -218,6 +218,7 @@ TEST_CASE("driver_blocks: what others learn of an address while it is handed out
                 else
                     p = mine.blocks.allocate(other, 1 * MiB, 256);
                 CHECK(graph.unbroken());
+                check(cudaDeviceGraphMemTrim(0), "cudaDeviceGraphMemTrim");
             }
         };
         simulated_cuda::at_switch_points([] {
@@ -267,7 +268,7 @@ TEST_CASE("driver_blocks: its end gives back what CUDA did not take, also where 
         support::scoped_stream const s;
         weir::text const name = "mine";
         weir::runtime::cuda_pool pool(of_device_0());
-        auto blocks = std::make_unique<driver_blocks>(pool.get(), weir::memory_space::device, name, 0);
+        auto blocks = std::make_unique<driver_blocks>(pool, weir::memory_space::device, name, 0);
         void* const p = blocks->allocate(s, 1 * MiB, 256);
         simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
         blocks->deallocate(s, p, 1 * MiB);

@@ -206,7 +206,7 @@ TEST_CASE("stream_directory: a thread that stays keeps its set while others come
         for (int turn = 0; turn < 60; ++turn) {
             std::atomic<int> moment{0};
             auto const until = [&](int then) {
-                for (int turns = 0; moment.load() != then; ++turns)
+                for (unsigned turns = 0; moment.load() != then; ++turns)
                     weir::base::spin(turns);
             };
             std::thread first([&] {
@@ -237,7 +237,7 @@ TEST_CASE("stream_directory: threads that come at once, wave after wave, make no
             for (int t = 0; t < threads; ++t)
                 crew.emplace_back([&] {
                     ready.fetch_add(1);
-                    for (int turns = 0; ready.load() != threads; ++turns)
+                    for (unsigned turns = 0; ready.load() != threads; ++turns)
                         weir::base::spin(turns);
                     here.at(cudaStreamPerThread);
                 });
@@ -261,7 +261,7 @@ TEST_CASE("stream_directory: many threads that take turns soon have a set each")
         for (int t = 0; t < threads; ++t)
             crew.emplace_back([&, t] {
                 for (int round = 0; round < 6; ++round) {
-                    for (int turns = 0; turn.load() != round * threads + t; ++turns)
+                    for (unsigned turns = 0; turn.load() != round * threads + t; ++turns)
                         weir::base::spin(turns);
                     late += round > 2 && here.at(cudaStreamPerThread) != sets[static_cast<std::size_t>(t)];
                     sets[static_cast<std::size_t>(t)] = here.at(cudaStreamPerThread);

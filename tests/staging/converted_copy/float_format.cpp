@@ -7,6 +7,7 @@
 #include <cuda_fp8.h>
 #include <doctest/doctest.h>
 #include <limits>
+#include <type_traits>
 #include <vector>
 #include <weir/staging/converted_copy/host_conversion.hpp>
 
@@ -45,6 +46,16 @@ struct definition {
         return code | (std::signbit(x) ? 1u << (exponent_bits + mantissa_bits) : 0);
     }
 };
+
+// Only CUDA's own types are known, whatever others are called.
+struct other {
+    struct __half {};
+};
+struct __nv_fp8_e5m2_too {};
+template <class Storage>
+constexpr bool is_unknown = std::is_void_v<typename format_of<Storage>::type>;
+static_assert(std::is_same_v<format_of<half>::type, half_format>);
+static_assert(is_unknown<other::__half> && is_unknown<__nv_fp8_e5m2_too> && is_unknown<__half*> && is_unknown<float>);
 
 template <class Storage>
 definition defined();

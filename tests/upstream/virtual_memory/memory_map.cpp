@@ -136,7 +136,7 @@ TEST_CASE("memory_map: moves memory behind other addresses, contents and all, an
     });
 }
 
-TEST_CASE("memory_map: a device that has no more says so, and no error is left behind") {
+TEST_CASE("memory_map: a device that has no more says so, and no error is left behind" * doctest::test_suite("fills the card")) {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(8 * page));
     std::size_t const huge = 64 * page; // under the thread sanitizer there are few addresses

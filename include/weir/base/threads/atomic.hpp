@@ -69,8 +69,8 @@ private:
 
 /// One turn of a loop that reads an atomic until another thread has written it. `turns`: the turns before this one. After
 /// many turns this lets another thread run on the core, so that a lock's holder that lost its core gets one back.
-inline void spin(int turns) noexcept {
-    constexpr int turns_before_yield = 100; // a critical section is shorter than this many reads
+inline void spin(unsigned turns) noexcept {
+    constexpr unsigned turns_before_yield = 100; // a critical section is shorter than this many reads
     if (turns < turns_before_yield)
         return;
     sched_yield();

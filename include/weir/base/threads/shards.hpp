@@ -68,7 +68,7 @@ public:
 private:
     // Not inlined, so that the usual path stays short.
     [[gnu::noinline]] Shard& another(std::size_t at) noexcept {
-        for (int turns = 0;; spin(turns++))
+        for (unsigned turns = 0;; spin(turns++))
             for (std::size_t i = 0; i < thread_shards; ++i) {
                 at = at + 1 == thread_shards ? 0 : at + 1;
                 if (lines_[at].lock.try_lock())

@@ -43,7 +43,7 @@ private:
     // Not inlined, so that taking a lock that is free stays short.
     [[gnu::noinline]] void wait() noexcept {
         do {
-            for (int turns = 0; held_.load(memory_order_relaxed); ++turns)
+            for (unsigned turns = 0; held_.load(memory_order_relaxed); ++turns)
                 spin(turns);
         } while (held_.exchange(true, memory_order_acquire));
     }

@@ -15,7 +15,7 @@
 //            stream means that of the memory's device. If the memory lies on no device (managed, pinned), it means that of
 //            the device that was current when the container was put on the stream. The default stream of another device is a
 //            different stream: announce it with 'used_on'.
-// cost:      an allocation and a free for each block; 104 bytes of the host for the container itself.
+// cost:      an allocation and a free for each block; 112 bytes of the host for the container itself.
 // not for:   use from several threads at a time. cudaStreamPerThread names the calling thread's stream, so a container on it
 //            must stay with its thread. A stream of another device than the memory's, unless the memory is open to that
 //            device.
@@ -29,6 +29,7 @@
 #include <weir/base/try_twice.hpp>
 #include <weir/container/owned/marked_streams.hpp>
 #include <weir/order/order_after.hpp>
+#include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
@@ -106,6 +107,7 @@ protected:
         std::size_t size = 0;
         std::size_t capacity = 0;
         bool pool_knows_users = true; ///< whether the pool waits for all of 'users_' when the block is freed
+        resource_detail::shared_pool_life life = {}; ///< of the pool, if it keeps such a mark (layer::guard)
     };
 
     /// A block that the container may take instead of its own. It goes back to the pool at the end of the scope, unless
@@ -195,7 +197,7 @@ private:
         runtime::device_scope const here(stream_.device);
         fresh.data = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
         fresh.capacity = bytes;
-        pool_.in_container(fresh.data, stream_.stream);
+        fresh.life = pool_.in_container(fresh.data, stream_.stream);
         return fresh;
     }
 
@@ -203,6 +205,8 @@ private:
     void give(block const& old) const noexcept {
         if (!old.data)
             return;
+        if (old.life && old.life->is_over())
+            return old.life->tell_of_free(old.data);
         stream_ref const last = old.pool_knows_users ? stream_.stream : users_.make_wait(stream_);
         auto const free = [&] {
             pool_.deallocate(last, old.data, old.capacity, alignment_);

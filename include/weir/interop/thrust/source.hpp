@@ -21,8 +21,10 @@
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/resource/pool_ref.hpp>
+#include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
@@ -40,16 +42,26 @@ inline constexpr bool runs_on_host = true;
 #endif
 
 // Orders what is enqueued on `stream` from this call on after the work so far on a default stream. If CUDA cannot do that, it
-// blocks until all work of the device is done (of every device, if none is named).
-inline void wait_for_default_stream(stream_ref stream, order::placed_stream const& by_default) noexcept {
-    try {
-        order_after(order::placed_stream{stream}, by_default);
-    } catch (...) {
-        try {
-            runtime::wait_for_device(by_default.device); // which breaks no capture; a wait for the stream would
-        } catch (...) { // the device is lost: nothing runs any more
-        }
-    }
+// blocks until all work of the device is done (of every device, if none is named). While the default stream alone is captured,
+// its graph may use the memory at each launch: `stream` becomes that stream, as the one to free the memory on. False if work
+// may use the memory all the same: two graphs do, or CUDA goes on failing.
+inline bool wait_for_default_stream(stream_ref& stream, order::placed_stream const& by_default) noexcept {
+    bool in_graph = false;
+    bool alone = false;
+    auto const ask = [&] {
+        in_graph = !runtime::is_legacy(by_default.stream) && by_default.is_captured();
+        alone = in_graph && !runtime::is_capturing(stream);
+        return true;
+    };
+    auto const order = [&] { return order_after(order::placed_stream{stream}, by_default), true; };
+    if (!base::try_twice(ask))
+        return false;
+    if (!alone && base::try_twice(order))
+        return true;
+    if (alone)
+        stream = by_default.stream;
+    // Such a wait breaks no capture; a wait for the default stream would.
+    return in_graph == alone && base::try_twice([&] { return runtime::wait_for_device(by_default.device), true; });
 }
 
 // A pool whose memory is used where memory of space `Reach` is, and a stream.
@@ -72,10 +84,11 @@ public:
 
 protected:
     void* allocate(std::size_t bytes, std::size_t alignment) const {
+        require_power_of_two(alignment); // as the pool, which never sees a small one
         return pool_.allocate(used_at_once ? stream_ref(on_host) : stream_, bytes, aligned(alignment));
     }
     void deallocate(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
-        pool_.deallocate(stream_, p, bytes, aligned(alignment));
+        deallocate_on(stream_, p, bytes, alignment);
     }
 
     // The same for memory that is used on the default stream.
@@ -90,14 +103,17 @@ protected:
         return p;
     }
     void deallocate_by_default(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
-        if (p) { // nobody says which device's default stream was used: that of the current device or of the memory's
-            wait_for_default_stream(stream_, {default_stream_, any_device});
-            int const there = pool_.device();
-            int here = any_device;
-            if (there != any_device && (!runtime::succeeded(cudaGetDevice(&here)) || here != there))
-                wait_for_default_stream(stream_, {default_stream_, there});
-        }
-        deallocate(p, bytes, alignment);
+        if (!p)
+            return;
+        // Nobody says which device's default stream was used: that of the current device or of the memory's.
+        stream_ref last = stream_;
+        bool is_ordered = wait_for_default_stream(last, {default_stream_, any_device});
+        int const there = pool_.device();
+        int here = any_device;
+        if (there != any_device && (!runtime::succeeded(cudaGetDevice(&here)) || here != there))
+            is_ordered &= wait_for_default_stream(last, {default_stream_, there});
+        if (is_ordered) // or else the pool counts it as handed out: work may use it
+            deallocate_on(last, p, bytes, alignment);
     }
 
     // The same for a container's memory.
@@ -112,6 +128,9 @@ private:
     // Host code needs memory that no work in flight uses.
     static constexpr bool used_at_once = runs_on_host || base::host_accessible(Reach);
 
+    void deallocate_on(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) const noexcept {
+        pool_.deallocate(stream, p, bytes, aligned(alignment));
+    }
     std::size_t aligned(std::size_t alignment) const noexcept {
         return alignment > pool_.default_alignment() ? alignment : pool_.default_alignment();
     }

@@ -5,12 +5,12 @@
 //
 // The ledger has an entry for each address that was ever handed out. It says whether the block there is live, was freed, or
 // ended with others, and for a live block its size, its stream and whether a container holds it. Live blocks are in a list by
-// age. Marks ('used_on') are listed beside it, each with the number of the allocation that it belongs to; those of blocks that
-// are gone are dropped when the list grows.
+// age, and in a tree by address, which shows what lies beside them. Marks ('used_on') are listed as well, each with the number
+// of the allocation that it belongs to; those of blocks that are gone are dropped when the list grows.
 //
 // invariant: an address has one entry; the list has the live blocks and no others, the youngest first.
 // order:     one thread at a time.
-// cost:      a hash look-up a call; 90 to 150 bytes of host memory for each address.
+// cost:      a hash look-up a call, and O(log live blocks); 100 to 170 bytes of host memory for each address.
 // not for:   deciding what is a mistake: the guard does.
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/text.hpp>
+#include <weir/layer/guard/live_order.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -50,6 +51,10 @@ public:
         stream_ref ended_mark = on_host; // a stream that it is marked for and that was said to end; the host: none
         std::uint32_t older = none; // neighbours in the list of live blocks
         std::uint32_t younger = none;
+        std::uint32_t lower = none; // neighbours in the tree of live blocks
+        std::uint32_t higher = none;
+        std::uint32_t owners = 1; // several: the pool handed out the address to each of them
+        bool handed_out_twice = false;
         fate now = fate::freed;
         bool in_container = false;
 
@@ -64,18 +69,21 @@ public:
         index_.reserve(needed);
     }
 
-    /// Enters a block for which there is room.
-    void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment, stream_ref stream) noexcept {
+    /// Enters a block for which there is room. `owners`: how many it has, with those that the address had before.
+    void enter(std::uintptr_t address, std::size_t bytes, std::size_t alignment, stream_ref stream,
+               std::uint32_t owners = 1) noexcept {
         std::uint32_t at = index_.find(address);
         if (at == none) {
             at = static_cast<std::uint32_t>(blocks_.size());
             blocks_.push_back(block{});
             index_.insert(address, at);
         } else if (is_live(at)) {
-            leave(at, fate::ended); // ended where the ledger did not hear of it
+            leave(at, fate::ended); // ended where the ledger did not hear of it, or the new entry stands for both
         }
         block& fresh = blocks_[at] = block{};
         fresh.address = address;
+        fresh.owners = owners;
+        fresh.handed_out_twice = owners != 1;
         fresh.bytes = bytes;
         fresh.alignment = alignment;
         fresh.serial = ++serial_;
@@ -86,6 +94,27 @@ public:
         if (youngest_ != none)
             blocks_[youngest_].younger = at;
         youngest_ = at;
+        ++live_;
+        by_address_.insert(blocks_, at);
+    }
+
+    /// Enters a block that has bytes of a live one, and returns what is wrong; empty without host memory. `twice`: whether the
+    /// pool handed those bytes out twice; becomes false if the other block has been freed by now. If not, that one ended where
+    /// the ledger did not hear of it.
+    text enter_overlapping(std::uintptr_t address, std::size_t bytes, std::size_t alignment, stream_ref stream,
+                           bool& twice) noexcept {
+        std::uint32_t at = overlapping(address, bytes);
+        for (; !twice && at != none; at = overlapping(address, bytes))
+            leave(at, fate::ended);
+        twice = at != none;
+        text complaint;
+        try {
+            if (twice)
+                complaint = handed_out_twice(blocks_[at], address, bytes, stream);
+        } catch (...) { // no host memory for the sentence
+        }
+        enter(address, bytes, alignment, stream, twice && blocks_[at].address == address ? blocks_[at].owners + 1 : 1);
+        return complaint;
     }
 
     /// Notes that a container holds the live block `at` and frees it on `stream`.
@@ -95,6 +124,12 @@ public:
         blocks_[at].since = ++serial_;
     }
 
+    /// Notes that one owner of a live block frees it.
+    void free(std::uint32_t at) noexcept {
+        if (--blocks_[at].owners == 0)
+            leave(at, fate::freed);
+    }
+
     /// Takes a live block off the list.
     void leave(std::uint32_t at, fate then) noexcept {
         block& gone = blocks_[at];
@@ -102,7 +137,16 @@ public:
         if (gone.older != none)
             blocks_[gone.older].younger = gone.younger;
         gone.now = then;
+        --live_;
+        by_address_.remove(blocks_, at);
     }
+
+    /// A live block that has bytes in common with the `bytes` bytes at `address`, or 'none'.
+    std::uint32_t overlapping(std::uintptr_t address, std::size_t bytes) const noexcept {
+        std::uint32_t const last = by_address_.last_before(blocks_, address + bytes);
+        return last != none && blocks_[last].address + blocks_[last].bytes > address ? last : none;
+    }
+    std::size_t live() const noexcept { return live_; }
 
     /// Ends the blocks that are younger than allocation number `serial`.
     void end_after(std::uint64_t serial) noexcept {
@@ -161,13 +205,8 @@ public:
         largest_blocks largest;
         std::size_t const count = offer_to(largest, which);
         text said;
-        for (live_block const& each : largest) {
-            block const& one = blocks_[find(reinterpret_cast<std::uintptr_t>(each.address))];
-            said = said + (said.empty() ? "" : ", ") + base::bytes_text(each.bytes) + " at " +
-                   base::address_text(each.address) + (one.in_container ? " (a container on " : " ('allocate' on ") +
-                   stream_text(one.stream) +
-                   (one.mark_has_ended() ? ", marked for " + stream_text(one.ended_mark) + ")" : text(")"));
-        }
+        for (live_block const& each : largest)
+            said = said + (said.empty() ? "" : ", ") + owner(blocks_[find(reinterpret_cast<std::uintptr_t>(each.address))]);
         return count > largest.size() ? said + " and " + base::number_text(count - largest.size()) + " more" : said;
     }
 
@@ -176,6 +215,14 @@ public:
         return detail::stream_text(stream) + " ends too early for " + base::count_text(count, " block") + ": " +
                list([&](block const& each) { return needs(each, stream); }) +
                "; free them before, or end their containers, or move those that are on it to another stream ('set_stream')";
+    }
+
+    /// What is wrong with the pool that handed out `bytes` bytes at `address` although `first` is live.
+    static text handed_out_twice(block const& first, std::uintptr_t address, std::size_t bytes, stream_ref stream) {
+        return "it handed out " + base::bytes_text(bytes) + " at " +
+               base::address_text(reinterpret_cast<void const*>(address)) + " on " + detail::stream_text(stream) +
+               ", and a live block has some of those bytes: " + owner(first) +
+               "; the mistake is in the pool, its placement or what is below it, and not with those who free the blocks";
     }
 
     /// What is wrong with the free of a live block.
@@ -196,10 +243,9 @@ public:
 
     /// What is wrong with freeing at `address`, whose entry `at` is not live or 'none'.
     text wrong_address(std::uintptr_t address, std::uint32_t at) const {
-        for (std::uint32_t one = youngest_; one != none; one = blocks_[one].older)
-            if (block const& each = blocks_[one]; address > each.address && address - each.address < each.bytes)
-                return "is " + base::count_text(address - each.address, " byte") +
-                       " inside a live block; pass the pointer that 'allocate' returned";
+        if (std::uint32_t const around = overlapping(address, 1); around != none)
+            return "is " + base::count_text(address - blocks_[around].address, " byte") +
+                   " inside a live block; pass the pointer that 'allocate' returned";
         if (at == none)
             return "was not handed out by this pool; free it where it was allocated";
         if (blocks_[at].now == fate::ended)
@@ -208,6 +254,12 @@ public:
     }
 
 private:
+    static text owner(block const& one) {
+        return base::bytes_text(one.bytes) + " at " + base::address_text(reinterpret_cast<void const*>(one.address)) +
+               (one.in_container ? " (a container on " : " ('allocate' on ") + stream_text(one.stream) +
+               (one.mark_has_ended() ? ", marked for " + stream_text(one.ended_mark) + ")" : text(")"));
+    }
+
     static text numbers(std::size_t bytes, std::size_t alignment) {
         return base::count_text(bytes, " byte") + " at alignment " + base::number_text(alignment);
     }
@@ -259,6 +311,8 @@ private:
     base::address_map ended_; // handle of a stream that was said to end -> index into ends_
     base::growing_array<std::uint64_t> ends_; // 'serial_' at that time
     std::uint32_t youngest_ = none; // the newest of the live blocks
+    live_order by_address_;
+    std::size_t live_ = 0; // how many live blocks there are
     std::uint64_t serial_ = 0; // the number of the last allocation or change of stream
 };
 

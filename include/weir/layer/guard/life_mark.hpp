@@ -3,9 +3,10 @@
 
 // Has the pool ended that this call is made on?
 //
-// A container that outlives its pool calls it nevertheless. The pool's members are gone by then, and a look-up in what they
-// were may never end. This mark is the last that a guard writes, and the first that it reads: a word that says 'over' as long
-// as nobody uses the pool's own memory for something else, which is mostly so for global and local objects.
+// Whoever outlives a pool may call it nevertheless. The pool's members are gone by then, and a look-up in what they were may
+// never end. A container has a mark of its own that tells it (resource/pool_life.hpp); other callers have the pool's address
+// alone. For them, this mark is the last that a guard writes, and the first that it reads: a word that says 'over' as long as
+// nobody uses the pool's own memory for something else, which is mostly so for global and local objects.
 //
 // invariant: a pool that lives never reads 'over'.
 // cost:      a load.

@@ -34,12 +34,12 @@
 #include <weir/pool/driver_pool/refused_blocks.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/check.hpp>
 #include <weir/runtime/cuda_pool.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -48,11 +48,10 @@ namespace detail {
 /// Any thread may call any member.
 class driver_blocks {
 public:
-    /// Blocks of `pool`, which was made under device number `device` and has memory of `space`. Work of every device may use
-    /// memory other than device memory. `name`: what the pool is called where a wrong free is told; it must outlive this
-    /// object.
-    driver_blocks(cudaMemPool_t pool, memory_space space, text const& name, int device) noexcept
-        : pool_(pool), name_(name), device_(space == memory_space::device ? device : any_device),
+    /// Blocks of `pool`, which was made under device number `device` and has memory of `space`: if that is not device memory,
+    /// work of every device may use it. `name`: what the pool is called where a wrong free is told. Both outlive this object.
+    driver_blocks(runtime::cuda_pool& pool, memory_space space, text const& name, int device) noexcept
+        : pool_(pool.get()), owner_(pool), name_(name), device_(space == memory_space::device ? device : any_device),
           host_(device), kept_(name, device_, host_) {}
     driver_blocks(driver_blocks const&) = delete;
     driver_blocks& operator=(driver_blocks const&) = delete;
@@ -67,7 +66,7 @@ public:
         runtime::capture_mode_scope const relaxed;
         void* block = nullptr;
         if (runtime::out_of_room(runtime::detail::allocate_async(&block, bytes, pool_, on), "cudaMallocFromPoolAsync"))
-            return nullptr;
+            return allocate_with_care(stream, bytes, alignment);
         kept_.forget(block); // what others learnt of that address since 'is_usual'
         live_blocks_.fetch_add(1, base::memory_order_relaxed);
         return origins_.empty() ? block : origins_.note(block, 1, 0);
@@ -113,8 +112,7 @@ public:
             throw;
         }
         free_with_care(on_host, block, bytes);
-        runtime::capture_mode_scope const relaxed;
-        check(cudaStreamSynchronize(host_.get()), "cudaStreamSynchronize");
+        synchronize(host_.get());
         return true;
     }
 
@@ -153,20 +151,22 @@ private:
         std::uint64_t const owner = in_graph ? runtime::capture_of(on).id : 0;
         runtime::capture_mode_scope const relaxed;
         void* block = nullptr;
-        cudaError_t answer{};
-        auto const hand_out = [&] {
-            return answer = runtime::detail::allocate_async(&block, bytes + padding, pool_, on), block;
+        auto const found = [&] {
+            cudaError_t answer{};
+            kept_.forget_new([&] { // what a wrong free left there would free this one
+                return answer = runtime::detail::allocate_async(&block, bytes + padding, pool_, on), block;
+            });
+            if (in_graph && answer == cudaErrorNotSupported && !runtime::succeeded(answer))
+                throw usage_error("weir: CUDA takes no memory of pool '" + name_ +
+                                  "' into a graph; allocate before the capture, or from a pool without 'handle_types'");
+            return !runtime::out_of_room(answer, "cudaMallocFromPoolAsync");
         };
-        kept_.forget_new(hand_out); // what a wrong free left there would free this one
-        if (in_graph && answer == cudaErrorNotSupported && !runtime::succeeded(answer))
-            throw usage_error("weir: CUDA takes no memory of pool '" + name_ +
-                              "' into a graph; allocate before the capture, or from a pool without 'handle_types'");
-        if (runtime::out_of_room(answer, "cudaMallocFromPoolAsync"))
+        if (!found() && (in_graph || !((wait_for_frees() && found()) || (give_back_unused(), found()))))
             return nullptr;
         void* p = nullptr;
         try {
             if (stream.is_host())
-                check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+                synchronize(on);
             p = origins_.note(block, padding == 0 ? 1 : alignment, owner);
         } catch (...) {
             if (!runtime::succeeded(runtime::detail::free_async(block, on)) && !in_graph)
@@ -176,6 +176,20 @@ private:
         if (!in_graph)
             live_blocks_.fetch_add(1, base::memory_order_relaxed);
         return p;
+    }
+
+    // After a refusal: waits for what was freed and may be in use, which CUDA does not do. False: there is nothing like that.
+    bool wait_for_frees() {
+        runtime::cuda_pool_statistics const now = owner_.statistics();
+        if (refused_bytes() == 0 && now.reserved_bytes <= now.in_use_bytes)
+            return false;
+        kept_.wait_for_frees();
+        return true;
+    }
+    void give_back_unused() {
+        owner_.trim(0); // what lies free in pieces that are too small
+        if (device_ != any_device)
+            runtime::trim_graph_memory(device_); // what CUDA keeps for graphs
     }
 
     // Frees a block of which nothing is known, and returns CUDA's answer.
@@ -317,10 +331,11 @@ private:
 
     cudaStream_t stream_of(stream_ref stream) { return stream.is_host() ? host_.get() : stream.get(); }
 
-    // One block less is out. Frees of another pool's blocks do not take the count below zero.
+    // Frees of another pool's blocks do not take the count below zero.
     void forget_one() noexcept { base::lower(live_blocks_, std::size_t{1}); }
 
     cudaMemPool_t pool_;
+    runtime::cuda_pool& owner_;
     text const& name_;
     int device_; // of the memory; any_device: any device's work may use it
     host_stream host_; // for allocations and frees on the host

@@ -81,14 +81,22 @@ private:
 
 namespace detail {
 
-// Why CUDA's pool of `space` has no room for `bytes` bytes, of which `padding` are for a block's alignment. `bounded`: the pool
-// has a limit.
-inline text driver_refusal_text(memory_space space, bool bounded, std::size_t bytes, std::size_t padding) {
+/// Where to turn if the device has no memory pools of `space`, as a clause.
+constexpr char const* instead_of_driver_pool(memory_space space) noexcept {
+    return space == memory_space::device   ? "this device has no memory pools; use device_pool"
+           : space == memory_space::pinned ? "there are no memory pools of pinned memory here; use pinned_pool"
+                                           : "there are no memory pools of managed memory here; use managed_pool";
+}
+
+/// Why CUDA's pool of `space` has no room for `bytes` bytes, of which `padding` are for a block's alignment. `by_limit`: since
+/// its limit leaves none, and not the memory; `ever`: there would be room if less were in use.
+inline text driver_refusal_text(memory_space space, bool by_limit, bool ever, std::size_t bytes, std::size_t padding) {
     return "CUDA's memory pool found no " + base::exact_bytes_text(bytes) +
            (padding == 0 ? text() : ", " + base::number_text(padding) + " of them for the alignment,") +
-           (bounded ? " within its limit and " : " in ") +
-           (space == memory_space::device ? "the device's" : "the machine's") + " memory; free something" +
-           (bounded ? " or raise the limit" : "");
+           (by_limit                         ? " within its limit; "
+            : space == memory_space::device ? " in the device's memory; "
+                                             : " in the machine's memory; ") +
+           (ever ? "free something" : "ask for less") + (by_limit ? " or raise the limit" : "");
 }
 
 /// The pool of `space` that `options` describe, for CUDA. Throws usage_error for what CUDA does not have.

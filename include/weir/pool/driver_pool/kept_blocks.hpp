@@ -23,6 +23,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -77,6 +78,12 @@ public:
 
     /// Offers what waits for it. See driver_pool_of::settle.
     void settle() { offer(refused_); }
+    /// Waits for all work that may use the memory, offers what waits for 'settle', and lets CUDA's pool notice what is over.
+    /// Breaks no capture. Throws cuda_error.
+    void wait_for_frees() {
+        refused_.empty() ? runtime::wait_for_device(users()) : offer(refused_, true);
+        synchronize(host_.get());
+    }
     /// Notes that other devices' work may use the memory from now on.
     void open() noexcept { open_.store(true, base::memory_order_relaxed); }
 
@@ -111,9 +118,9 @@ private:
         }
     }
 
-    void offer(refused_blocks& blocks, bool last = false) {
-        int const users = open_.load(base::memory_order_relaxed) ? any_device : device_;
-        blocks.offer(users, host_.get(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); }, last);
+    int users() const noexcept { return open_.load(base::memory_order_relaxed) ? any_device : device_; }
+    void offer(refused_blocks& blocks, bool gently = false) {
+        blocks.offer(users(), host_.get(), [this](void const* begin) { tell_wrong_free(name_.c_str(), begin, false); }, gently);
     }
 
     text const& name_;

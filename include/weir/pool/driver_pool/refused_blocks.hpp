@@ -106,11 +106,11 @@ public:
 
     /// Blocks until all work on device number `device` (any_device: on every device) is done, and frees the blocks on `stream`.
     /// What CUDA refuses again stays. What CUDA does not know goes, and `unknown(begin)`, which must not throw, is told of it.
-    /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does, unless this is the `last` offer,
-    /// after which nobody trims. Throws cuda_error; then every block that CUDA has not taken is still here, but for those that
+    /// Breaks the captures that are under way on the device, as cudaDeviceSynchronize does, unless `gently`: then CUDA's pools
+    /// do not notice the wait. Throws cuda_error; then every block that CUDA has not taken is still here, but for those that
     /// the host has no memory to note again.
     template <class Unknown>
-    void offer(int device, cudaStream_t stream, Unknown&& unknown, bool last = false) {
+    void offer(int device, cudaStream_t stream, Unknown&& unknown, bool gently = false) {
         base::lock_guard<base::mutex> const alone(offers_);
         runtime::capture_mode_scope const relaxed; // so that captures on other devices do not break
         {
@@ -118,7 +118,7 @@ public:
             offered_.swap(blocks_);
         }
         try {
-            last ? runtime::wait_for_device(device) : wait_for_all(device);
+            gently ? runtime::wait_for_device(device) : wait_for_all(device);
             for (refused_block const& each : offered_)
                 for (runtime::event const& passed : each.uses)
                     passed.synchronize(); // on a stream of another device

@@ -8,6 +8,9 @@
 // are rounded by an addition of floats: beside a number whose last place is the smallest subnormal one, a sum is rounded there.
 // No step branches, so compilers make vector code of it.
 //
+// CUDA's types for such numbers are known by their names, which the compiler spells out: their headers are large, and whoever
+// uses one of them has included its header.
+//
 // invariant: the same bits as CUDA's own conversions (__float2half_rn and so on), but for the payload of a NaN.
 // cost:      about a nanosecond a number without vectors; to half and back, processors with F16C do eight at a time.
 // not for:   a rounding mode other than to nearest, or a mode that flushes subnormals to zero.
@@ -15,12 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-// Declared, not defined: who uses one of them includes cuda_fp16.h, cuda_bf16.h or cuda_fp8.h.
-struct __half;
-struct __nv_bfloat16;
-struct __nv_fp8_e4m3;
-struct __nv_fp8_e5m2;
 
 namespace weir {
 inline namespace v0 {
@@ -83,26 +80,36 @@ using bfloat16_format = float_format<std::uint16_t, 8, 7, 0x7F7F, 0x7F80, 0x7F80
 using e4m3_format = float_format<std::uint8_t, 4, 3, 0x7E, 0x7E, 0x7F>; // no infinity: what is above is a NaN
 using e5m2_format = float_format<std::uint8_t, 5, 2, 0x7B, 0x7B, 0x7C>;
 
+// Whether T is the type of that name in the global namespace.
+template <class T>
+constexpr bool is_named(char const* name) noexcept {
+    char const* said = __PRETTY_FUNCTION__; // '... [with T = __half]', '... [T = __half]'
+    while (*said != '=')
+        ++said;
+    do
+        ++said;
+    while (*said == ' ');
+    for (; *name && *name == *said; ++name)
+        ++said;
+    return !*name && *said == ']';
+}
+
+template <class Storage>
+constexpr auto known_format() noexcept {
+    if constexpr (detail::is_named<Storage>("__half"))
+        return half_format();
+    else if constexpr (detail::is_named<Storage>("__nv_bfloat16"))
+        return bfloat16_format();
+    else if constexpr (detail::is_named<Storage>("__nv_fp8_e4m3"))
+        return e4m3_format();
+    else if constexpr (detail::is_named<Storage>("__nv_fp8_e5m2"))
+        return e5m2_format();
+}
+
 /// The format of a storage type; void: it is not known here, and its own conversions are used.
 template <class Storage>
 struct format_of {
-    using type = void;
-};
-template <>
-struct format_of<__half> {
-    using type = half_format;
-};
-template <>
-struct format_of<__nv_bfloat16> {
-    using type = bfloat16_format;
-};
-template <>
-struct format_of<__nv_fp8_e4m3> {
-    using type = e4m3_format;
-};
-template <>
-struct format_of<__nv_fp8_e5m2> {
-    using type = e5m2_format;
+    using type = decltype(detail::known_format<Storage>());
 };
 
 } // namespace detail

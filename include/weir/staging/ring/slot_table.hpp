@@ -112,9 +112,11 @@ public:
         try {
             slot.passed.record(stream);
         } catch (cuda_error const&) {
-            if (runtime::succeeded(cudaStreamSynchronize(stream.get()))) {
+            try {
+                synchronize(stream);
                 empty(slot);
                 return;
+            } catch (...) { // nothing tells
             }
             slot.set_free();
             slot.use = slot_use::stranded;

@@ -9,6 +9,10 @@
 // the stream has gone on to other buffers since; so while buffers leave, the end of each access is recorded. It always is for
 // a thread's own default stream, whose name means nothing to other threads.
 //
+// Nothing is recorded on a stream that is being captured by then, or on the legacy stream while a blocking stream is: it would
+// become a part of that graph. Whoever has to wait for such a use during the capture waits for the device; and also later, if
+// the use was on a thread's own default stream.
+//
 // The copy that brought the buffer to the device, or away from it, is told by the event 'moved'.
 //
 // invariant: whoever waited for all that is listed, and for 'moved' where that is pending, comes after all uses that are over.
@@ -20,6 +24,7 @@
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
@@ -37,8 +42,9 @@ inline void require_ordered(order::placed_stream const& stream) {
         throw usage_error("weir: a buffer that may be spilled is accessed by the work of a stream, and 'on_host' is none; name "
                           "the stream, and copy from there");
     if (stream.is_captured())
-        throw usage_error("weir: a buffer that may be spilled cannot come to a stream that is being captured into a graph: the "
-                          "graph would keep its address; use a container for what graphs use");
+        throw usage_error("weir: a buffer that may be spilled cannot come to a stream that is being captured into a graph (the "
+                          "graph would keep its address; use a container for what graphs use), nor to the legacy default "
+                          "stream while a blocking stream is captured");
 }
 
 /// One thread at a time. Members that make a stream wait need the set's device as the current one.
@@ -79,7 +85,7 @@ public:
         if (by_event)
             so_far.record(stream.stream);
         if (alone) {
-            if (own)
+            if (own && !by_event)
                 so_far = std::move(own->passed); // to be used again
             uses_.clear();
             own = nullptr;
@@ -95,40 +101,26 @@ public:
         end = std::move(at_end);
     }
 
-    /// An access has ended. `at_end`: the event that was recorded, if 'begin' made one.
-    void end(order::placed_stream const& stream, bool wrote, runtime::event&& at_end) noexcept {
-        use* own = at_end ? nullptr : find(stream);
+    /// An access has ended. `at_end`: the event that 'begin' made, if it made one: it is recorded. `records`: so is the end of
+    /// any access, since others may soon wait for its work but not for what the stream does next. If CUDA fails they wait for
+    /// more.
+    void end(order::placed_stream const& stream, bool wrote, runtime::event&& at_end, bool records, int device) noexcept {
+        bool const by_event = static_cast<bool>(at_end);
+        use* own = by_event ? nullptr : find(stream);
         if (!own) {
-            wrote |= static_cast<bool>(at_end);
-            bool const by_event = static_cast<bool>(at_end);
-            uses_.push_back(use{stream, std::move(at_end), by_event, by_event, wrote, false}); // there is room: see 'begin'
+            uses_.push_back(use{stream, std::move(at_end), by_event, false, false, false}); // there is room: see 'begin'
             own = &uses_.back();
         }
-        own->is_passed_last = own->is_by_event; // until 'record_end'
-        if (!wrote)
-            return;
-        own->wrote = true;
-        for (use& each : uses_)
-            each.sees_writes = each.sees_writes && &each == own;
-    }
-
-    /// An access on `stream` has ended, and others may soon wait for its work but not for what the stream does next. Needs the
-    /// set's device as the current one. If CUDA fails they wait for more.
-    void record_end(order::placed_stream const& stream, int device) noexcept {
-        use* const own = find(stream);
-        if (!own)
-            return;
-        try {
-            if (!own->passed)
-                own->passed = runtime::event(device);
-            own->passed.record(stream.stream);
-            own->is_passed_last = true;
-        } catch (...) { // it is false
+        if (wrote || by_event) {
+            own->wrote = true;
+            for (use& each : uses_)
+                each.sees_writes = each.sees_writes && &each == own;
         }
+        own->is_passed_last = (by_event || records) && base::try_twice([&] { return record(*own, device); });
     }
 
-    /// Makes `stream` wait for all uses. Blocks until the device has done its work if a stream that used the buffer is being
-    /// captured. Throws cuda_error.
+    /// Makes `stream` wait for all uses. Blocks until the device has done its work if no event tells of one: see the head.
+    /// Throws cuda_error.
     void join(order::placed_stream const& stream) const {
         for (use const& each : uses_)
             wait(stream, each);
@@ -175,11 +167,21 @@ private:
                 return &each;
         return nullptr;
     }
+    // Records the end of the stream's last access. False if it is being captured.
+    static bool record(use& of, int device) {
+        runtime::device_scope const there(device);
+        if (of.stream.is_captured())
+            return false;
+        if (!of.passed)
+            of.passed = runtime::event(device);
+        of.passed.record(of.stream.stream);
+        return true;
+    }
     // A stream that is being captured by now cannot be waited for: the wait would be part of its graph.
     static void wait(order::placed_stream const& later, use const& earlier) {
         if (earlier.is_passed_last)
             earlier.passed.make_wait(later.stream);
-        else if (earlier.stream.is_captured())
+        else if (earlier.is_by_event || earlier.stream.is_captured())
             runtime::wait_for_device(runtime::current_device());
         else
             order_after(later, earlier.stream);

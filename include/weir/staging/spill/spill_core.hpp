@@ -5,12 +5,15 @@
 //
 // If the buffer is on the device, the access counts itself, and puts its stream behind the work that used the buffer. If not,
 // the buffer claims its bytes of the budget; while they are not free, the best victim leaves. The pool below may have less
-// room than the budget says: then buffers of that pool leave, too.
+// room than the budget says: then buffers of that pool leave, too. What the budget or the pool can never hold is refused before
+// anybody leaves.
 //
-// invariant: a buffer that is being accessed does not move.
+// invariant: a buffer that is being accessed does not move. No stream of the set's ends before the pools whose memory was freed
+//            on it allow that.
 // order:     a claim that finds no victim while others are on the move waits for them. A buffer that leaves waits for none, and
 //            one that arrives waits only for those that leave, so nobody waits in a ring. A user's function may access other
-//            buffers, so nobody waits for it here.
+//            buffers, so nobody waits for it here. A handler of a pool's may only do what waits for nobody: see
+//            spill_record.hpp.
 // cost:      an access of a buffer that is on the device: two locks that nobody contends. While buffers leave, also an event.
 // not for:   users: see staging/spill.hpp.
 
@@ -18,6 +21,7 @@
 #include <new>
 #include <utility>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
@@ -44,20 +48,47 @@ public:
     spill_core(pool_ref<memory_space::device> pool, pool_ref<memory_space::host> host, std::size_t budget_bytes,
                leaves_before compare, void const* policy)
         : pool_(pool), mover_(pool.device() == any_device ? runtime::current_device() : pool.device(), host),
-          ledger_(budget_bytes, compare, policy) {}
+          ledger_(budget_bytes, compare, policy) {
+        if (base::device_accessible(host.space()) && !host.stream_ordered())
+            throw usage_error(hands_out_at_once);
+        admit(pool);
+    }
+    spill_core(spill_core const&) = delete;
+    spill_core& operator=(spill_core const&) = delete;
+
+    /// Blocks until the pools allow that the set's streams end, where a pool asks for that. If it fails, the streams stay.
+    ~spill_core() {
+        bool may_end = base::try_twice([&] { return mover_.host().settle(), true; });
+        for (pool_ref<memory_space::device> const& each : promised_)
+            may_end = base::try_twice([&] { return each.settle(), true; }) && may_end;
+        if (!may_end)
+            mover_.keep_streams();
+    }
 
     pool_ref<memory_space::device> pool() const noexcept { return pool_; }
     spill_ledger& ledger() noexcept { return ledger_; }
 
-    /// Throws usage_error if memory of `pool` lies on another device than the set's.
-    void require_device_of(pool_ref<memory_space::device> pool) const {
+    /// Throws usage_error if memory of `pool` lies on another device than the set's, or cannot be freed behind work that uses
+    /// it; std::bad_alloc.
+    void admit(pool_ref<memory_space::device> pool) {
         int const its = pool.device();
         if (its != any_device && its != mover_.device())
             throw usage_error("weir: the buffers of a spill_set lie on one device; make a set for each device");
+        if (!pool.stream_ordered())
+            throw usage_error(hands_out_at_once);
+        if (pool.streams_may_end())
+            return;
+        base::lock_guard<base::mutex> const lock(promised_lock_);
+        for (pool_ref<memory_space::device> const& each : promised_)
+            if (each == pool)
+                return;
+        promised_.push_back(pool);
     }
 
-    /// Ends a record: now, or at the end of its last access.
+    /// Ends a record: now, or at the end of its last access, or of its move. Waits for none.
     void end(spill_record& of) noexcept {
+        if (ledger_.leave_to_mover(of))
+            return;
         of.lock.lock();
         of.is_orphan = true;
         unlock_or_end(of);
@@ -66,14 +97,17 @@ public:
     /// Begins an access, and brings the buffer in. Its address. See 'spillable::access'.
     void* begin(spill_record& of, stream_ref stream, bool writes, runtime::event& at_end) {
         order::placed_stream const on = mover_.placed(stream);
-        refuse_own_function(of);
-        base::lock_guard<base::mutex> const lock(of.lock);
-        bool has_room = false;
-        if (!of.device && of.bytes != 0)
-            bring(of, on, has_room);
-        if (!of.uses.goes_on(on, writes)) {
-            runtime::device_scope const there(mover_.device());
-            of.uses.begin(on, writes, of.live + 1, mover_.device(), at_end);
+        held_record const held(*this, of);
+        if (of.bytes == 0) {
+            require_ordered_here(on); // and there is nothing that a stream uses
+        } else {
+            bool has_room = false;
+            if (!of.device)
+                bring(of, on, has_room);
+            if (!of.uses.goes_on(on, writes)) {
+                runtime::device_scope const there(mover_.device());
+                of.uses.begin(on, writes, of.live + 1, mover_.device(), at_end);
+            }
         }
         if (writes)
             of.is_current = false; // the host's copy is out of date from here on
@@ -84,14 +118,9 @@ public:
 
     /// Ends an access. `at_end`: what 'begin' made.
     void finish(spill_record& of, stream_ref stream, bool wrote, runtime::event&& at_end) noexcept {
-        if (at_end && !base::try_twice([&] { return record(at_end, stream), true; }) &&
-            !base::try_twice([&] { return wait_for(stream), true; }))
-            return; // nobody can say where the work ends, so the buffer stays as if the access had not ended
         of.lock.lock();
-        bool const is_recorded = static_cast<bool>(at_end);
-        of.uses.end(mover_.placed(stream), wrote, std::move(at_end));
-        if (!is_recorded && ledger_.is_short())
-            base::try_twice([&] { return record_end(of, stream), true; }); // if not: see 'record_end'
+        if (of.bytes != 0)
+            of.uses.end(mover_.placed(stream), wrote, std::move(at_end), ledger_.is_short(), mover_.device());
         --of.live;
         unlock_or_end(of);
     }
@@ -99,9 +128,8 @@ public:
     /// Brings a buffer in without an access. False if there is no room. See 'spillable::prefetch'.
     bool prefetch(spill_record& of, stream_ref stream) {
         order::placed_stream const on = mover_.placed(stream);
-        refuse_own_function(of);
+        held_record const held(*this, of);
         require_ordered_here(on);
-        base::lock_guard<base::mutex> const lock(of.lock);
         if (of.device || of.bytes == 0 || !(of.is_current || of.is_computed()))
             return true; // it is there, or there is nothing to bring
         bool has_room = false;
@@ -116,49 +144,58 @@ public:
         return true;
     }
 
-    /// Takes a buffer out. False if it is being accessed, or if the host has no memory.
+    /// Takes a buffer out. False if it is being accessed, or if the host has no memory; or if it is on the move while the
+    /// caller is code that the set called.
     bool spill(spill_record& of) {
-        refuse_own_function(of);
-        of.lock.lock();
-        if (!of.device || of.live != 0) {
-            bool const is_away = !of.device;
-            of.lock.unlock();
-            return is_away;
-        }
-        ledger_.set_place(of, spill_place::leaving);
-        return take_out(of);
+        victim_search look;
+        look.only = &of;
+        look.is_own = false;
+        return spill(1, look) != 0 || look.is_away;
     }
 
     /// Takes buffers out until `bytes` have left, or nobody can any more. `from`: only those of that pool; null: of all. The
-    /// bytes that have left.
+    /// bytes that have left. For users, and so for handlers.
     std::size_t spill(std::size_t bytes, pool_ref<memory_space::device> const* from) {
-        victim_search look{from, false};
-        std::size_t freed = 0;
-        for (int turns = 0; freed < bytes;)
-            if (spill_record* const victim = ledger_.pick(look))
-                freed += take_out(*victim, look);
-            else if (look.may_change)
-                base::spin(turns++);
-            else
-                break;
-        return freed;
-    }
-
-    /// Throws usage_error if this thread is in the function that computes `of`, whose lock it holds.
-    static void refuse_own_function(spill_record const& of) {
-        if (of.computed_by.load(base::memory_order_relaxed) == base::this_thread())
-            throw usage_error("weir: the function that computes a buffer cannot use that buffer; it writes to the address that "
-                              "it is given");
+        victim_search look;
+        look.from = from;
+        look.is_own = false;
+        return spill(bytes, look);
     }
 
 private:
-    // The bytes that a buffer has claimed. They go back unless it arrives.
-    struct claim {
+    static constexpr char const* hands_out_at_once =
+        "weir: a spill_set frees memory behind work that uses it, and this pool hands out at once what is freed; use pools "
+        "that are stream ordered, such as 'weir::device_pool' and 'weir::pinned_pool'";
+
+    // A record's lock. Whoever lets it go last ends a record whose owner has ended.
+    class held_record {
+    public:
+        // Throws usage_error if the thread would wait for itself.
+        held_record(spill_core& core, spill_record& of) : core_(core), of_(of) {
+            if (!of.lock.try_lock()) {
+                core.ledger_.require_no_ring(of);
+                of.lock.lock();
+            }
+        }
+        held_record(held_record const&) = delete;
+        held_record& operator=(held_record const&) = delete;
+        ~held_record() { core_.unlock_or_end(of_); }
+
+    private:
+        spill_core& core_;
+        spill_record& of_;
+    };
+
+    // A record on its way in, with the bytes that it claims. They go back unless it arrives.
+    struct arrival {
+        arrival(spill_ledger& counts, spill_record& which) : ledger(counts), of(which) { ledger.begin_arrival(of); }
+        arrival(arrival const&) = delete;
+        arrival& operator=(arrival const&) = delete;
+        ~arrival() { ledger.end_arrival(of, arrived, copied); }
         spill_ledger& ledger;
         spill_record& of;
         bool arrived = false;
         std::size_t copied = 0;
-        ~claim() { ledger.end_arrival(of, arrived, copied); }
     };
 
     void require_ordered_here(order::placed_stream const& on) const {
@@ -169,21 +206,24 @@ private:
     // The record's lock is held. `has_room` becomes true once the buffer has memory.
     void bring(spill_record& of, order::placed_stream const& on, bool& has_room) {
         require_ordered_here(on);
+        arrival in(ledger_, of);
+        if (!of.pool.can_hold(of.bytes, of.alignment))
+            ledger_.refuse_for_pool(of);
         make_room(of);
-        claim room{ledger_, of};
-        room.copied = mover_.arrive(of, on, [&](stream_ref stream) {
+        in.copied = mover_.arrive(of, on, [&](stream_ref stream) {
             void* const data = allocate(of, stream);
             has_room = true;
             if (of.is_computed())
-                ledger_.set_place(of, spill_place::computing);
+                ledger_.begin_computing(of);
             return data;
         });
-        room.arrived = true;
+        in.arrived = true;
     }
     void make_room(spill_record& of) {
-        victim_search look{nullptr, true};
+        victim_search look;
+        look.waits_for_arrivals = true;
         spill_record* victim = nullptr;
-        for (int turns = 0; !ledger_.claim(of, look, victim);)
+        for (unsigned turns = 0; !ledger_.claim(of, look, victim);)
             if (victim)
                 take_out(*victim, look);
             else
@@ -194,24 +234,38 @@ private:
             try {
                 return of.pool.allocate(stream, of.bytes, of.alignment);
             } catch (out_of_memory const&) {
-                if (spill(of.bytes, &of.pool) == 0)
+                victim_search look;
+                look.from = &of.pool;
+                if (spill(of.bytes, look) == 0)
                     throw;
             }
+    }
+
+    std::size_t spill(std::size_t bytes, victim_search& look) {
+        std::size_t freed = 0;
+        for (unsigned turns = 0; freed < bytes;)
+            if (spill_record* const victim = ledger_.pick(look))
+                freed += take_out(*victim, look);
+            else if (look.may_change)
+                base::spin(turns++);
+            else
+                break;
+        return freed;
     }
 
     // Takes out a record whose place is 'leaving', and unlocks it. False if the host has no memory. Throws cuda_error. Then the
     // record stays.
     bool take_out(spill_record& of) {
         struct departure {
-            spill_ledger& ledger;
+            spill_core& core;
             spill_record& of;
             bool left = false;
             std::size_t copied = 0;
             ~departure() {
-                ledger.end_departure(of, left, copied);
-                of.lock.unlock();
+                core.ledger_.end_departure(of, left, copied);
+                core.unlock_or_end(of);
             }
-        } out{ledger_, of};
+        } out{*this, of};
         try {
             out.copied = mover_.leave(of, [this] { return spare_host_memory(); });
         } catch (std::bad_alloc const&) {
@@ -248,22 +302,11 @@ private:
         delete &of;
     }
 
-    void record_end(spill_record& of, stream_ref stream) const {
-        runtime::device_scope const there(mover_.device());
-        of.uses.record_end(mover_.placed(stream), mover_.device());
-    }
-    void record(runtime::event& at_end, stream_ref stream) const {
-        runtime::device_scope const there(mover_.device());
-        at_end.record(stream);
-    }
-    void wait_for(stream_ref stream) const {
-        runtime::device_scope const there(mover_.device());
-        synchronize(stream);
-    }
-
     pool_ref<memory_space::device> pool_;
     spill_mover mover_;
     spill_ledger ledger_;
+    base::mutex promised_lock_; // for the pools whose 'settle' comes before the end of the streams
+    base::growing_array<pool_ref<memory_space::device>> promised_;
 };
 
 } // namespace detail

@@ -47,10 +47,14 @@ using leaves_before = bool (*)(void const* policy, spill_candidate const& a, spi
 
 /// What a search for a victim wants, and what it learns.
 struct victim_search {
-    pool_ref<memory_space::device> const* from; ///< only of this pool; null: of any
-    bool waits_for_arrivals;                    ///< whether a buffer that arrives may be a victim soon
-    std::size_t host_bytes = SIZE_MAX;          ///< the host has no memory for so much
-    bool may_change = false;                    ///< there is no victim now, but others are on the move
+    pool_ref<memory_space::device> const* from = nullptr; ///< only of this pool; null: of any
+    spill_record* only = nullptr;                         ///< only this one; null: any
+    bool is_own = true;                ///< the set searches for its own needs, and no member that code of the user's may call
+    bool waits_for_arrivals = false;   ///< whether a buffer that arrives may be a victim soon
+    std::size_t host_bytes = SIZE_MAX; ///< the host has no memory for so much
+    bool may_change = false;           ///< there is no victim now, but others are on the move
+    bool is_away = false;              ///< some were away already
+    std::size_t found_bytes = 0;       ///< of all that may leave now
 };
 
 /// Any thread may call any member.
@@ -60,12 +64,6 @@ public:
         : compare_(compare), policy_(policy), budget_(budget_bytes) {}
     spill_ledger(spill_ledger const&) = delete;
     spill_ledger& operator=(spill_ledger const&) = delete;
-    ~spill_ledger() {
-        while (spill_record* const lost = first_) { // CUDA could not say where the work of their last access ends
-            first_ = lost->after;
-            delete lost;
-        }
-    }
 
     void enter(spill_record& fresh) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
@@ -102,35 +100,88 @@ public:
             return true;
         }
         victim = of.bytes <= budget_ ? search(look) : nullptr;
-        if (!victim && !look.may_change)
-            refuse(of, look);
-        return false;
+        bool const is_enough = victim && in_use_ - look.found_bytes <= budget_ - of.bytes;
+        if (is_enough || look.may_change) {
+            if (victim)
+                start(*victim);
+            return false;
+        }
+        if (victim)
+            victim->lock.unlock();
+        refuse(of, look);
+    }
+    /// Its pool can never hold the record, whoever leaves. Throws out_of_memory.
+    [[noreturn]] void refuse_for_pool(spill_record const& of) {
+        base::lock_guard<base::mutex> const lock(lock_);
+        throw out_of_memory(of.bytes, figures(),
+                            "the buffer needs " + base::exact_bytes_text(of.bytes) +
+                                " on the device, more than its pool can ever hold; raise the pool's limit, or cut the buffer");
     }
     /// The victim alone, or null.
     spill_record* pick(victim_search& look) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
-        return search(look);
+        spill_record* const victim = search(look);
+        if (victim)
+            start(*victim);
+        return victim;
     }
 
-    /// The user's function is about to run for a record that arrives; or its owner takes it out.
-    void set_place(spill_record& of, spill_place place) noexcept {
+    /// Whether a record is on the device, or on its way there.
+    bool is_on_device(spill_record const& of) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
-        of.place = place;
+        return of.place != spill_place::away && of.place != spill_place::leaving;
     }
-    /// A record has arrived, with `copied` bytes that came from the host; or it has not, and the claim ends.
+    template <class Value>
+    void declare(spill_record& of, Value spill_record::* what, Value value) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        of.*what = value;
+    }
+    /// The owner of a record ends. Whether a thread moves it just now, which then ends it.
+    bool leave_to_mover(spill_record& of) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        of.is_orphan |= of.mover != 0;
+        return of.mover != 0;
+    }
+    /// This thread is about to wait for the record's lock. Throws usage_error if that would be a wait for itself, or might be.
+    void require_no_ring(spill_record const& of) {
+        base::lock_guard<base::mutex> const lock(lock_);
+        if (of.mover == base::this_thread() && of.place == spill_place::computing)
+            throw usage_error("weir: the function that computes a buffer cannot access that buffer; it writes to the address "
+                              "that it is given");
+        if (of.mover != 0)
+            require_no_move();
+    }
+
+    /// This thread brings in a record, whose lock it holds. Throws usage_error in a handler that another move has called.
+    void begin_arrival(spill_record& of) {
+        base::lock_guard<base::mutex> const lock(lock_);
+        require_no_move();
+        of.mover = base::this_thread();
+        ++moving_;
+    }
+    /// The user's function is about to run for a record that arrives.
+    void begin_computing(spill_record& of) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        of.place = spill_place::computing;
+    }
+    /// A record has arrived, with `copied` bytes that came from the host; or it has not, and the claim ends, if there is one.
     void end_arrival(spill_record& of, bool arrived, std::size_t copied) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
-        of.place = arrived ? spill_place::here : spill_place::away;
-        if (!arrived)
+        if (!arrived && of.place != spill_place::away)
             in_use_ -= of.bytes;
-        else if (of.is_computed())
+        else if (arrived && of.is_computed())
             totals_.computed_bytes += of.bytes;
+        of.place = arrived ? spill_place::here : spill_place::away;
+        of.mover = 0;
+        --moving_;
         totals_.to_device_bytes += copied;
     }
     /// A record has left, with `copied` bytes that went to the host; or it stays.
     void end_departure(spill_record& of, bool left, std::size_t copied) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
         of.place = left ? spill_place::away : spill_place::here;
+        of.mover = 0;
+        --moving_;
         if (!left)
             return;
         short_until_.store(clock_.load(base::memory_order_relaxed) + remembered_accesses, base::memory_order_relaxed);
@@ -175,16 +226,21 @@ public:
     }
 
 private:
-    // The lock is held, as in all that follows.
+    // The lock is held, as in all that follows. Returns the best victim, whose lock is held.
     spill_record* search(victim_search& look) noexcept {
         spill_record* best = nullptr;
         look.may_change = false;
-        for (spill_record* each = first_; each; each = each->after) {
+        look.found_bytes = 0;
+        for (spill_record* each = look.only ? look.only : first_; each; each = look.only ? nullptr : each->after) {
             if (look.from && each->pool != *look.from)
                 continue;
-            if (each->place != spill_place::here) {
-                look.may_change |= each->place == spill_place::leaving ||
+            if (each->mover != 0) {
+                look.may_change |= look.only || each->place == spill_place::leaving ||
                                    (look.waits_for_arrivals && each->place == spill_place::arriving);
+                continue;
+            }
+            if (each->place == spill_place::away) {
+                look.is_away = true;
                 continue;
             }
             if (!each->lock.try_lock()) { // somebody begins or ends an access
@@ -193,6 +249,7 @@ private:
             }
             bool const may_leave = each->live == 0 && !(each->needs_host_memory() && each->bytes >= look.host_bytes);
             spill_record* passed_over = each;
+            look.found_bytes += may_leave ? each->bytes : 0;
             if (may_leave && (!best || is_better(*each, *best))) {
                 passed_over = best;
                 best = each;
@@ -200,9 +257,29 @@ private:
             if (passed_over)
                 passed_over->lock.unlock();
         }
-        if (best)
-            best->place = spill_place::leaving;
+        if (look.may_change && !look.is_own && is_moving([](spill_record const&) { return true; }))
+            look.may_change = false; // who is waited for may wait for the end of this move
         return best;
+    }
+    void start(spill_record& victim) noexcept {
+        victim.place = spill_place::leaving;
+        victim.mover = base::this_thread();
+        ++moving_;
+    }
+    // Whether this thread is moving a record that is `such`.
+    template <class Such>
+    bool is_moving(Such const& such) const noexcept {
+        if (moving_ != 0)
+            for (spill_record const* each = first_; each; each = each->after)
+                if (each->mover == base::this_thread() && such(*each))
+                    return true;
+        return false;
+    }
+    // A function that computes a buffer may access others: nobody waits for it but who needs that buffer.
+    void require_no_move() const {
+        if (is_moving([](spill_record const& each) { return each.place != spill_place::computing; }))
+            throw usage_error("weir: a handler that makes room for a buffer cannot bring in another one, nor access what is on "
+                              "the move; it may spill buffers, ask about them and end them");
     }
     bool is_better(spill_record const& a, spill_record const& b) const noexcept {
         std::uint64_t const now = clock_.load(base::memory_order_relaxed); // after all accesses of both, whose locks are held
@@ -216,11 +293,15 @@ private:
         return is;
     }
 
-    [[noreturn]] void refuse(spill_record const& of, victim_search const& look) const {
+    memory_report figures() const {
         memory_report now;
         now.name = "spill_set";
         now.in_use_bytes = now.reserved_bytes = in_use_;
         now.limit_bytes = budget_;
+        return now;
+    }
+    [[noreturn]] void refuse(spill_record const& of, victim_search const& look) const {
+        memory_report const now = figures();
         text const needed = "the buffer needs " + base::exact_bytes_text(of.bytes) + " on the device, ";
         text const all = base::exact_bytes_text(budget_);
         if (of.bytes > budget_)
@@ -228,10 +309,10 @@ private:
                                 needed + "more than the set's budget of " + all +
                                     "; raise the budget ('set_budget'), or cut the buffer");
         throw out_of_memory(of.bytes, now,
-                            needed + "the set's budget is " + all + ", and no other buffer can leave: " +
+                            needed + "the set's budget is " + all + ", and not enough of the other buffers can leave: " +
                                 (look.host_bytes != SIZE_MAX ? "the host pool has no memory for them; give it more, "
                                                              : "they are being accessed; end an access, ") +
-                                "or raise the budget to " + base::exact_bytes_text(in_use_ + of.bytes));
+                                "or raise the budget to " + base::exact_bytes_text(in_use_ - look.found_bytes + of.bytes));
     }
 
     static constexpr std::uint64_t remembered_accesses = 4096; // more than most programs make on their way round
@@ -244,6 +325,7 @@ private:
     spill_record* first_ = nullptr;
     std::size_t budget_;
     std::size_t in_use_ = 0;
+    std::size_t moving_ = 0; // records that have a mover
     spill_state totals_; // of what moved
 };
 

@@ -6,9 +6,9 @@
 // Two streams of its own carry the copies, one each way, so that both ways of the link are busy at once. The stream to the
 // host waits for the buffer's users and copies. The stream to the device waits for that copy, and on it the device block is
 // freed, and the block for the next one that comes is allocated. So the pool hands the same memory over at once, however far
-// the host is ahead of the device, and need not grow. The next user waits for the event behind the way back. The host waits for
-// nothing, except where CUDA itself does: for host memory that is not page-locked. A buffer that comes back keeps its host
-// block for the next time, so that going round and round takes no host memory.
+// the host is ahead of the device, and need not grow. The next user waits for the event behind the way back. The host waits
+// only where CUDA does: for host memory that is not page-locked, and where a stream's queue is full. A buffer that comes back
+// keeps its host block for the next time, so that going round and round takes no host memory.
 //
 // invariant: a member that throws leaves the contents where they were. What it enqueued by then is in order with all that
 //            comes later, and nothing is given back under it.
@@ -23,7 +23,6 @@
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/stand_ins.hpp>
-#include <weir/base/threads/atomic.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/resource/pool_ref.hpp>
@@ -48,6 +47,12 @@ public:
         : device_(device), host_(host), to_host_(device), to_device_(device) {}
 
     int device() const noexcept { return device_; }
+    pool_ref<memory_space::host> host() const noexcept { return host_; }
+    /// The streams stay when this ends: a pool still knows them.
+    void keep_streams() noexcept {
+        to_host_.keep();
+        to_device_.keep();
+    }
     order::placed_stream placed(stream_ref stream) const noexcept { return {stream, device_}; }
 
     /// Takes the buffer off the device. `spare_host_memory()`: gives some host memory back, and says whether it did; it is
@@ -72,19 +77,16 @@ public:
     template <class Allocate>
     std::size_t arrive(spill_record& of, order::placed_stream const& on, Allocate const& allocate) {
         runtime::device_scope const there(device_);
-        stream_ref last = to_device_.get();
-        of.device = allocate(last);
+        of.uses.reserve();
+        of.device = allocate(to_device_.get());
         try {
             bring_contents(of);
-            if (of.is_computed()) {
-                of.uses.moved.make_wait(on.stream);
-                last = on.stream;
+            if (of.is_computed())
                 compute(of, on);
-            } else {
+            else
                 of.uses.set_pending();
-            }
         } catch (...) { // what is enqueued there comes before the memory's next use
-            free_device(of, last);
+            release_device(of);
             throw;
         }
         return of.is_current ? of.bytes : 0;
@@ -99,18 +101,8 @@ public:
 
     /// Gives all memory of a buffer back, whose accesses have ended.
     void release(spill_record& of) noexcept {
-        if (of.device) {
-            order::placed_stream const* sole = nullptr;
-            base::try_twice([&] { return sole = of.uses.sole_stream(), true; });
-            stream_ref const last = sole ? sole->stream : stream_ref(to_device_.get());
-            bool const is_ordered = sole || base::try_twice([&] {
-                runtime::device_scope const there(device_);
-                of.uses.join(placed(last));
-                return true;
-            }) || base::try_twice([&] { return runtime::wait_for_device(device_), true; });
-            if (is_ordered) // or else the pool counts it as handed out: work may use it
-                free_device(of, last);
-        }
+        if (of.device)
+            release_device(of);
         drop_host(of);
     }
 
@@ -131,6 +123,24 @@ private:
     void free_host(spill_record& of, stream_ref stream) noexcept {
         host_.deallocate(host_is_ordered() ? stream : stream_ref(on_host), of.host, of.bytes);
         of.host = nullptr;
+    }
+
+    // Frees the device memory behind all that uses it: on the user's stream if there is only one, and the pool lets that end
+    // at any time.
+    void release_device(spill_record& of) noexcept {
+        order::placed_stream const* sole = nullptr;
+        if (of.pool.streams_may_end())
+            base::try_twice([&] { return sole = of.uses.sole_stream(), true; });
+        stream_ref const last = sole ? sole->stream : stream_ref(to_device_.get());
+        bool const is_ordered = sole || base::try_twice([&] {
+            runtime::device_scope const there(device_);
+            of.uses.join(placed(last));
+            return true;
+        }) || base::try_twice([&] { return runtime::wait_for_device(device_), true; });
+        if (is_ordered) // or else the pool counts it as handed out: work may use it
+            return free_device(of, last);
+        of.device = nullptr;
+        of.uses.clear();
     }
 
     // A pool without a device takes a default stream for that of the current one.
@@ -180,11 +190,8 @@ private:
     }
 
     void compute(spill_record& of, order::placed_stream const& on) {
-        of.computed_by.store(base::this_thread(), base::memory_order_relaxed);
-        struct computed {
-            spill_record& of;
-            ~computed() { of.computed_by.store(0, base::memory_order_relaxed); }
-        } const scope{of};
+        of.uses.moved.make_wait(on.stream);
+        of.uses.add_reader(on); // if the function fails, what it enqueued is under way
         of.compute(on.stream, of.device);
         runtime::event unused;
         of.uses.begin(on, true, 1, device_, unused); // as an access that is over

@@ -4,19 +4,21 @@
 // What is known of one buffer that may be spilled, and who may touch it?
 //
 // A record belongs to one 'spillable'. It has a lock. Who accesses, moves or ends the buffer holds it; a thread that moves the
-// buffer holds it until all of that is enqueued, so others who need the buffer wait as long. `place` alone belongs to the
-// set's lock, so that a search for victims need not wait for anybody.
+// buffer (its mover) holds it until all of that is enqueued, so others who access the buffer wait as long. While a thread moves
+// a buffer, code of the user's may run: the function that computes the contents, or a handler of a pool that has no room. That
+// may ask about all buffers, spill and end them. So what such members need belongs to the set's lock, and they wait for no
+// mover in such code.
 //
 // invariant: while no thread moves it, place is 'here' if there is a device block, and 'away' if not. The contents are in the
 //            device block, in the host block if that is `current`, or in both.
-// order:     a thread may take the set's lock while it holds a record's. Under the set's lock it only tries records' locks.
+// order:     a thread may take the set's lock while it holds a record's. Under the set's lock it only tries records' locks. A
+//            record's lock is held without a mover only where no code of the user's runs.
 // cost:      14 ns to lock and unlock a record that nobody else wants.
 // not for:   users: see staging/spill.hpp.
 
 #include <cstddef>
 #include <cstdint>
 #include <weir/base/memory_space.hpp>
-#include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -30,7 +32,7 @@ namespace detail {
 
 enum class spill_place : unsigned char {
     away,      // it has no device memory, and counts nothing
-    arriving,  // it counts, and a thread brings it in, which waits for no other buffer
+    arriving,  // it counts, and a thread brings it in, which waits only for buffers that leave
     computing, // the same, but the user's function runs, which may access others
     here,
     leaving, // it still counts, and a thread takes it out
@@ -62,16 +64,16 @@ struct spill_record {
     void* device = nullptr;
     void* host = nullptr;
     bool is_current = false; // the host block has the contents
-    bool is_orphan = false;  // its owner has ended; the last access ends it
+    bool is_orphan = false;  // its owner has ended; the last access, or the mover, ends it. See spill_ledger::leave_to_mover
     std::size_t live = 0;    // accesses that have not ended
     access_order uses;
     std::uint64_t last_use = 0;
-    std::uint64_t next_use = no_next_use;
-    double cost;
-    base::atomic<std::uintptr_t> computed_by{0}; // the thread in whose 'compute' it is
 
     // These belong to the set's lock.
+    std::uint64_t next_use = no_next_use;
+    double cost;
     spill_place place = spill_place::away;
+    std::uintptr_t mover = 0; // the thread that moves it
     spill_record* before = nullptr;
     spill_record* after = nullptr;
 };

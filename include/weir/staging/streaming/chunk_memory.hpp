@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cuda_runtime_api.h>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/memory_space.hpp>
@@ -23,10 +22,10 @@
 #include <weir/order/order_after.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/side_stream.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -58,9 +57,10 @@ public:
     ~chunk_memory() {
         static_cast<void>(base::try_twice([this] {
             runtime::device_scope const there(device_);
-            if (!is_drained_ && !drain())
+            bool const is_captured = runtime::is_capturing(stream_); // what is freed on such a stream may be kept for its graph
+            if (!is_drained_ && !drain(is_captured))
                 return false;
-            pool_.deallocate(stream_, data_, in_all());
+            pool_.deallocate(is_captured ? stream_ref(on_host) : stream_, data_, in_all());
             return true;
         }));
     }
@@ -75,12 +75,11 @@ public:
 
 private:
     // Blocks until no copy is under way, and no work of the user's stream either. False if CUDA cannot say so.
-    bool drain() const {
-        runtime::capture_mode_scope const relaxed;
+    bool drain(bool is_captured) const {
         bool over = true;
-        for (cudaStream_t const each : {to_device_.get(), to_host_.get(), stream_.get()})
-            over = runtime::succeeded(cudaStreamSynchronize(each)) && over;
-        return over;
+        for (stream_ref const each : {to_device(), to_host(), is_captured ? to_host() : stream_})
+            over = base::try_twice([&] { return synchronize(each), true; }) && over;
+        return over && (!is_captured || base::try_twice([&] { return runtime::wait_for_device(device_), true; }));
     }
 
     std::size_t room() const noexcept { return base::align_up(bytes_, 256); }

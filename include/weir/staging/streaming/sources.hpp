@@ -163,6 +163,29 @@ callable_sink<Callable> to_callable(Callable callable) {
     return {std::move(callable)};
 }
 
+namespace detail {
+
+template <class Source, class = void>
+inline constexpr bool lies_in_memory = false;
+template <class Source>
+inline constexpr bool lies_in_memory<Source, std::void_t<decltype(std::declval<Source const&>().data())>> = true;
+
+template <class Sink>
+inline constexpr bool is_no_sink = std::is_same_v<Sink, no_sink>;
+template <class Sink>
+inline constexpr bool is_memory_sink = false;
+template <class T>
+inline constexpr bool is_memory_sink<memory_sink<T>> = true;
+template <class Sink>
+inline constexpr bool is_callable_sink = !is_no_sink<Sink> && !is_memory_sink<Sink>;
+template <class Sink, class T>
+inline constexpr bool takes = std::is_same_v<Sink, memory_sink<T>>;
+template <class Source>
+inline constexpr bool is_callable_source = false;
+template <class T, class Callable>
+inline constexpr bool is_callable_source<callable_source<T, Callable>> = true;
+
+} // namespace detail
 } // namespace staging
 } // namespace v0
 } // namespace weir

@@ -22,6 +22,8 @@
 // cost:      a call takes well under a microsecond; memory is committed when it is written.
 // not for:   times. cudaEventElapsedTime answers 0.
 
+#include "stream_name.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -29,7 +31,6 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace simulated_device {
@@ -123,6 +124,7 @@ enum class finding {
     host_access,      ///< the host called CUDA from a host function
     deadlock,         ///< a wait that nothing can end
     kernel_launch,    ///< of a kernel for which nothing stands in (see on_launch)
+    not_modelled,     ///< a function of CUDA's was called that is not modelled
     leak,             ///< something still alive when the world ended
 };
 
@@ -136,30 +138,6 @@ struct report {
 struct bytes {
     void const* at = nullptr;
     std::size_t count = 0;
-};
-
-/// A stream as CUDA's functions take it, or what converts to one. Null is the default stream that the calling file means: the
-/// thread's own one if the file is compiled with per-thread default streams (CUDA_API_PER_THREAD_DEFAULT_STREAM), or else the
-/// legacy one. The linker keeps one copy of a function that it may merge, such as an inline one: pass a name there, not null.
-class stream_name {
-public:
-    [[gnu::always_inline]] stream_name(cudaStream_t stream) : handle_(stream != nullptr ? stream : usual()) {}
-    template <class Stream,
-              class = std::enable_if_t<std::is_class_v<Stream> && std::is_convertible_v<Stream const&, cudaStream_t>>>
-    [[gnu::always_inline]] stream_name(Stream const& stream) : stream_name(static_cast<cudaStream_t>(stream)) {}
-    /// Not null.
-    cudaStream_t get() const { return handle_; }
-
-private:
-    [[gnu::always_inline]] static cudaStream_t usual() {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-        return cudaStreamPerThread;
-#else
-        return cudaStreamLegacy;
-#endif
-    }
-
-    cudaStream_t handle_;
 };
 
 // ---- the world ------------------------------------------------------------------------------------------
@@ -250,6 +228,9 @@ private:
 
 /// Where the simulator keeps the bytes of a device address: readable and writable by the host at any time.
 void* backing(void const* device_address);
+
+/// The device on which the memory at this address lies; negative: on none, as pinned and managed memory.
+int device_of(void const* p);
 
 /// Shows device memory to the host at its own addresses, or hides it.
 void make_device_memory_visible(bool visible);

@@ -14,12 +14,14 @@
 //
 // invariant: a free is told before the pool hears of it and a hand-out after, so that bytes never have two owners.
 // cost:      some microseconds a call.
-// not for:   the driver's own pools, of whose blocks the device knows by itself, and the host's heap: there it says nothing.
-//            Blocks of a graph, and what 'clear' or a scope ends without a free: those it would take for live.
+// not for:   the driver's own pools and blocks of their graphs, of which the device knows by itself, and the host's heap: there
+//            it says nothing. What 'clear' or a scope ends without a free: that it would take for live.
 
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
+#include <weir/base/memory_report.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/pool_slot.hpp>
@@ -73,7 +75,7 @@ public:
             if (stream.is_host())
                 note_allocate_host(p, bytes);
             else
-                note_allocate(p, bytes, stream.get());
+                note_allocate(p, bytes, stream_name(stream.get(), device_of(p)));
         }
         return p;
     }
@@ -82,10 +84,12 @@ public:
     void deallocate(weir::stream_ref stream, void* p, std::size_t bytes,
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (p && is_noted<std::remove_reference_t<Pool>>()) {
-            if (stream.is_host())
+            if (stream.is_host()) {
                 note_free_host(p, bytes);
-            else
-                note_checked_free(p, bytes, stream.get());
+            } else {
+                note_last_used_on(p, stream.get()); // a default stream means the current device's as well
+                note_checked_free(p, bytes, stream_name(stream.get(), device_of(p)));
+            }
         }
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
@@ -105,6 +109,25 @@ public:
         this->pool_.last_used_on(p, on);
         if (is_noted<P>() && !on.is_host())
             note_last_used_on(p, on.get());
+    }
+
+    /// As the wrapped pool's, whose copies are its own: it saves what it holds, and not what it has handed out.
+    template <class... Keep, class P = typename wrapper::pool_type>
+    auto suspend(Keep&&... keep) -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep)...)) {
+        housekeeping const own;
+        return this->pool_.suspend(std::forward<Keep>(keep)...);
+    }
+    template <class Keep, class P = typename wrapper::pool_type>
+    auto suspend(Keep&& keep, std::initializer_list<weir::live_block> wanted)
+        -> decltype(std::declval<P&>().suspend(std::forward<Keep>(keep), wanted)) {
+        housekeeping const own;
+        return this->pool_.suspend(std::forward<Keep>(keep), wanted);
+    }
+    /// As the wrapped pool's.
+    template <class P = typename wrapper::pool_type>
+    auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
+        housekeeping const own;
+        return this->pool_.try_resume();
     }
 };
 
