@@ -90,8 +90,7 @@ public:
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(contract::upstream_on<U>(options.device()), pool_options(options)) {}
     explicit pool(Upstream memory, pool_options options = {})
-        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()),
-          rule_(device_) {
+        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(device_) {
         if (options_.device() != any_device && options_.device() != device())
             throw usage_error(device() == any_device ? text("weir: pool_options::device: memory of this kind (") +
                                                            base::name_of(space) + ") is not that of one device; leave it out"
