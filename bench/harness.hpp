@@ -239,6 +239,7 @@ void kernels();
 void streams();
 void growth();
 void suspension();
+void page_locking();
 void interop();
 void live_blocks();
 void side_by_side_pools();

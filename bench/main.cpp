@@ -127,6 +127,7 @@ int main(int argc, char** argv) {
     streams();
     growth();
     suspension();
+    page_locking();
     interop();
     live_blocks();
     side_by_side_pools();

@@ -5,13 +5,44 @@
 #
 # Debian's packages where apt-get is there; the CUDA toolkit's wheels into build/cuda where there is no nvcc (the
 # compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of each CUDA that weir compiles with into
-# build/cuda-12.8 and so on, versions of CCCL into build/cccl, and pybind11 into build/pybind11. Nothing is installed that is
-# there already, and everything said goes to stderr.
+# build/cuda-12.8 and so on, versions of CCCL into build/cccl, RMM into build/rmm, and pybind11 into build/pybind11. Nothing
+# is installed that is there already, and everything said goes to stderr.
 #
 #     . cmake/setup.sh; weir_get g++ doctest nvcc ccache-if-any
 
 weir_say() {
     printf '%s\n' "weir: $*" >&2
+}
+
+# weir_watch LOG COMMAND...: runs a command whose output goes into the file LOG, and shows on stderr for how long it has run and
+# what it said last: on a terminal in a line that moves, elsewhere in a line every ten seconds. Returns the command's status.
+weir_watch() {
+    weir_watched=$1
+    shift
+    : >"$weir_watched"
+    weir_show_last </dev/null >/dev/null &
+    weir_watcher=$!
+    "$@" >"$weir_watched" 2>&1 </dev/null
+    weir_status=$?
+    { kill $weir_watcher && wait $weir_watcher; } 2>/dev/null
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+    return $weir_status
+}
+
+weir_show_last() {
+    weir_began=$(date +%s)
+    weir_due=10
+    # Nothing that outlives the command, or this script, keeps stderr open.
+    while sleep 1 2>/dev/null && kill -0 $$ 2>/dev/null; do
+        weir_seconds=$(($(date +%s) - weir_began))
+        weir_line="weir: $weir_seconds s: $(tail -c 2000 "$weir_watched" | tr '\r' '\n' | grep . | tail -n 1)"
+        if [ -t 2 ]; then
+            printf '\r\033[K%.78s' "$weir_line" >&2
+        elif [ $weir_seconds -ge $weir_due ]; then
+            printf '%.120s\n' "$weir_line" >&2
+            weir_due=$((weir_seconds + 10))
+        fi
+    done
 }
 
 # weir_has NEED: whether it is here. A need is a command's name or one of the words below; so it is in weir_package.
@@ -33,6 +64,7 @@ weir_has() {
     newest-clang++) weir_newest=$(weir_newest_clang) && command -v "$weir_newest" >/dev/null ;;
     conan) [ -x build/conan/bin/conan ] || command -v conan >/dev/null ;;
     cccl) for weir_each in $weir_cccl; do [ -d "build/cccl/${weir_each%%:*}" ] || return 1; done ;;
+    rmm) [ -d build/rmm ] ;;
     python-header) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_paths()["include"] + "/Python.h")' 2>/dev/null ;;
     pybind11) weir_has python-header && [ -d build/pybind11 ] ;;
     gpu) nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' ;;
@@ -61,7 +93,7 @@ weir_package() {
         weir_has python-header || weir_package python-header
         weir_has pip || weir_package pip
         ;;
-    nvcc | cuda | oldest-cuda | each-cuda | cccl | conan) weir_has pip || weir_package pip ;;
+    nvcc | cuda | oldest-cuda | each-cuda | cccl | rmm | conan) weir_has pip || weir_package pip ;;
     gpu) ;;
     *) echo "$1" ;;
     esac
@@ -141,14 +173,26 @@ weir_install() {
 }
 
 weir_apt() {
-    $weir_as_root env DEBIAN_FRONTEND=noninteractive apt-get -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@" \
-        >"$weir_log" 2>&1 </dev/null
+    # shellcheck disable=SC2086
+    weir_watch "$weir_log" $weir_as_root env DEBIAN_FRONTEND=noninteractive apt-get -y --no-install-recommends \
+        -o DPkg::Lock::Timeout=120 "$@"
 }
 
 # weir_wheels FOLDER WHEEL...: PyPI's wheels into FOLDER, which is emptied first.
 weir_wheels() {
     rm -rf "$1"
-    python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$@" >&2 </dev/null
+    weir_pip --no-deps --target "$@"
+}
+
+# weir_pip ARGUMENT...: 'pip install' with these arguments. Returns 1, and what it said last, if it fails.
+weir_pip() {
+    weir_log=$(mktemp)
+    weir_watch "$weir_log" python3 -m pip install --disable-pip-version-check --root-user-action=ignore --progress-bar off "$@" || {
+        tail -n 15 "$weir_log" >&2
+        rm -f "$weir_log"
+        return 1
+    }
+    rm -f "$weir_log"
 }
 
 # weir_fetch NEED: what pip brings. Returns 1 if it does not, or is not to be had.
@@ -176,12 +220,15 @@ weir_fetch() {
     conan)
         weir_say "fetching Conan into build/conan"
         rm -rf build/conan
-        python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target build/conan conan \
-            >&2 </dev/null
+        weir_pip --target build/conan conan
         ;;
     pybind11)
         weir_say "fetching pybind11 into build/pybind11"
         weir_has python-header && weir_wheels build/pybind11.part 'pybind11==3.*' && mv build/pybind11.part build/pybind11
+        ;;
+    rmm)
+        weir_say "fetching RMM into build/rmm"
+        weir_wheels build/rmm.part 'librmm-cu13==26.*' rapids-logger && mv build/rmm.part build/rmm
         ;;
     cccl)
         weir_say "fetching the versions of CCCL that weir is tested with into build/cccl"

@@ -83,10 +83,12 @@ if ! weir_get g++ cmake ninja zlib cli11 $weir_compiler; then
     weir_say "'$weir_name' was not built: there is no $(echo "$weir_lacking" | sed 's/ / and no /g') here"
     exit 1
 fi
+weir_make() {
+    cmake --preset release -B "$weir_build" -DWEIR_DEVICE=$weir_device && cmake --build "$weir_build" --target "example-$weir_name"
+}
 weir_log=$(mktemp)
 weir_say "building '$weir_name' for ${weir_where%% (*}"
-if ! { cmake --preset release -B "$weir_build" -DWEIR_DEVICE=$weir_device && cmake --build "$weir_build" --target "example-$weir_name"; } \
-    >"$weir_log" 2>&1 </dev/null; then
+if ! weir_watch "$weir_log" weir_make; then
     tail -n 40 "$weir_log" >&2
     weir_say "the build of '$weir_name' failed; all of it is in $weir_log"
     exit 1

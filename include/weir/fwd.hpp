@@ -58,6 +58,7 @@ template <unsigned HandleTypes = 0>
 class virtual_memory;
 template <unsigned Flags = 0>
 class pinned;
+class registered_host;
 class managed;
 class host;
 template <memory_space Space>

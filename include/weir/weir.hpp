@@ -48,5 +48,6 @@
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>
+#include <weir/upstream/registered_host.hpp>
 #include <weir/upstream/span.hpp>
 #include <weir/upstream/virtual_memory.hpp>

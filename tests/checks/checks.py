@@ -6,7 +6,8 @@ usage: checks.py
 
 Runs floors, mirror and heads on the project, then each on a small tree with one mistake in it, which it must
 report; a check that finds nothing there finds nothing anywhere. And what is named wrong on a command line is refused,
-before anything is fetched for it, and what the stages need is asked for before they run (needs.py).
+before anything is fetched for it, what the stages need is asked for before they run (needs.py), and whoever waits sees how far
+they are (progress.py).
 """
 
 import pathlib
@@ -15,6 +16,7 @@ import sys
 import tempfile
 
 from needs import results as of_needs
+from progress import results as of_progress
 from workshop import CLOSING, ROOT, close, run
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -133,7 +135,7 @@ def main():
             failed += 1
             fetched = ", fetched something" if has_fetched else ""
             print(f"FAILED {' '.join(command)}: exit {done.code}{fetched}, '{words}' is due:\n{done.output}")
-    for name, complaint in of_needs():
+    for name, complaint in of_needs() + of_progress():
         passed, failed = passed + (not complaint), failed + bool(complaint)
         print(f"FAILED {name}:\n{complaint}\n" if complaint else "", end="")
     close(passed, failed)

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from workshop import BUILD, ROOT, close_with, run, tail
+from workshop import BUILD, ROOT, close_with, run, say, tail
 
 LONGEST = 60  # lines of a numbered example
 LONGER = {"17_sort_out_of_core": 170, "18_join": 170, "19_train_step": 200}  # whole algorithms, and a table of several ways
@@ -28,6 +28,7 @@ COLUMNS = ("pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op
 
 def example(name, place):
     """Runs one example; returns a complaint or ''."""
+    say(name)
     done = run(["sh", ROOT / "examples/run.sh", name], cwd=place, timeout=600)
     last = (done.output.strip().splitlines() or [""])[-1]
     if done.code != 0 or not re.match(rf"{re.escape(name)}: done, on ", last):

@@ -68,8 +68,9 @@ HEAVY = {"iostream", "regex", "functional", "unordered_map", "map", "sstream", "
 
 def standard(name):
     """A header of the C++ library, by its looks: no folder and no suffix. Two of the system's stand in for <thread>
-    and <mutex>, one tells how much memory the host has, and three read files."""
-    return ("/" not in name and "." not in name) or name in ("sched.h", "pthread.h", "sys/sysinfo.h", "fcntl.h", "unistd.h", "sys/stat.h")
+    and <mutex>, one tells how much memory the host has, two map it, and three read files."""
+    return ("/" not in name and "." not in name) or name in ("sched.h", "pthread.h", "sys/sysinfo.h", "sys/mman.h",
+                                                             "sys/syscall.h", "fcntl.h", "unistd.h", "sys/stat.h")
 
 
 def includes(text):

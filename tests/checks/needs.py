@@ -102,7 +102,7 @@ def on_little(stages, has, said):
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)  # run.sh takes it for its clone
         (place / "bin").mkdir()
-        for name in ("sh", "dirname", "env", "grep", "head", "mktemp", "rm", "sed", "tail"):
+        for name in ("sh", "date", "dirname", "env", "grep", "head", "mktemp", "rm", "sed", "sleep", "tail", "tr"):
             (place / "bin" / name).symlink_to(shutil.which(name))
         # The compilers compile nothing, and apt-get installs nothing; root is who runs it.
         for name, line in {"python3": f'exec {sys.executable} "$@"', "nvcc": f"echo '#$ TOP={place}'; exit 1", "id": "echo 0",

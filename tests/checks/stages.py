@@ -16,6 +16,7 @@ import argparse
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -45,6 +46,7 @@ NEEDS = {
     "consume": f"{BUILDS} nvcc doctest googletest-if-any pkg-config-if-any conan-if-any",
     "readme": f"{BUILDS} doctest",
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
+    "peers": f"{BUILDS} benchmark zlib nvcc cccl rmm-if-any",
     "examples": f"{BUILDS} zlib cli11",
     "lines": "g++ cuda",
     "python": "g++ cuda pybind11",
@@ -92,6 +94,7 @@ STAGES = [
     Stage("consume", "users' projects take weir in", [PY, "tests/consume/run.py"], ("all", "ci")),
     Stage("readme", "README's and the guides' snippets print what they say", [PY, "tests/checks/readme.py"], ("usual", "all", "ci")),
     Stage("benches", "every bench runs, in short; instructions a pair", [PY, "tests/checks/benches.py"], ("all", "ci")),
+    Stage("peers", "the benches for the GPU are built with every peer, not run", [PY, "tests/checks/peers.py"]),
     Stage("examples", "every example runs", [PY, "tests/checks/examples.py"], ("all", "ci")),
     Stage("lines", "what the umbrella and the core make a compiler read", [PY, "tests/checks/lines.py"], ("usual", "all", "ci")),
     Stage("python", "Python's plug-in, built and called as PyTorch does", [PY, "tests/python/run.py"], ("usual", "all", "ci")),
@@ -114,14 +117,51 @@ def chosen(options):
     return [known[name] for name in names]
 
 
-def perform(stage, logs, missing):
+class Progress:
+    """Shows on stderr how long a stage has been running and what its log said last: on a terminal in one line that moves, elsewhere
+    in a line every ten seconds."""
+
+    def __init__(self, label, log, out=sys.stderr, seconds=None):
+        self.label, self.log, self.out = label, log, out
+        self.moves = out.isatty()
+        self.seconds = seconds if seconds is not None else 1 if self.moves else 10
+        self.began = time.monotonic()
+
+    def show(self):
+        with open(self.log, errors="replace") as log:
+            log.seek(max(0, os.path.getsize(self.log) - 2000))
+            last = [line for line in log.read().splitlines() if line.strip()][-1:]
+        text = f"{self.label} {time.monotonic() - self.began:.0f} s: {''.join(last)}"
+        if self.moves:
+            print(f"\r\033[K{text[:shutil.get_terminal_size().columns - 1]}", end="", file=self.out, flush=True)
+        else:
+            print(text, file=self.out, flush=True)
+
+    def end(self):
+        if self.moves:
+            print("\r\033[K", end="", file=self.out, flush=True)
+
+
+def watched(command, log, progress):
+    """Runs a command whose output goes into a log: its exit status."""
+    with open(log, "w") as out, subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
+                                                 stderr=subprocess.STDOUT) as child:
+        while True:
+            try:
+                code = child.wait(timeout=progress.seconds)
+                progress.end()
+                return code
+            except subprocess.TimeoutExpired:
+                progress.show()
+
+
+def perform(stage, logs, missing, label):
     """Runs one stage, unless something is missing: (passed, failed, wall seconds, processor seconds, output)."""
     if missing:
         return 0, 1, 0, 0, f"FAILED {stage.name} was not run: there is no {' and no '.join(missing)} here"
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     path = logs / f"{stage.name}.log"
-    with open(path, "w") as log:
-        code = subprocess.call(stage.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+    code = watched(stage.command, path, Progress(label, path))
     output = path.read_text(errors="replace")
     closing = CLOSING.findall(output)
     passed, failed = map(int, closing[-1]) if closing else (0, 0)
@@ -154,14 +194,11 @@ def main():
     stages.sort(key=lambda stage: not missing[stage])
     logs = BUILD / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    terminal = sys.stdout.isatty()
     all_passed = all_failed = all_used = 0
     began = time.monotonic()
     for number, stage in enumerate(stages, 1):
         label = f"[{number:>2}/{len(stages)}] {stage.name:<9} {stage.shows:<60}"
-        if terminal:
-            print(f"{label} ...", end="\r", flush=True)
-        passed, failed, seconds, used, output = perform(stage, logs, missing[stage])
+        passed, failed, seconds, used, output = perform(stage, logs, missing[stage], f"[{number:>2}/{len(stages)}] {stage.name}")
         all_passed += passed
         all_failed += failed
         all_used += used

@@ -15,7 +15,7 @@ Such a file takes up to nine seconds, and its time wavers by one of them, so a t
 import re
 import resource
 
-from workshop import BUILD, INCLUDE, close_with, head, run
+from workshop import BUILD, INCLUDE, close_with, head, run, say
 
 AIM_SECONDS = 0.6
 BOUND = 0.8  # empty files
@@ -28,6 +28,7 @@ MOST_ROUNDS = 32
 
 def seconds(source):
     """Processor time of one compilation."""
+    say(f"nvcc: {source.name}")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = run(["nvcc", "-std=c++17", "-arch=sm_90", f"-I{INCLUDE}", "-c", source, "-o", source.with_suffix(".o")], timeout=120)
     if done.code != 0:

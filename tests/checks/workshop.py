@@ -13,6 +13,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("WEIR_BUILD_DIR", ROOT / "build"))
@@ -61,6 +63,30 @@ class Ran:
         self.output = output
 
 
+SAYS = [time.monotonic()]  # when this script last said how far it is
+
+
+def say(text):
+    """Prints how far this script is, unless it did so within ten seconds: what shows it to whoever waits is stages.py."""
+    if time.monotonic() >= SAYS[0] + 10:
+        SAYS[0] = time.monotonic()
+        print(text, flush=True)
+
+
+def follow(child, timeout):
+    """What a command printed, at its end or its time limit; says meanwhile how far ninja is."""
+    late = threading.Timer(timeout, os.killpg, (child.pid, signal.SIGKILL))
+    late.start()
+    lines = []
+    for line in child.stdout:
+        lines.append(line)
+        if re.match(r"\[\d+/\d+\] ", line):
+            say(line.rstrip())
+    in_time = late.is_alive()
+    late.cancel()
+    return Ran(child.wait() if in_time else None, "".join(lines) + ("" if in_time else f"\n(ended after {timeout} s)"))
+
+
 def run(command, timeout=600, cwd=None, env=None, out=None):
     """Runs a command to its end or its time limit, and ends its children too. out: stdout goes there instead."""
     try:
@@ -69,6 +95,8 @@ def run(command, timeout=600, cwd=None, env=None, out=None):
                                  text=True, errors="replace", start_new_session=True)
     except FileNotFoundError as error:
         return Ran(127, f"there is no '{error.filename}' here; 'sh tests/run.sh' installs what the tests need")
+    if command[0] == "cmake" and out is None:
+        return follow(child, timeout)
     try:
         output, errors = child.communicate(timeout=timeout)
         return Ran(child.returncode, (output or "") + (errors or ""))
@@ -79,9 +107,13 @@ def run(command, timeout=600, cwd=None, env=None, out=None):
 
 
 def at_once(function, items, workers=JOBS):
-    """Results of function(item) in the order of the items, 'workers' at a time."""
+    """Results of function(item) in the order of the items, 'workers' at a time; says how many are done."""
+    results = []
     with concurrent.futures.ThreadPoolExecutor(max_workers=workers) as crew:
-        return list(crew.map(function, items))
+        for result in crew.map(function, items):
+            results.append(result)
+            say(f"{len(results)} of {len(items)}")
+    return results
 
 
 def turn(parts):

@@ -26,6 +26,7 @@
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>
+#include <weir/upstream/registered_host.hpp>
 #include <weir/upstream/span.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
@@ -89,7 +90,7 @@ unsigned char byte_at(memory_space space, void* p, std::size_t at) {
 
 #define WEIR_TEST_UPSTREAMS                                                                                            \
     upstream::device, upstream::virtual_memory<>, upstream::managed, upstream::pinned<>, upstream::pinned<cudaHostAllocPortable>,                  \
-        upstream::pinned<cudaHostAllocMapped>, upstream::host, upstream::span<memory_space::device>,                   \
+        upstream::pinned<cudaHostAllocMapped>, upstream::registered_host, upstream::host, upstream::span<memory_space::device>,                   \
         upstream::span<memory_space::host>, upstream::from_pool<card>, weir::interop::pmr::upstream<>
 
 TEST_CASE_TEMPLATE("upstream contract: has what the slot needs", Upstream, WEIR_TEST_UPSTREAMS) {

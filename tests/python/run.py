@@ -20,7 +20,7 @@ import warnings
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "tests/checks"), str(ROOT / "examples/python"), str(HERE / "stand_ins")]
-from workshop import BUILD, WARNINGS, close_with, cuda_include, run, tail  # noqa: E402
+from workshop import BUILD, WARNINGS, close_with, cuda_include, run, say, tail  # noqa: E402
 
 FOLDER = BUILD / "python"
 SIMULATED = FOLDER / "libcudart.so"  # by this name the plug-in's build finds it among what the process has loaded
@@ -453,6 +453,7 @@ def caller(name):
 
 
 def result(name, command):
+    say(name)
     done = run(command)
     return name, tail(done.output) or f"exit status {done.code}" if done.code else ""
 

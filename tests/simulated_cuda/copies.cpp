@@ -213,7 +213,7 @@ cudaError_t fill(world_state& world, stream_record* stream, void* to, int value,
         for (std::size_t row = 0; row < shape.count; ++row)
             std::memset(first + row * shape.to_pitch, value, shape.bytes);
     };
-    bool const host_memory = target->kind == memory_kind::pinned;
+    bool const host_memory = target->kind == memory_kind::pinned || target->kind == memory_kind::registered;
     bool const capturing = stream->capture != nullptr;
     cudaError_t const error =
         submit(world, *stream, cudaGraphNodeTypeMemset, std::move(work), {}, {{to, bytes_touched}});

@@ -151,6 +151,8 @@ void destroy_allocation(world_state& world, std::uintptr_t at, char const* how) 
         release_pooled(world, memory, at);
         break;
     case memory_kind::registered:
+        world.host_used -= host_rounded(memory.bytes);
+        break;
     case memory_kind::mapped:
         break;
     }
@@ -253,6 +255,9 @@ extern "C" cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned fla
             return cudaErrorInvalidValue;
         if (find_allocation(world, p) != nullptr)
             return cudaErrorHostMemoryAlreadyRegistered;
+        if (host_rounded(bytes) > world.settings.pinned_bytes - std::min(world.settings.pinned_bytes, world.host_used))
+            return cudaErrorMemoryAllocation;
+        world.host_used += host_rounded(bytes);
         add(world, reinterpret_cast<std::uintptr_t>(p), bytes, memory_kind::registered, flags);
         return cudaSuccess;
     });

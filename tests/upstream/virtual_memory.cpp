@@ -388,11 +388,10 @@ TEST_CASE("virtual_memory: where mapping is refused though granularity is answer
                 CAPTURE(pieces);
                 simulated_cuda::world const world;
                 virtual_memory upstream;
-                CHECK(upstream.extends()); // nobody can know yet
-                simulated_cuda::fail_call(call, 1, cudaErrorMemoryAllocation);
-                CHECK(upstream.acquire(SIZE_MAX / page * page, page) == nullptr); // for want of room, which is another matter
+                simulated_cuda::fail_call(call, 1, cudaErrorMemoryAllocation, simulated_cuda::lasting::for_ever);
+                CHECK(upstream.acquire(page) == nullptr);
+                CHECK(upstream.extends()); // it is room that lacks
                 simulated_cuda::clear_faults();
-                CHECK(upstream.extends());
                 simulated_cuda::fail_call(call, 1, error, simulated_cuda::lasting::for_ever);
                 void* const chunk = upstream.acquire(4 * page, 4 * page / pieces);
                 REQUIRE(chunk != nullptr);

@@ -75,7 +75,7 @@ TEST_CASE("atomic: nothing that threads add, take, exchange or compare is lost")
     for (int t = 0; t < threads; ++t)
         crew[t] = std::thread([&, t] {
             ready.fetch_add(1, memory_order_relaxed);
-            for (int spins = 0; ready.load(memory_order_relaxed) != threads; ++spins)
+            for (unsigned spins = 0; ready.load(memory_order_relaxed) != threads; ++spins)
                 weir::base::spin(spins);
             std::uint64_t mine = 0;
             for (; done[t] < turns || met < enough; ++done[t]) {
@@ -102,20 +102,20 @@ TEST_CASE("atomic: nothing that threads add, take, exchange or compare is lost")
 }
 
 TEST_CASE("atomic: a loop that spins ends when another thread writes, however long it took") {
-    for (int const turns_of_other : {0, 10, 1000}) {
+    for (unsigned const turns_of_other : {0u, 10u, 1000u}) {
         weir::base::atomic<bool> waiting{false};
         weir::base::atomic<bool> done{false};
         int plain = 0;
         std::thread other([&] {
-            for (int turns = 0; !waiting.load(memory_order_acquire); ++turns)
+            for (unsigned turns = 0; !waiting.load(memory_order_acquire); ++turns)
                 weir::base::spin(turns);
-            for (int turns = 0; turns < turns_of_other; ++turns)
+            for (unsigned turns = 0; turns < turns_of_other; ++turns)
                 weir::base::spin(turns);
             plain = 1;
             done.store(true, memory_order_release);
         });
         waiting.store(true, memory_order_release);
-        for (int turns = 0; !done.load(memory_order_acquire); ++turns)
+        for (unsigned turns = 0; !done.load(memory_order_acquire); ++turns)
             weir::base::spin(turns);
         CHECK(plain == 1);
         other.join();

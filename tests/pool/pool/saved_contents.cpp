@@ -71,11 +71,12 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         {
             weir::detail::saved_contents saved(keep, 0);
-            saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 100, 300 * MiB}); // more than a piece
-            saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 400 * MiB, 1});
+            saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 100, 300 * MiB}); // more than a block
+            saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 400 * MiB, 1});
+            saved.save();
             saved.finish();
             CHECK(keep.in_use_bytes() >= 300 * MiB);
-            CHECK(keep.state().live_blocks == 3); // none as large as all of them
+            CHECK(keep.state().live_blocks == 2); // none as large as all of them
             for (int i = 0; i < 2; ++i) {
                 check(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
                 check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -169,6 +170,65 @@ TEST_CASE_TEMPLATE("saved_contents: what blocks hold is kept in pinned or in ord
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         check(cudaStreamSynchronize(t), "cudaStreamSynchronize");
     });
+}
+
+TEST_CASE_TEMPLATE("saved_contents: a fresh pool gets no more memory than is saved", Keep, weir::pinned_pool, weir::host_pool) {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+#endif
+    struct row {
+        std::size_t bytes, count;
+    };
+    for (row const& of : {row{2 * MiB, 1}, row{40 * MiB, 1}, row{6 * MiB, 30}, row{1 * MiB, 300}, row{100 * MiB, 3}}) {
+        CAPTURE(of.bytes);
+        support::scoped_stream const s;
+        Keep keep;
+        mapped_pool pool;
+        std::vector<block> live, freed;
+        for (std::size_t i = 0; i < 2 * of.count; ++i) // each block lies between two that are free
+            (i % 2 == 0 ? live : freed).push_back(take(pool, s, of.bytes, static_cast<unsigned char>(i)));
+        for (block const& each : freed)
+            pool.deallocate(s, each.p, each.bytes);
+        pool.suspend(keep);
+        std::size_t const saved = of.bytes * of.count;
+        CHECK(keep.in_use_bytes() == saved);
+        CHECK(keep.reserved_bytes() < saved + 64 * KiB); // a page
+        pool.resume();
+        for (block const& each : live) {
+            CHECK(is_whole(each));
+            pool.deallocate(s, each.p, each.bytes);
+        }
+        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    }
+}
+
+TEST_CASE("saved_contents: a pool whose free memory lies in pieces keeps what fits into them, and refuses what does not") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world;
+#endif
+    support::scoped_stream const s;
+    weir::host_pool keep(weir::pool_options{}.limit(64 * MiB));
+    keep.reserve(64 * MiB);
+    void* parts[8] = {};
+    for (void*& each : parts)
+        each = keep.allocate_sync(8 * MiB);
+    for (int i = 0; i < 8; i += 2)
+        keep.deallocate_sync(parts[i], 8 * MiB);
+    mapped_pool pool;
+    block const a = take(pool, s, 30 * MiB, 5);
+    block const b = take(pool, s, 4 * MiB, 6);
+    CHECK_THROWS_AS(pool.suspend(keep), weir::out_of_memory);
+    CHECK_FALSE(pool.suspended());
+    CHECK(keep.in_use_bytes() == 32 * MiB);
+    pool.deallocate(s, b.p, b.bytes);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    pool.suspend(keep);
+    pool.resume();
+    CHECK(is_whole(a));
+    pool.deallocate(s, a.p, a.bytes);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    for (int i = 1; i < 8; i += 2)
+        keep.deallocate_sync(parts[i], 8 * MiB);
 }
 
 TEST_CASE("saved_contents: a graph that was captured before works after") {
@@ -580,7 +640,8 @@ TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUD
     check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
     {
         weir::detail::saved_contents saved(keep, 0);
-        saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p), 1 * MiB});
+        saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p), 1 * MiB});
+        saved.save();
         for (char const* const call : {"cudaStreamSynchronize", "cudaGetDeviceCount"}) // the device cannot be waited for either
             simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
         CHECK_FALSE(saved.idle());
@@ -600,7 +661,8 @@ TEST_CASE("saved_contents: where a wait for the copies fails once, they are wait
     check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
     {
         weir::detail::saved_contents saved(keep, 0);
-        saved.save(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 1 * MiB, 1 * MiB});
+        saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 1 * MiB, 1 * MiB});
+        saved.save();
         CHECK(simulated_cuda::pending() == 2);
         simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
         CHECK(saved.idle());
@@ -643,16 +705,19 @@ TEST_CASE("saved_contents: a save for whose list the host has no memory takes no
     simulated_cuda::world const world;
     weir::host_pool keep;
     keep.deallocate_sync(keep.allocate_sync(1 * MiB), 1 * MiB); // now it has a block at hand
-    weir::detail::saved_contents saved(keep, 0);
-    bool refused = false;
-    try {
-        support::failing_new const none(0);
-        saved.save(weir::base::range{1 * MiB, 1 * MiB}); // numbers: it does not come to a copy
-    } catch (std::bad_alloc const&) {
-        refused = true;
+    for (long const allocations : {0, 1}) { // of the list of what is to be saved, and of that of blocks
+        weir::detail::saved_contents saved(keep, 0);
+        bool refused = false;
+        try {
+            support::failing_new const none(allocations);
+            saved.add(weir::base::range{1 * MiB, 1 * MiB}); // numbers: it does not come to a copy
+            saved.save();
+        } catch (std::bad_alloc const&) {
+            refused = true;
+        }
+        CHECK(refused);
+        CHECK(keep.in_use_bytes() == 0);
     }
-    CHECK(refused);
-    CHECK(keep.in_use_bytes() == 0);
 }
 
 TEST_CASE("saved_contents: a trim takes nothing away while copies of 'resume' may be under way") {

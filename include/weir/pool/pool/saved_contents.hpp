@@ -3,8 +3,10 @@
 
 // Where are the contents of memory kept while there is no memory behind its addresses?
 //
-// They are kept in blocks of a pool that the host reaches, piece by piece, so that the pool needs no block as large as all of
-// them. Pinned memory is copied at the link's full speed, ordinary memory at a fraction of it.
+// They are kept in blocks of a pool that the host reaches. What is to be saved is listed first, so that all of it shares a few
+// large blocks of nearly the same size: such blocks get chunks of their own, and a fresh pool gets no more than is saved. No
+// block is larger than some 256 MiB; where the pool has no room for that, blocks are smaller. Pinned memory is copied at the
+// link's full speed, ordinary memory at a fraction of it.
 //
 // invariant: what was saved stays here until it is dropped, so a copy back that fails can be tried again.
 // order:     copies run on a stream of their own, and are over when 'finish' or 'restore' returns. The caller knows that
@@ -14,6 +16,7 @@
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
+#include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
@@ -46,23 +49,27 @@ public:
         bool const over = idle();
         base::try_twice([&] { return runtime::succeeded(cudaStreamDestroy(copies_)); });
         if (over)
-            for (piece const& each : pieces_)
+            for (block const& each : blocks_)
                 keep_.deallocate(on_host, each.host, each.bytes, alignment);
     }
 
-    /// Starts to copy the contents of `memory`. Throws what the pool's 'allocate' throws, cuda_error and std::bad_alloc.
-    void save(base::range memory) {
+    /// Lists `memory` among what 'save' copies. Throws std::bad_alloc.
+    void add(base::range memory) {
+        listed_.push_back(memory);
+        lacking_ += memory.bytes;
+    }
+
+    /// Gets room for the contents of all that was listed, and starts to copy them; once. Throws what the pool's 'allocate'
+    /// throws, cuda_error and std::bad_alloc.
+    void save() {
+        get_room();
         runtime::device_scope const current(device_);
         runtime::capture_mode_scope const relaxed;
-        for (std::size_t at = memory.offset; at < memory.end(); at += most_bytes) {
-            std::size_t const bytes = memory.end() - at < most_bytes ? memory.end() - at : most_bytes;
-            pieces_.reserve_more(1);
-            void* const host = keep_.allocate(on_host, bytes, alignment);
-            pieces_.push_back(piece{at, bytes, host});
+        visit_parts([&](base::range part, char* host) {
             under_way_ = true;
-            check(cudaMemcpyAsync(host, reinterpret_cast<void*>(at), bytes, cudaMemcpyDeviceToHost, copies_),
+            check(cudaMemcpyAsync(host, reinterpret_cast<void*>(part.offset), part.bytes, cudaMemcpyDeviceToHost, copies_),
                   "cudaMemcpyAsync");
-        }
+        });
     }
 
     /// Blocks until the copies are made. Throws cuda_error.
@@ -77,8 +84,7 @@ public:
         {
             runtime::device_scope const current(device_);
             runtime::capture_mode_scope const relaxed;
-            for (piece const& each : pieces_)
-                restore(each, held);
+            visit_parts([&](base::range saved, char const* host) { restore(saved, host, held); });
         }
         finish();
     }
@@ -101,29 +107,69 @@ public:
     }
 
 private:
-    static constexpr std::size_t most_bytes = 256 * MiB; // a piece
-    static constexpr std::size_t alignment = 256;        // of a piece
+    static constexpr std::size_t most_bytes = 256 * MiB; // a block, but for the first, which has what the others do not
+    static constexpr std::size_t step_bytes = 64 * KiB;  // blocks but the first are multiples of it, as pinned chunks are
+    static constexpr std::size_t alignment = 256;        // of a block
 
-    struct piece {
-        std::size_t device = 0;
+    struct block {
+        char* host = nullptr;
         std::size_t bytes = 0;
-        void* host = nullptr;
     };
 
-    void restore(piece const& saved, chunk_list const& held) {
-        base::range const all{saved.device, saved.bytes};
-        for (base::range part = held.next_part(all, all.offset); part; part = held.next_part(all, part.end())) {
+    void get_room() {
+        std::size_t const count = lacking_ / most_bytes + 1;
+        std::size_t const each = lacking_ / count / step_bytes * step_bytes;
+        for (std::size_t wanted = lacking_ - (count - 1) * each; lacking_ != 0;) {
+            blocks_.reserve_more(1);
+            try {
+                void* const host = keep_.allocate(on_host, wanted, alignment);
+                blocks_.push_back(block{static_cast<char*>(host), wanted});
+            } catch (out_of_memory const&) {
+                if (wanted <= step_bytes)
+                    throw;
+                wanted = base::align_up(wanted / 2, step_bytes); // what is free may lie in pieces
+                continue;
+            }
+            lacking_ -= wanted;
+            wanted = count != 1 && wanted > each ? each : wanted;
+            wanted = wanted < lacking_ ? wanted : lacking_;
+        }
+    }
+
+    // Calls visit(part, host) for each part of what is listed that lies in one block, at `host`.
+    template <class Visit>
+    void visit_parts(Visit const& visit) const {
+        block const* in = blocks_.begin();
+        std::size_t used = 0; // of that block
+        for (base::range const& each : listed_)
+            for (std::size_t at = each.offset; at != each.end();) {
+                std::size_t const left = each.end() - at;
+                std::size_t const bytes = left < in->bytes - used ? left : in->bytes - used;
+                visit(base::range{at, bytes}, in->host + used);
+                at += bytes;
+                used += bytes;
+                if (used == in->bytes) {
+                    ++in;
+                    used = 0;
+                }
+            }
+    }
+
+    void restore(base::range saved, char const* host, chunk_list const& held) {
+        for (base::range part = held.next_part(saved, saved.offset); part; part = held.next_part(saved, part.end())) {
             void* const to = reinterpret_cast<void*>(part.offset);
-            void const* const from = static_cast<char*>(saved.host) + (part.offset - saved.device);
             under_way_ = true;
-            check(cudaMemcpyAsync(to, from, part.bytes, cudaMemcpyHostToDevice, copies_), "cudaMemcpyAsync");
+            check(cudaMemcpyAsync(to, host + (part.offset - saved.offset), part.bytes, cudaMemcpyHostToDevice, copies_),
+                  "cudaMemcpyAsync");
         }
     }
 
     pool_ref<memory_space::host> keep_;
     int device_;
     cudaStream_t copies_ = nullptr;
-    base::growing_array<piece> pieces_;
+    base::growing_array<base::range> listed_;
+    base::growing_array<block> blocks_; // in the order of the list
+    std::size_t lacking_ = 0;           // bytes that are listed and have no block
     bool under_way_ = false;
 };
 

@@ -50,10 +50,10 @@ public:
     /// The same, but copies the contents of all blocks to `keep`. Throws also what the allocations of `keep` throw.
     std::size_t begin(pool_ref<memory_space::host> keep) {
         return begin_saving([&] {
-            return saved(keep, [this](auto const& save) {
+            return saved(keep, [this](auto const& add) {
                 base::growing_array<base::range> unused = supply_.free_in(rule_).ranges(least_unsaved_bytes);
                 sort_by_address(unused);
-                supply_.held().chunks().for_each_outside(unused, save);
+                supply_.held().chunks().for_each_outside(unused, add);
             });
         });
     }
@@ -62,11 +62,11 @@ public:
     template <class Blocks>
     std::size_t begin(pool_ref<memory_space::host> keep, Blocks const& wanted) {
         return begin_saving([&] {
-            return saved(keep, [&](auto const& save) {
+            return saved(keep, [&](auto const& add) {
                 for (live_block const& each : wanted)
                     require_held(each);
                 for (live_block const& each : wanted)
-                    save(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
+                    add(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
             });
         });
     }
@@ -128,11 +128,12 @@ private:
         return before - supply_.held().bytes();
     }
 
-    // `list(save)` calls save(range) for each range of memory that is to be kept.
+    // `list(add)` calls add(range) for each range of memory that is to be kept.
     template <class List>
     base::shared<saved_contents> saved(pool_ref<memory_space::host> keep, List const& list) const {
         auto fresh = base::shared<saved_contents>::make(keep, contract::device_number_of(supply_.held().upstream()));
-        list([&](base::range each) { fresh->save(each); });
+        list([&](base::range each) { fresh->add(each); });
+        fresh->save();
         fresh->finish();
         return fresh;
     }
