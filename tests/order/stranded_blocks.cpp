@@ -2,13 +2,17 @@
 
 // The list by hand. What directories and pools make of it is in stream_directory.cpp and tests/reuse.
 
+#include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <stdexcept>
+#include <support/every_schedule.hpp>
 #include <vector>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
 #include <weir/order/stranded_blocks.hpp>
+#include <weir/runtime/capture.hpp>
 
+using weir::check;
 using weir::KiB;
 using weir::MiB;
 using weir::base::range;
@@ -55,4 +59,34 @@ TEST_CASE("stranded_blocks: what the sink does not take stays") {
     list.take_until(list.mark(), sink);
     CHECK(list.bytes() == 0);
     CHECK(list.weight() == 0);
+}
+
+TEST_CASE("stranded_blocks: what a graph may use is lost until nothing is left of the graph, and stranded then") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        stranded_blocks list;
+        CHECK_FALSE(list.add_for_graph(range{9 * MiB, 1 * MiB}, {})); // whose graph is not known
+        cudaGraph_t graphs[2] = {};
+        for (std::size_t i = 0; i != 2; ++i) {
+            check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+            for (std::size_t block = 1; block <= 2; ++block)
+                CHECK(list.add_for_graph(range{(2 * i + block) * MiB, 1 * KiB}, weir::runtime::capture_of(s)));
+            check(cudaStreamEndCapture(s, &graphs[i]), "cudaStreamEndCapture");
+        }
+        list.look_at_graphs();
+        CHECK(list.graph_bytes() == 4 * KiB);
+        CHECK(list.bytes() == 0);
+        for (std::size_t left : {2 * KiB, std::size_t{0}}) {
+            check(cudaGraphDestroy(graphs[left == 0]), "cudaGraphDestroy");
+            for (int turns = 0; turns < 1'000'000 && list.graph_bytes() != left; ++turns) { // CUDA may tell a little later
+                static_cast<void>(cudaStreamQuery(s));
+                list.look_at_graphs();
+            }
+            CHECK(list.graph_bytes() == left);
+            CHECK(list.bytes() == 4 * KiB - left);
+        }
+        std::vector<std::size_t> taken;
+        list.take_until(list.mark(), [&](range block) { taken.push_back(block.offset / MiB); });
+        CHECK(taken.size() == 4);
+    });
 }

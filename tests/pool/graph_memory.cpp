@@ -798,6 +798,62 @@ TEST_CASE("graph_memory: a block of the pool that is freed in a capture comes ba
     }
 }
 
+TEST_CASE("graph_memory: a default stream that frees outside the capture means that of the pool's device, too") {
+    for (cudaStream_t const by_default : {cudaStreamLegacy, cudaStreamPerThread})
+        for (int const current : {0, 1}) {
+            CAPTURE(current);
+            simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+            support::scoped_stream const s, last;
+            weir::device_pool pool;
+            memory_of memory(pool);
+            recording graph(s);
+            void* const p = memory.allocate(s, 1 * MiB);
+            fill(p, 7, 1 * MiB, s);
+            graph.end();
+            graph.launch(last);
+            weir::order_after(by_default, last);
+            int wrong = 0;
+            auto const reads = [&] {
+                for (std::size_t i = 0; i < 1 * MiB; i += 4096)
+                    wrong += static_cast<unsigned char*>(simulated_cuda::backing(p))[i] != 7;
+            };
+            check(simulated_cuda::launch(by_default, {{p, 1 * MiB}}, {}, reads, "reads"), "launch"); // on device 0
+            check(cudaSetDevice(current), "cudaSetDevice");
+            memory.deallocate(by_default, p, 1 * MiB);
+            check(cudaSetDevice(0), "cudaSetDevice");
+            memory.release(last);
+            void* const q = pool.allocate(last, 2 * MiB);
+            fill(q, 1, 2 * MiB, last); // not before the default stream has read
+            pool.deallocate(last, q, 2 * MiB);
+            drain(last);
+            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            CHECK(wrong == 0);
+        }
+}
+
+TEST_CASE("graph_memory: a default stream that is captured on the pool's device frees into it while another is current") {
+    for (int const current : {0, 1}) {
+        CAPTURE(current);
+        simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+        weir::device_pool pool;
+        memory_of memory(pool);
+        void* const p = pool.allocate(cudaStreamPerThread, 1 * MiB);
+        recording graph(cudaStreamPerThread);
+        fill(p, 7, 1 * MiB, cudaStreamPerThread);
+        check(cudaSetDevice(current), "cudaSetDevice");
+        memory.deallocate(cudaStreamPerThread, p, 1 * MiB);
+        CHECK(memory.reserved_bytes() == 1 * MiB);
+        CHECK_THROWS_WITH_AS(memory.release(cudaStreamPerThread), doctest::Contains("end the capture first"), weir::usage_error);
+        check(cudaSetDevice(0), "cudaSetDevice");
+        graph.end();
+        graph.launch(cudaStreamPerThread);
+        memory.release(cudaStreamPerThread);
+        CHECK(pool.state().lost_bytes == 0);
+        CHECK(pool.state().live_blocks == 0);
+        drain(cudaStreamPerThread);
+    }
+}
+
 TEST_CASE("graph_memory: what the legacy stream frees while a capture is in its way is no graph's") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;

@@ -120,11 +120,10 @@ TEST_CASE_TEMPLATE("second uses: where a marked stream is captured at the free, 
     Pool pool;
     void* const p = pool.write(a, 1 * MiB);
     pool->used_on(p, b);
-    {
-        support::capture graph(b);
-        pool.deallocate(a, p, 1 * MiB);
-        CHECK(graph.unbroken());
-    }
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamBeginCapture(b, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    pool.deallocate(a, p, 1 * MiB);
+    CHECK(cudaStreamEndCapture(b, &graph) == cudaSuccess);
     CHECK(pool->state().lost_bytes == 1 * MiB);
     CHECK(pool->state().live_blocks == 0);
     for (int round = 0; round < 2; ++round) {
@@ -137,6 +136,7 @@ TEST_CASE_TEMPLATE("second uses: where a marked stream is captured at the free, 
         for (int i = 0; i < 12; ++i)
             pool.deallocate(i % 2 ? a : c, others[static_cast<std::size_t>(i)], 1 * MiB);
     }
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
 TEST_CASE_TEMPLATE("second uses: a capture in the legacy stream's way strands a block that it uses, and 'settle' frees it", Pool,
@@ -294,7 +294,10 @@ TEST_CASE_TEMPLATE("second uses: whatever call of a free fails, its block is not
                              [](state& x, support::struck const& fault) {
                                  CHECK_FALSE(fault.threw);
                                  write_around(x.pool, 1 * MiB, {x.a, x.c});
-                                 check_all_returns(x.pool);
+                                 if (fault.for_ever) // a graph may be captured on a stream of which nothing is known
+                                     CHECK(x.pool->state().live_blocks == 0);
+                                 else
+                                     check_all_returns(x.pool);
                              });
     CHECK(runs >= 8);
 }

@@ -1457,7 +1457,7 @@ TEST_CASE("stream_ordered: a stream of another device is refused, and its frees 
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
 }
 
-TEST_CASE_TEMPLATE("stream_ordered: what another device's default stream frees while it is captured is not handed out again", Pool,
+TEST_CASE_TEMPLATE("stream_ordered: what another device's default stream frees while it is captured is its graph's", Pool,
                    loose, watched<pool_of<rule<>, fitted, weir::upstream::virtual_memory<>>>,
                    watched<pool_of<weir::reuse::after_event>>) {
     world const here(device::config{}.late().with_devices(2));
@@ -1466,11 +1466,10 @@ TEST_CASE_TEMPLATE("stream_ordered: what another device's default stream frees w
     void* const p = pool.allocate(a, 2 * MiB);
     REQUIRE(cudaSetDevice(1) == cudaSuccess);
     REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
-    {
-        support::capture graph(cudaStreamPerThread);
-        pool->deallocate(cudaStreamPerThread, p, 2 * MiB);
-        CHECK(graph.unbroken());
-    }
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    pool->deallocate(cudaStreamPerThread, p, 2 * MiB);
+    CHECK(cudaStreamEndCapture(cudaStreamPerThread, &graph) == cudaSuccess);
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     pool->settle();
     CHECK(pool->state().lost_bytes == 2 * MiB);
@@ -1479,6 +1478,7 @@ TEST_CASE_TEMPLATE("stream_ordered: what another device's default stream frees w
     CHECK(q != p);
     pool->deallocate(a, q, 2 * MiB);
     device::note_free(p, 2 * MiB, a);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
 TEST_CASE("stream_ordered: what a stream of another device freed is anyone's when that stream has passed") {

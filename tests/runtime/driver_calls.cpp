@@ -204,11 +204,24 @@ TEST_CASE("driver_calls: where the driver wants a context the runtime is called,
 
 TEST_CASE("driver_calls: a function that the driver does not tell is none, and no error is left behind") {
     simulated_cuda::world const here;
-    simulated_cuda::fail_call("cudaGetDriverEntryPointByVersion", 1, cudaErrorInvalidValue);
     int (*none)(cudaStream_t) = nullptr;
-    weir::runtime::detail::driver_functions::find("cuNoSuchFunction", none);
-    CHECK(simulated_cuda::failed_calls() == 1);
+    CHECK(weir::runtime::detail::driver_functions::find("cuNoSuchFunction", none) == cudaSuccess);
     CHECK((none == nullptr));
+    CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+TEST_CASE("driver_calls: a look-up that fails is made again, and is no answer that there is no such function") {
+    simulated_cuda::world const here;
+    int (*found)(unsigned long long) = nullptr;
+    simulated_cuda::fail_call("cudaGetDriverEntryPointByVersion", 1, cudaErrorInvalidValue, simulated_cuda::lasting::for_ever);
+    CHECK(weir::runtime::detail::driver_functions::find("cuMemRelease", found) == cudaErrorInvalidValue);
+    CHECK((found == nullptr));
+    CHECK(simulated_cuda::failed_calls() == 2);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    simulated_cuda::clear_faults();
+    simulated_cuda::fail_call("cudaGetDriverEntryPointByVersion", 1, cudaErrorInvalidValue);
+    CHECK(weir::runtime::detail::driver_functions::find("cuMemRelease", found) == cudaSuccess);
+    CHECK((found != nullptr));
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 

@@ -117,12 +117,10 @@ stream_record* find_stream(world_state& world, cudaStream_t handle, null_stream 
     if (handle == cudaStreamLegacy)
         return world.devices[device].legacy;
     if (handle == cudaStreamPerThread) {
-        auto& own = this_thread(world).own_streams;
-        if (own.size() <= device)
-            own.resize(device + 1, nullptr);
-        if (own[device] == nullptr)
-            own[device] = &make_stream(world, static_cast<int>(device), 0, 0, stream_kind::per_thread);
-        return own[device];
+        stream_record*& own = this_thread(world).own_streams[device];
+        if (own == nullptr)
+            own = &make_stream(world, static_cast<int>(device), 0, 0, stream_kind::per_thread);
+        return own;
     }
     if (is_handle(handle) && handle->record != nullptr)
         return handle->record;

@@ -300,7 +300,8 @@ extern "C" cudaError_t cudaDeviceReset() {
         state.ready = false;
         for (auto it = world.allocations.begin(); it != world.allocations.end();) {
             std::uintptr_t const at = it->first;
-            bool const goes = it->second.device == device;
+            // What is mapped is of no context, and stays until it is unmapped.
+            bool const goes = it->second.device == device && it->second.kind != memory_kind::mapped;
             ++it;
             if (goes)
                 destroy_allocation(world, at, "cudaDeviceReset");

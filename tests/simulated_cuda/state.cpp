@@ -80,7 +80,8 @@ world_state& the_world() {
 world_state::world_state(config const& configuration) : settings(configuration), generation(++generations) {
     access const how = settings.device_memory_visible ? access::open : access::closed;
     std::uintptr_t hint = first_hint;
-    devices.resize(static_cast<std::size_t>(settings.devices > 0 ? settings.devices : 0));
+    constexpr int most = sizeof(thread_state::own_streams) / sizeof(stream_record*);
+    devices.resize(static_cast<std::size_t>(settings.devices > most ? most : settings.devices > 0 ? settings.devices : 0));
     for (device_state& device : devices) {
         device.space = std::make_unique<device_space>(settings.memory_bytes, how, hint);
         hint += hint_step;

@@ -290,7 +290,7 @@ struct thread_state {
     cudaError_t last_error = cudaSuccess;
     cudaError_t error_before = cudaSuccess; ///< what the last error was before it
     cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-    std::vector<stream_record*> own_streams; ///< per-thread default streams, by device
+    stream_record* own_streams[64] = {}; ///< per-thread default streams, by device; static objects end after a thread's own
     bool in_host_function = false;
     unsigned housekeeping = 0; ///< its copies are a pool's own
     std::unique_lock<std::mutex>* lock = nullptr; ///< while in a call

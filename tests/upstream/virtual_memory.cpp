@@ -363,6 +363,16 @@ TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is b
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("virtual_memory: a chunk goes back after cudaDeviceReset, as one of a static pool does") {
+    simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
+    virtual_memory upstream;
+    void* const chunk = upstream.acquire(2 * page, page);
+    REQUIRE(chunk != nullptr);
+    REQUIRE(cudaDeviceReset() == cudaSuccess);
+    CHECK(upstream.release(chunk, page));
+    CHECK(upstream.release(behind(chunk, page), page));
+}
+
 TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMalloc's and do not grow") {
     simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
     virtual_memory upstream;

@@ -83,7 +83,7 @@ struct memory_report {
                                               ///< fit too; SIZE_MAX: not known
     std::size_t live_blocks = 0;              ///< blocks handed out and not yet freed
     std::size_t chunks = 0;                   ///< pieces of memory that the pool got from the upstream
-    std::size_t lost_bytes = 0; ///< freed, but never handed out again: graphs may use them, or the host had no memory
+    std::size_t lost_bytes = 0; ///< freed, but handed out to nobody: graphs may use them, or the host had no memory
     std::size_t unsettled_bytes = 0;          ///< freed, and before a 'settle' only the stream that freed them may get them
     // These take longer to find out. Only a pool's 'full_state' fills them in:
     std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known

@@ -52,6 +52,8 @@ template <class R>
 using has_unsettled_bytes = decltype(std::declval<R&>().unsettled_bytes());
 template <class R>
 using has_strand = decltype(std::declval<R&>().strand(base::range{}));
+template <class R>
+using has_lose = decltype(std::declval<R&>().lose(base::range{}));
 template <class R, class Stream, class Placement>
 using has_visit_usable =
     decltype(std::declval<R&>().visit_usable(std::declval<Stream>(), std::declval<void (*)(Placement&)>()));
@@ -111,6 +113,9 @@ constexpr bool require_reuse() {
                       "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'std::size_t "
                       "unsettled_bytes()', which 'settle' would free");
     }
+    static_assert(holds<has_strand, R> == holds<has_lose, R>,
+                  "weir: the reuse slot's 'over' needs both or none of 'void strand(range) noexcept', for a block of whose "
+                  "last use nothing is known, and 'void lose(range) noexcept', for one that a captured graph may use");
     static_assert(holds<has_placement, R> == returns<base::usage&, has_counts, R>,
                   "weir: the reuse slot's 'over' needs both or none of 'Placement& placement()' and 'usage& counts()', with "
                   "which many blocks end at once");

@@ -67,10 +67,10 @@ inline void require_same_graph(order::placed_stream const& later, unsigned long 
 } // namespace order
 
 /// Makes work that is enqueued on `later` after this call run after the work that was enqueued on `earlier` before it. Both
-/// are streams, of one device or of two. Any thread. Does not block. Throws usage_error for the host. Throws usage_error also
-/// where the wait would break a capture: if `later` is captured and `earlier` is not, or is captured into another graph; or
-/// if one is captured and the other is the legacy stream, which stands in its way. Throws cuda_error. After an exception
-/// nothing is ordered.
+/// are streams, of one device or of two. Any thread. The host waits at most for room in a full queue. Throws usage_error for
+/// the host, and where the wait would break a capture: if `later` is captured and `earlier` is not, or is captured into another
+/// graph; or if one is captured and the other is the legacy stream, which stands in its way. Throws cuda_error. After an
+/// exception nothing is ordered.
 inline void order_after(order::placed_stream const& later, order::placed_stream const& earlier) {
     if (later.stream.is_host() || earlier.stream.is_host())
         throw usage_error(

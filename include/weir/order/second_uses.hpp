@@ -28,6 +28,7 @@
 #include <weir/base/swap.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/order/stream_answers.hpp>
 #include <weir/order/stream_mark.hpp>
@@ -45,10 +46,16 @@ namespace order {
 struct block_uses {
     base::growing_array<runtime::event> events; ///< what the free waits for
     base::growing_array<stream_mark> marks; ///< the marked streams, to which some of these belong
-    bool in_graph = false; ///< a graph that is being captured uses the block, at each of its launches
+    bool in_graph = false; ///< a graph that is being captured uses the block, at each of its launches, or may do so
+    runtime::capture graph; ///< if `in_graph`: the only such graph; none if there are several, or it is not known which it is
     bool untold = false; ///< no event tells of some use: only a wait for all devices does
 
     bool empty() const noexcept { return events.empty() && !in_graph && !untold; }
+    /// Notes that the graph of the capture `now` uses the block; of none: some graph that is not known.
+    void note_graph(runtime::capture now) noexcept {
+        graph = in_graph && graph.id != now.id ? runtime::capture{} : now;
+        in_graph = true;
+    }
     /// Whether no work uses the block once the events were reached.
     bool are_known() const noexcept { return !in_graph && !untold; }
 };
@@ -57,8 +64,9 @@ struct block_uses {
 class second_uses {
 public:
     /// Marks `stream`, of any device, as one that uses the block at `offset`: 'take' records an event on it. If it is a
-    /// thread's own default stream, an event is recorded at once as well, for what it did so far. Never blocks on a device.
-    /// Throws usage_error for a stream that is being captured, cuda_error, or std::bad_alloc, before any change.
+    /// thread's own default stream, an event is recorded at once as well, for what it did so far. Waits at most for room
+    /// in a full queue. Throws usage_error for a stream that is being captured, cuda_error, or std::bad_alloc, before any
+    /// change.
     void mark(std::size_t offset, stream_ref stream) {
         stream_mark const fresh(stream);
         runtime::event so_far;
@@ -108,8 +116,8 @@ public:
 
     /// Takes out the uses of the block at `offset`, which is freed on `freed_on`; empty if it has none. It records an event
     /// on each stream that was marked, but not on `freed_on`. With `asks_idle` it also leaves out streams that have nothing
-    /// to do, since an event takes a moment there, too. The answer says if an event could not be recorded. Never blocks on a
-    /// device.
+    /// to do, since an event takes a moment there, too. The answer says if an event could not be recorded, and if a graph may
+    /// use the block. Waits at most for room in a full queue.
     block_uses take(std::size_t offset, stream_ref freed_on, bool asks_idle = false) noexcept {
         block_uses found;
         if (!any())
@@ -125,11 +133,8 @@ public:
             count_.fetch_sub(1, base::memory_order_relaxed);
         }
         for (stream_mark const& each : found.marks)
-            try {
-                end(found, each, freed_on, asks_idle);
-            } catch (...) { // CUDA failed, or the host has no memory
-                found.untold = true;
-            }
+            if (!base::try_twice([&] { return end(found, each, freed_on, asks_idle), true; }))
+                each.may_be_captured() ? found.note_graph({}) : void(found.untold = true);
         return found;
     }
 
@@ -142,7 +147,7 @@ private:
         runtime::device_scope const there(marked.place());
         stream_mark::view const found = marked.look();
         if (found.now == stream_mark::state::captured)
-            uses.in_graph = true;
+            uses.note_graph(runtime::capture_if_known(found.stream));
         else if (found.now == stream_mark::state::unknown)
             uses.untold = true;
         else if (placed_stream(found.stream, marked.device()) != own && !(asks_idle && is_idle(marked, found.stream)))

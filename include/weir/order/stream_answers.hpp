@@ -28,7 +28,8 @@ namespace order {
 /// Records events so that answers tell of others: of those that the same clock recorded. Any thread.
 class event_clock {
 public:
-    /// Records `which` at the present end of `stream`, whose id is `id`, and notes that there. Never blocks. Throws cuda_error.
+    /// Records `which` at the present end of `stream`, whose id is `id`, and notes that there. Waits at most for room in a full
+    /// queue. Throws cuda_error.
     void record(runtime::event& which, stream_ref stream, unsigned long long id) {
         runtime::event_place place;
         place.stream_id = id;

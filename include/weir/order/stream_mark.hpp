@@ -67,6 +67,13 @@ public:
         return id_ == other.id_ && (id_ != 0 || stream_ == other.stream_);
     }
 
+    /// Where a look fails again and again: whether a graph may be captured on the stream. Never blocks.
+    bool may_be_captured() const noexcept {
+        if (runtime::is_default_stream(stream_)) // a thread's own may be another thread's than this one's
+            return runtime::is_per_thread(stream_);
+        return runtime::may_be_captured(runtime::capture_state_of(stream_));
+    }
+
     /// Looks for the stream, with its `place` current. Never blocks. Throws cuda_error.
     view look() const {
         if (runtime::is_capturing(stream_))

@@ -105,7 +105,8 @@ public:
     }
 
     /// Takes a block back in the order of `stream`; if that is the host, at once. A default stream means two: the pool's
-    /// device's and the current device's. Null does nothing. Never blocks.
+    /// device's and the current device's. Null does nothing. Waits at
+    /// most for room in a full queue, as a launch does.
     ///
     /// In a captured stream:
     ///   - The free of a graph's block becomes a node. But a graph cannot wait for work on another stream: if such work still
@@ -128,7 +129,8 @@ public:
     /// record_stream). The stream must live until the free, as the block's own must. cudaStreamPerThread means the calling
     /// thread's stream, and that thread must live on, too; if another thread frees the block, the free waits for all blocking
     /// streams of the device. If `stream` is being captured at the free, that counts as a free on a captured stream, and a
-    /// graph's block stays as it is. Never blocks. Throws usage_error while `stream` is captured, cuda_error, std::bad_alloc.
+    /// graph's block stays as it is. Waits as deallocate. Throws usage_error while `stream` is captured, cuda_error,
+    /// std::bad_alloc.
     void used_on(void* p, stream_ref stream) {
         runtime::naming(*this, [&] { blocks_.used_on(p, stream); });
     }

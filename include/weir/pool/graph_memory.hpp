@@ -27,6 +27,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/pool_slot.hpp>
@@ -39,6 +40,7 @@
 #include <weir/resource/report_text.hpp>
 #include <weir/resource/resource.hpp>
 #include <weir/runtime/capture.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -101,8 +103,8 @@ public:
 
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool may be freed here too, by
     /// the capture that uses it last: it goes back to the pool at the release. After a free outside a capture the release waits
-    /// for what `stream` did so far. After one in another capture, or if CUDA fails, only 'release' gives back, no longer
-    /// 'try_release'. Never blocks on a device.
+    /// for what `stream` did so far (a default stream means two: the pool's device's and the current device's). After one in
+    /// another capture, or if CUDA fails twice, only 'release' gives back. Waits at most for room in a full queue.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -199,10 +201,24 @@ private:
         detail::held_block block;
     };
 
-    static void require_no_capture(stream_ref stream) {
-        if (runtime::is_capturing(stream))
-            throw usage_error(
-                "weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
+    // Calls visit() for each stream that the name means: a default stream means the current device's and, made current here,
+    // that of the pool's device. Throws cuda_error, and what `visit` throws.
+    template <class Visit>
+    void visit_meant(stream_ref stream, Visit const& visit) const {
+        visit();
+        if (runtime::is_default_stream(stream) && !stream.is_host() && device() != any_device &&
+            runtime::current_device() != device()) {
+            runtime::device_scope const there(device());
+            visit();
+        }
+    }
+
+    void require_no_capture(stream_ref stream) const {
+        visit_meant(stream, [&] {
+            if (runtime::is_capturing(stream))
+                throw usage_error(
+                    "weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
+        });
     }
 
     // The members below are called with the lock held.
@@ -230,25 +246,38 @@ private:
         return block;
     }
 
-    // Takes back a block of a chunk, and finds out who may use it until when.
+    // Takes back a block of a chunk.
     void take_back(stream_ref stream, base::range block) noexcept {
-        bool own = false;
-        try {
-            if (!runtime::is_capturing(stream))
-                outside_.note(stream);
-            else if (own = owner_.is(runtime::capture_of(stream)); !own)
-                owner_.note_another();
-            else if (!runtime::is_per_thread(stream)) // which is the name of a stream of each thread
+        if (note_uses(stream) && !runtime::is_per_thread(stream)) // which is the name of a stream of each thread
+            try {
                 streams_.free_of(stream).give(block);
-        } catch (...) { // the legacy stream is never captured itself; captures only make its calls fail
-            if (!own && !runtime::is_legacy(stream))
-                owner_.note_another();
-            outside_.note_unknown();
-        }
+            } catch (...) { // no host memory: the bytes stay unused until the release
+            }
+    }
+
+    // Finds out who may use what was freed on `stream` until when. Whether only the owner's graph does.
+    bool note_uses(stream_ref stream) noexcept {
+        bool own = true;
+        if (!base::try_twice([&] { return visit_meant(stream, [&] { own &= note_use(stream); }), true; }))
+            own = note_unknown_use(stream);
+        return own;
+    }
+    bool note_use(stream_ref stream) noexcept {
+        runtime::capture_state const now = runtime::capture_state_of(stream);
+        if (now == runtime::capture_state::none)
+            return outside_.note(stream), false;
+        return (runtime::may_be_captured(now) && owner_.is(runtime::capture_if_known(stream))) || note_unknown_use(stream);
+    }
+    // The legacy stream is never captured itself; captures only make its calls fail. The answer: not only the owner's graph.
+    bool note_unknown_use(stream_ref stream) noexcept {
+        if (!runtime::is_legacy(stream))
+            owner_.note_another();
+        outside_.note_unknown();
+        return false;
     }
 
     // Keeps a block of the pool that a captured stream frees, since the graph may use it at each launch. False: the pool takes
-    // it back, and if another graph may use it, keeps it from others for ever.
+    // it back, and if another graph may use it, keeps it from others.
     bool adopt(stream_ref stream, detail::held_block block) noexcept {
         if (runtime::is_legacy(stream))
             return false;
@@ -257,21 +286,22 @@ private:
         } catch (...) { // the host has no memory
             return false;
         }
-        bool known = false;
-        try {
-            runtime::capture const now = runtime::capture_of(stream);
-            if (!owner_.may_be(now))
-                return false;
-            owner_.own(now);
-            known = true;
-            owner_.watch(now);
-        } catch (...) { // only 'release' gives it back, unless the graph is known and a later call watches it
-        }
+        bool owned = false;
+        bool const answered = base::try_twice([&] {
+            visit_meant(stream, [&] {
+                runtime::capture const now = runtime::capture_of(stream);
+                if (!owner_.may_be(now))
+                    return;
+                owner_.own(now);
+                owned = true;
+                owner_.watch(now); // where it fails, a later call does
+            });
+            return true;
+        });
+        if (answered && !owned)
+            return false;
         held_.adopt(block);
-        if (!known) {
-            owner_.note_another();
-            outside_.note_unknown();
-        }
+        note_uses(stream);
         return true;
     }
 

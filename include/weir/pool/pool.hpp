@@ -27,6 +27,7 @@
 #include <weir/base/text.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/base/threads/spin_lock.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/fitting_parts.hpp>
 #include <weir/contract/growth_slot.hpp>
@@ -103,17 +104,16 @@ public:
     pool& operator=(pool const&) = delete;
 
     /// Waits, as 'settle' does, for the work that uses the memory, and gives all of it back to the upstream. Blocks still
-    /// handed out are told on stderr (pool_options::on_leak) and end; for their sake it waits for all work on every device.
+    /// handed out are told on stderr (pool_options::on_leak) and end; for their sake it waits for all work on every device. If
+    /// CUDA goes on failing, nobody knows whether work uses the memory, and the upstream does not get it back.
     ~pool() {
         base::usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // No event tells when work ends on a block still out, or on lost bytes: freed in a capture, kept for its graph.
         if constexpr (stream_ordered)
-            if ((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
-                try {
-                    runtime::wait_for_device(any_device);
-                } catch (...) { // the device is lost: nothing runs any more
-                }
+            if (((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0) &&
+                !base::try_twice([] { return runtime::wait_for_device(any_device), true; }))
+                supply_.held().leave();
     }
 
     /// A block of `bytes` bytes at a multiple of `alignment`, a power of two, for work enqueued on `stream` from now on. Null
@@ -136,9 +136,9 @@ public:
 
     /// Takes a block back, given the `bytes` and `alignment` of its allocation. Null does nothing. `stream` is that of the
     /// allocation or waits for it, and orders the free. A default stream means two: the pool's device's and the current
-    /// device's. What a captured stream frees is not handed out again, since its graph may use it at each launch. But
-    /// reuse::immediate does not ask whether a stream is captured, and identity::promised asks at some frees only. Never blocks
-    /// on a device.
+    /// device's. What a captured stream frees is its graph's, and handed out again once CUDA says that the graph is gone. But
+    /// reuse::immediate does not ask whether a stream is captured, and identity::promised asks at some frees only. Waits at
+    /// most for room in a full queue, as a launch does.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
@@ -151,7 +151,7 @@ public:
     /// Notes that work on `stream` uses the block that was allocated at `p` (its start: an address inside it is not looked up).
     /// The free waits for all that is enqueued on `stream` before the free, so once is enough, at any time (PyTorch's
     /// record_stream). The stream must live until the free, as the block's own must. For default and captured streams see
-    /// order/stream_mark.hpp. Never blocks. Throws usage_error while the stream is captured, cuda_error, std::bad_alloc.
+    /// order/stream_mark.hpp. Waits as deallocate. Throws usage_error while the stream is captured, cuda_error, std::bad_alloc.
     template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())

@@ -21,14 +21,15 @@
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/swap.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/order/second_uses.hpp>
 #include <weir/order/stranded_blocks.hpp>
 #include <weir/reuse/after_event/pending_frees.hpp>
+#include <weir/reuse/after_event/spare_frees.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
@@ -89,38 +90,21 @@ struct after_event {
         }
 
         /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream frees is
-        /// not handed out again, since its graph may use it at each launch.
+        /// handed out again only when nothing is left of its graph, which may use it at each launch. Waits at most for room in
+        /// a full queue.
         void give(base::range block, stream_ref stream) noexcept {
             order::block_uses uses = second_.take(block.offset, stream);
+            runtime::capture_state const now = runtime::capture_state_of(stream);
+            if (runtime::may_be_captured(now))
+                uses.note_graph(runtime::capture_if_known(stream));
             base::shared<reuse::detail::pending_free> last;
-            unsigned long long id = reuse::detail::pending_frees::host;
-            bool captured = false;
-            bool known = stream.is_host();
+            bool const known =
+                now == runtime::capture_state::none && uses.are_known() && end_with_event(last, !uses.events.empty(), stream);
+            base::lock_guard<base::mutex> const lock(mutex_);
+            gave(block);
             try {
                 if (!known) {
-                    captured = runtime::is_capturing(stream);
-                    if (!captured) {
-                        id = runtime::id_of(stream);
-                        last = with_event(stream, id);
-                        pending_.record(*last, stream, id);
-                        known = true;
-                    }
-                } else if (!uses.events.empty()) {
-                    last = base::shared<reuse::detail::pending_free>::make();
-                }
-            } catch (...) { // nothing is known of its last use
-                known = false;
-            }
-            base::lock_guard<base::mutex> const lock(mutex_);
-            used_.gave(block);
-            used_.not_below_zero();
-            try {
-                if (uses.in_graph ||
-                    // The legacy stream is never captured itself; it only answers so while another is.
-                    (captured && !runtime::is_legacy(stream))) {
-                    used_.lost_bytes += block.bytes;
-                } else if (!known || uses.untold) {
-                    stranded_.add(block, any_device); // only 'settle' can tell when it is free
+                    keep(block, uses);
                 } else if (!last) {
                     placement_.give(block);
                 } else {
@@ -135,13 +119,20 @@ struct after_event {
                 look();
         }
 
-        /// Takes back a block of whose last use nothing is known: it is stranded, and only 'settle' frees it.
+        /// Takes back a block of whose last use nothing is known, but that no graph on the stream of its free uses it: it is
+        /// stranded, and only 'settle' frees it.
         void strand(base::range block) noexcept {
-            bool const in_graph = second_.take(block.offset, on_host).in_graph;
+            order::block_uses const uses = second_.take(block.offset, on_host);
             base::lock_guard<base::mutex> const lock(mutex_);
-            used_.gave(block);
-            used_.not_below_zero();
-            in_graph ? void(used_.lost_bytes += block.bytes) : keep(block);
+            gave(block);
+            keep(block, uses);
+        }
+        /// Takes back a block that a graph may use of which nothing is known: nobody gets it again.
+        void lose(base::range block) noexcept {
+            static_cast<void>(second_.take(block.offset, on_host));
+            base::lock_guard<base::mutex> const lock(mutex_);
+            gave(block);
+            used_.lost_bytes += block.bytes;
         }
 
         void add(base::range chunk, stream_ref, bool joins = false) {
@@ -171,6 +162,7 @@ struct after_event {
             bool any = false;
             {
                 base::lock_guard<base::mutex> const lock(mutex_);
+                stranded_.look_at_graphs();
                 until = stranded_.mark();
                 any = stranded_.weight() != 0;
             }
@@ -182,6 +174,10 @@ struct after_event {
         }
         /// Settles if so much is stranded that a pool should not grow before it has that back; blocks then. Throws as settle.
         void reclaim() {
+            if (stranded_.graph_bytes() != 0) {
+                base::lock_guard<base::mutex> const lock(mutex_);
+                stranded_.look_at_graphs();
+            }
             if (stranded_.weight() > most_stranded_bytes)
                 settle();
         }
@@ -195,7 +191,9 @@ struct after_event {
 
         base::usage used() const {
             base::lock_guard<base::mutex> const lock(mutex_);
+            stranded_.look_at_graphs();
             base::usage now = used_;
+            now.lost_bytes += stranded_.graph_bytes();
             now.unsettled_bytes = stranded_.bytes();
             if constexpr (contract::holds<contract::has_largest, Placement>)
                 now.largest_free_bytes = placement_.largest();
@@ -216,7 +214,7 @@ struct after_event {
                     else
                         placement_.give(free->block);
                     if (free->passed && waiters_ == 0)
-                        recycle(free);
+                        spare_.keep(free);
                 });
             } catch (...) {
                 if (!fitting)
@@ -254,11 +252,36 @@ struct after_event {
         }
 
         // Needs the lock.
-        void keep(base::range block) noexcept {
-            try {
-                stranded_.add(block, any_device);
-            } catch (...) {
+        void gave(base::range block) noexcept {
+            used_.gave(block);
+            used_.not_below_zero();
+        }
+
+        // Needs the lock. Keeps a block of whose last use no event tells: only 'settle' can tell when it is free, and if a
+        // graph may use it, not before nothing is left of that graph.
+        void keep(base::range block, order::block_uses const& uses) noexcept {
+            if (!base::try_twice([&] {
+                    return uses.in_graph ? stranded_.add_for_graph(block, uses.graph)
+                                         : (stranded_.add(block, any_device), true);
+                }))
                 used_.lost_bytes += block.bytes;
+        }
+
+        // Records the event of a free on `stream`, which is not captured. The host's frees need none, but an entry if the block
+        // `has_uses`. False: CUDA failed, or there is no host memory.
+        bool end_with_event(base::shared<reuse::detail::pending_free>& last, bool has_uses, stream_ref stream) noexcept {
+            try {
+                if (stream.is_host()) {
+                    if (has_uses)
+                        last = base::shared<reuse::detail::pending_free>::make();
+                    return true;
+                }
+                unsigned long long const id = runtime::id_of(stream);
+                last = with_event(stream, id);
+                pending_.record(*last, stream, id);
+                return true;
+            } catch (...) {
+                return false;
             }
         }
 
@@ -272,15 +295,6 @@ struct after_event {
             look_at_ = 2 * pending_.size() > fewest_pending ? 2 * pending_.size() : fewest_pending;
         }
 
-        void recycle(base::shared<reuse::detail::pending_free>& free) noexcept {
-            if (spare_.size() < spare_events)
-                try {
-                    free->uses.clear();
-                    spare_.push_back(std::move(free));
-                } catch (...) { // the event is destroyed instead
-                }
-        }
-
         // An entry for a free on `stream`, whose id is `id`, with an event that is not recorded yet.
         base::shared<reuse::detail::pending_free> with_event(stream_ref stream, unsigned long long id) {
             base::shared<reuse::detail::pending_free> free;
@@ -289,12 +303,12 @@ struct after_event {
                 base::lock_guard<base::mutex> const lock(mutex_);
                 device = pending_.device_of(id);
                 if (device != any_device)
-                    take_spare(device, free);
+                    spare_.take(device, free);
             }
             if (device == any_device) {
                 device = runtime::device_of(stream);
                 base::lock_guard<base::mutex> const lock(mutex_);
-                take_spare(device, free);
+                spare_.take(device, free);
             }
             if (!free) {
                 free = base::shared<reuse::detail::pending_free>::make();
@@ -304,28 +318,16 @@ struct after_event {
             return free;
         }
 
-        // Needs the lock.
-        void take_spare(int device, base::shared<reuse::detail::pending_free>& free) noexcept {
-            for (std::size_t i = spare_.size(); i-- > 0;)
-                if (spare_[i]->device == device) {
-                    base::swap_values(spare_[i], spare_.back());
-                    free = std::move(spare_.back());
-                    spare_.pop_back();
-                    return;
-                }
-        }
-
         static constexpr std::size_t fewest_pending = 64; // pending blocks from which on a free asks about them
         // Beyond so many stranded bytes, a pool that must grow waits for the device first.
         static constexpr std::size_t most_stranded_bytes = 64 * MiB;
-        static constexpr std::size_t spare_events = 256; // kept for later frees; creating one takes microseconds
 
         mutable base::mutex mutex_;
         Placement placement_;
         reuse::detail::pending_frees pending_;
         std::size_t look_at_ = fewest_pending; // at so many pending blocks a free asks about them; see look
-        order::stranded_blocks stranded_; // blocks of whose last use nothing is known
-        base::growing_array<base::shared<reuse::detail::pending_free>> spare_;
+        mutable order::stranded_blocks stranded_; // blocks of whose last use nothing is known
+        reuse::detail::spare_frees spare_;
         unsigned waiters_ = 0; // threads that wait for events which are, or were, in pending_
         order::second_uses second_;
         base::usage used_;

@@ -18,8 +18,10 @@
 // larger ranges.
 //
 // To settle is to wait until no work uses what was freed. Two kinds of blocks are outside the ladder. A stranded block is one
-// of whose last use no event tells; only 'settle' frees it, by waiting for all work of the device. A lost block is never
-// handed out again: a graph may use it at each launch, or the host had no memory to note it.
+// of whose last use no event tells; only 'settle' frees it, by waiting for all work of the device. A lost block is handed out
+// to nobody: a graph may use it at each launch, or CUDA did not say whether one does, or the host had no memory to note it.
+//            Once
+// CUDA says that nothing is left of the graph, the block is stranded.
 //
 // invariant: bytes are in at most one set. What a set offers to its own stream is safe for that stream without a wait.
 // order:     whoever takes bytes from another stream's set comes after that set's event. Either it was reached, or the
@@ -81,8 +83,9 @@ struct stream_ordered {
         explicit over(int device)
             : sets_(device), several_devices_(runtime::may_have_several_devices()) {}
 
-        /// Rungs 1 and 2: a block that `stream` may use at once, or an empty range if there is none. Never blocks, except in
-        /// 'reclaim' where the stream has no such block at hand. Throws usage_error, cuda_error, std::bad_alloc.
+        /// Rungs 1 and 2: a block that `stream` may use at once, or an empty range if there is none. Where the stream has no
+        /// such block at hand, blocks in 'reclaim', and for room in a full queue. Throws usage_error, cuda_error,
+        /// std::bad_alloc.
         base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
             caller const who(stream);
             {
@@ -111,8 +114,8 @@ struct stream_ordered {
         }
 
         /// Takes back a block whose last use comes before this call in the order of `stream`; a free on the host promises
-        /// that the last use is over. What a captured stream frees is not handed out again, since its graph may use it at
-        /// each launch. Never blocks on a device.
+        /// that the last use is over. What a captured stream frees is handed out again only when nothing is left of its graph,
+        /// which may use it at each launch. Waits at most for room in a full queue.
         void give(base::range block, stream_ref stream) noexcept {
             try {
                 if (!uses_.any() && (Identity::asks && several_devices_
@@ -124,10 +127,16 @@ struct stream_ordered {
             give_slowly(block, stream);
         }
 
-        /// Takes back a block of whose last use nothing is known: only 'settle' frees it.
+        /// Takes back a block of whose last use nothing is known, but that no graph on the stream of its free uses it: only
+        /// 'settle' frees it.
         void strand(base::range block) noexcept {
             order::block_uses uses = uses_.take(block.offset, on_host);
-            uses.in_graph ? lose(block) : strand(block, std::move(uses.events));
+            uses.in_graph ? sets_.lose(block, uses.graph) : strand(block, std::move(uses.events));
+        }
+        /// Takes back a block that a graph may use of which nothing is known: nobody gets it again.
+        void lose(base::range block) noexcept {
+            static_cast<void>(uses_.take(block.offset, on_host));
+            sets_.lose(block, {});
         }
 
         /// Rung 3: adds fresh bytes to the set of `stream`. They may join with free bytes that were there before only if
@@ -262,12 +271,6 @@ struct stream_ordered {
             own.used().gave(block);
         }
 
-        void lose(base::range block) noexcept {
-            auto const host = sets_.host();
-            host->used().gave(block);
-            host->lose(block);
-        }
-
         void strand(base::range block, base::growing_array<runtime::event> uses) noexcept {
             if (uses.empty())
                 return sets_.strand(block);
@@ -278,29 +281,30 @@ struct stream_ordered {
 
         // Takes back a block that no set of its stream can take. Either the stream is captured, of another device or unknown
         // to CUDA, or the host has no memory; or another stream uses the block and nobody knows where that use ends. If it
-        // can, this records an event for the block alone. If not, the block is stranded: only 'settle' frees it.
+        // can, this records an event for the block alone. If not, the block is stranded, or lost if a graph may use it.
         void give_unplaced(base::range block, order::block_uses uses, stream_ref stream) noexcept {
-            bool captured = uses.in_graph;
-            bool placed = false;
-            try {
-                if (runtime::is_capturing(stream)) {
-                    // The legacy stream is never captured itself; it only answers so while another is.
-                    captured |= !runtime::is_legacy(stream);
-                } else if (uses.are_known()) {
-                    runtime::event passed(runtime::device_of(stream));
-                    passed.record(stream);
-                    uses.events.push_back(std::move(passed));
-                    placed = true;
-                }
-            } catch (...) { // nothing is known of its last use
-            }
-            if (captured)
-                return lose(block);
-            if (!placed)
+            runtime::capture_state const now = runtime::capture_state_of(stream);
+            if (runtime::may_be_captured(now))
+                uses.note_graph(runtime::capture_if_known(stream));
+            if (uses.in_graph)
+                return sets_.lose(block, uses.graph);
+            if (now != runtime::capture_state::none || uses.untold || !end_with_event(uses.events, stream))
                 return strand(block, std::move(uses.events));
             auto const host = sets_.host();
             host->used().gave(block);
             host->defer(block, std::move(uses.events), on_host);
+        }
+
+        // Adds an event at the present end of `stream`, which is not captured. False: CUDA failed, or there is no host memory.
+        static bool end_with_event(base::growing_array<runtime::event>& events, stream_ref stream) noexcept {
+            try {
+                runtime::event passed(runtime::device_of(stream));
+                passed.record(stream);
+                events.push_back(std::move(passed));
+                return true;
+            } catch (...) {
+                return false;
+            }
         }
 
         directory sets_;

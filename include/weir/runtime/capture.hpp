@@ -16,6 +16,7 @@
 
 #include <cuda_runtime_api.h>
 #include <weir/base/error.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>
@@ -38,6 +39,36 @@ inline bool is_capturing(stream_ref stream) {
     return status != cudaStreamCaptureStatusNone;
 }
 
+/// What is known of a stream where the question itself may fail. Only in the first case may anything be recorded on it.
+enum class capture_state {
+    none,     ///< no graph is captured there
+    active,   ///< one is, or a broken capture has not ended: the graph may use, at each launch, what is freed there
+    hindered, ///< it is the legacy stream, which is never captured itself; others' captures make its calls fail
+    unknown,  ///< CUDA did not answer, so a graph may be captured there
+};
+
+/// The state of `stream`; that of the host is 'none'. If CUDA fails it is asked once more. Never blocks.
+inline capture_state capture_state_of(stream_ref stream) noexcept {
+    if (stream.is_host())
+        return capture_state::none;
+    for (int tries = 0; tries != 2; ++tries) {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        cudaError_t const error = detail::query_capture(stream.get(), &status);
+        if (error == cudaSuccess)
+            return status == cudaStreamCaptureStatusNone ? capture_state::none : capture_state::active;
+        if (error == cudaErrorStreamCaptureImplicit)
+            return capture_state::hindered;
+        if (error == cudaErrorInvalidResourceHandle && tries != 0)
+            return capture_state::none; // there is no such stream any more
+    }
+    return runtime::is_legacy(stream) ? capture_state::hindered : capture_state::unknown;
+}
+
+/// Whether a graph may use what is freed on a stream of that state, so that nobody else may have it.
+constexpr bool may_be_captured(capture_state now) noexcept {
+    return now == capture_state::active || now == capture_state::unknown;
+}
+
 /// A capture under way.
 struct capture {
     unsigned long long id = 0; ///< tells this capture from all others of the process; 0: there is none
@@ -52,6 +83,13 @@ inline capture capture_of(stream_ref stream) {
     capture now;
     check(cudaStreamGetCaptureInfo(stream.get(), &status, &now.id, &now.graph), "cudaStreamGetCaptureInfo");
     return status == cudaStreamCaptureStatusActive ? now : capture{};
+}
+
+/// The same; none also if CUDA fails twice.
+inline capture capture_if_known(stream_ref stream) noexcept {
+    capture found;
+    base::try_twice([&] { return found = runtime::capture_of(stream), true; });
+    return found;
 }
 
 /// A refusal of a captured stream. Who throws it does not know the pool's name.

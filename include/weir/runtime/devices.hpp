@@ -8,7 +8,7 @@
 // device has left, since that tells who holds it: this pool or somebody else. How much the device has in total tells what no
 // wait and no free will ever make room for.
 //
-// invariant: when the scope ends, the thread's current device is what it was before.
+// invariant: when the scope ends, the thread's current device is what it was before, or stderr says that it is not.
 // order:     the memory that is left is that of a past moment. Nothing here breaks a capture.
 // cost:      cudaGetDevice (23 ns), and cudaSetDevice twice if the device differs. Memory left: cudaMemGetInfo, tens of
 //            microseconds or more; for the host, a system call.
@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cuda_runtime_api.h>
 #include <sys/sysinfo.h>
 #include <weir/base/error.hpp>
@@ -93,12 +94,20 @@ public:
     }
     device_scope(device_scope const&) = delete;
     device_scope& operator=(device_scope const&) = delete;
+    /// If CUDA refuses to switch back, and refuses again, a line on stderr says so.
     ~device_scope() {
-        if (switched_) // the caller's next launch goes there
-            base::try_twice([&] { return succeeded(cudaSetDevice(before_)); });
+        if (switched_ && !base::try_twice([&] { return succeeded(cudaSetDevice(before_)); }))
+            tell_of(before_); // the caller's next launch goes elsewhere
     }
 
 private:
+    [[gnu::noinline, gnu::cold]] static void tell_of(int device) noexcept {
+        std::fprintf(stderr,
+                     "weir: CUDA did not make device %d this thread's current device again (cudaSetDevice failed twice); call "
+                     "cudaSetDevice before the next launch or allocation of this thread\n",
+                     device);
+    }
+
     bool switched_ = false;
     int before_ = 0; // where to go back to, if switched
 };

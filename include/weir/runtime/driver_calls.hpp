@@ -9,6 +9,8 @@
 // three cases the runtime is called all the same: for the handle 0, which means another stream in each variant of a function;
 // in a thread without a context, which only the runtime makes; and if the driver has no such function.
 //
+// A look-up that fails twice in a row counts as a function that the driver does not have, until the process ends.
+//
 // invariant: each call does and answers what the runtime's function would. But no error stays on CUDA's per-thread record,
 //            whichever function was called.
 // order:     do not ask for the id of a captured stream: CUDA refuses, and breaks the capture.
@@ -59,17 +61,21 @@ struct driver_functions {
         find("cuCtxGetDevice", device);
     }
 
-    // Looks up the function of that name. If the driver has none, `function` stays as it is, and no error is left behind.
+    // Looks up the function of that name, and once more if that fails. If the driver has none, `function` stays as it is; so it
+    // does if the look-up fails, which is the answer. No error is left behind.
     template <class Function>
-    static void find(char const* name, Function& function) noexcept {
-        void* found = nullptr;
-        cudaDriverEntryPointQueryResult result{};
-        cudaError_t const error =
-            cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
-        if (error != cudaSuccess)
-            static_cast<void>(cudaGetLastError());
-        else if (result == cudaDriverEntryPointSuccess)
-            function = reinterpret_cast<Function>(found);
+    static cudaError_t find(char const* name, Function& function) noexcept {
+        cudaError_t error = cudaErrorUnknown;
+        for (int tries = 0; tries != 2 && error != cudaSuccess; ++tries) {
+            void* found = nullptr;
+            cudaDriverEntryPointQueryResult result{};
+            error = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
+            if (error != cudaSuccess)
+                static_cast<void>(cudaGetLastError());
+            else if (result == cudaDriverEntryPointSuccess)
+                function = reinterpret_cast<Function>(found);
+        }
+        return error;
     }
 };
 

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <optional>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
@@ -421,5 +422,18 @@ TEST_CASE("memory_map: a device that there is not cannot be let in, and then not
 TEST_CASE("memory_map: a device that cannot map memory says so") {
     simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
     CHECK_FALSE(memory_map(0, 0).supported());
+}
+
+TEST_CASE("memory_map: a question that fails once is asked again, and for ever it is no answer that the device cannot") {
+    struct state {
+        std::optional<memory_map> map;
+    };
+    auto const runs =
+        support::fault_sweep([] { return std::make_unique<state>(); }, [](state& x) { x.map.emplace(0, 0u); },
+                             [](state& x, support::struck const& fault) {
+                                 CHECK(fault.threw == (fault.for_ever && !fault.calls.empty()));
+                                 CHECK((fault.threw || x.map->supported()));
+                             });
+    CHECK(runs >= 20);
 }
 #endif

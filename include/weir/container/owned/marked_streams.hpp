@@ -17,6 +17,7 @@
 #include <new>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/stand_ins.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/order/stream_mark.hpp>
@@ -75,35 +76,60 @@ public:
     }
 
     /// Makes `own` wait for the listed streams. The answer is the stream to free a block on: `own`, or a listed stream that is
-    /// being captured, since its graph may use the block at each launch. If CUDA cannot make `own` wait for some stream, the
-    /// host waits for the devices instead; that blocks.
+    /// being captured, since its graph may use the block at each launch. If several graphs may, it is the host: no stream will
+    /// do, and the block must stay handed out. If CUDA cannot make `own` wait for some stream, the host waits for the devices
+    /// instead; that blocks.
     stream_ref make_wait(order::placed_stream const& own) const noexcept {
-        stream_ref last = own.stream;
+        freeing how{own.stream};
         bool waits_for_all = true;
+        if (!marks_.empty() && may_be_captured(own))
+            how.add_graph_of(own.stream);
         for (order::stream_mark const& each : marks_)
-            try {
-                waits_for_all &= make_wait(own, each, last);
-            } catch (...) { // CUDA failed, or the stream is in another graph
+            if (!base::try_twice([&] { return make_wait(own, each, how); })) { // or the stream is in another graph
                 waits_for_all = false;
+                if (each.may_be_captured())
+                    how.add_graph_of(each.stream());
             }
         if (!waits_for_all) // where this fails twice the device is lost: nothing runs any more
             base::try_twice([] {
                 runtime::wait_for_device(any_device);
                 return true;
             });
-        return last;
+        return how.on;
     }
 
 private:
-    // The same for one listed stream; if that one is captured, it becomes `last`. False if nobody knows where its work ends.
-    static bool make_wait(order::placed_stream const& own, order::stream_mark const& marked, stream_ref& last) {
+    // Where a block is freed: not on a stream outside a graph that uses it.
+    struct freeing {
+        stream_ref on;
+        bool in_graph = false;
+        unsigned long long capture = 0; // if `in_graph`
+
+        void add_graph_of(stream_ref stream) noexcept {
+            unsigned long long const now = runtime::capture_if_known(stream).id;
+            bool const another = in_graph && now != capture;
+            // Of a graph that is not known, the pool finds as little as this does.
+            on = another || on.is_host() ? stream_ref(on_host) : stream;
+            capture = now;
+            in_graph = true;
+        }
+    };
+
+    static bool may_be_captured(order::placed_stream const& own) noexcept {
+        bool may = !runtime::is_legacy(own.stream);
+        base::try_twice([&] { return may = own.is_captured(), true; });
+        return may;
+    }
+
+    // The same for one listed stream. False if nobody knows where its work ends.
+    static bool make_wait(order::placed_stream const& own, order::stream_mark const& marked, freeing& how) {
         bool const in_graph = own.is_captured(); // then the listed streams are of the same graph: no look at them is allowed
         runtime::device_scope const there(marked.place());
         using state = order::stream_mark::state;
         order::stream_mark::view const found =
             in_graph ? order::stream_mark::view{state::open, marked.stream(), 0} : marked.look();
         if (found.now == state::captured)
-            last = found.stream;
+            how.add_graph_of(found.stream);
         if (found.now == state::open)
             order_after(own, order::placed_stream(found.stream, marked.device()));
         return found.now != state::unknown;

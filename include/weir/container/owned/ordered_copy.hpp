@@ -30,9 +30,10 @@ inline constexpr char const* if_no_such_memory =
     "check both, or open the memory ('enable_access_from')";
 
 /// Copies `bytes` bytes from `from` to `to`. `there`: the device of the source (any_device: it lies on none, or on the host).
-/// `source`: the stream that works with the source. `here` and `target`: the same for `to`. Does not block, except if the
-/// streams could not be ordered after the copy was enqueued, and for host memory that is not page-locked. Any thread. Throws
-/// cuda_error, and usage_error if only one of the streams is captured, or they are captured into different graphs.
+/// `source`: the stream that works with the source. `here` and `target`: the same for `to`. Blocks only for room in a full
+/// queue, if the streams could not be ordered after the copy was enqueued, and for host memory that is not page-locked. Any
+/// thread. Throws cuda_error, and usage_error if only one of the streams is captured, or they are captured into different
+/// graphs.
 inline void copy_in_order(void* to, int here, order::placed_stream const& target, void const* from, int there,
                           order::placed_stream const& source, std::size_t bytes) {
     if (bytes == 0)

@@ -54,9 +54,9 @@ public:
     stream_ref stream() const noexcept { return stream_.stream; }
 
     /// Changes to `stream`, which is made to wait for the work that is enqueued on the present stream so far. So the new
-    /// stream sees all of that work's results. Does not block. Throws cuda_error; usage_error for the host; usage_error if
-    /// the container holds memory and `stream` is being captured while the present stream is not. If it throws, the stream is
-    /// unchanged.
+    /// stream sees all of that work's results. Waits at most for room in a full queue. Throws cuda_error; usage_error for the
+    /// host; usage_error if the container holds memory and `stream` is being captured while the present stream is not. If it
+    /// throws, the stream is unchanged.
     void set_stream(stream_ref stream) {
         if (stream.is_host())
             throw usage_error("weir: a container cannot move from a stream to 'on_host', which nothing makes wait; "
@@ -75,8 +75,9 @@ public:
     ///
     /// If the pool can be told of other streams, it is told. Otherwise the container's own stream waits at the free. `stream`
     /// must live until the container ends. If `stream` is captured later, the container's end counts as a free on a captured
-    /// stream, and the container cannot grow while `stream` is captured. Does not block. Throws usage_error if `stream` is
-    /// being captured (except in a graph_memory, if both streams belong to one capture); cuda_error; std::bad_alloc.
+    /// stream, and the container cannot grow while `stream` is captured. If several graphs use a block of a pool that cannot be
+    /// told, it stays handed out. Waits at most for room in a full queue. Throws usage_error if `stream` is being captured
+    /// (except in a graph_memory, if both streams belong to one capture); cuda_error; std::bad_alloc.
     void used_on(stream_ref stream) {
         if (stream.is_host())
             return; // whose uses are over when it frees
@@ -208,6 +209,8 @@ private:
         if (old.life && old.life->is_over())
             return old.life->tell_of_free(old.data);
         stream_ref const last = old.pool_knows_users ? stream_.stream : users_.make_wait(stream_);
+        if (last.is_host())
+            return; // several graphs may use it: it stays handed out
         auto const free = [&] {
             pool_.deallocate(last, old.data, old.capacity, alignment_);
             return true;

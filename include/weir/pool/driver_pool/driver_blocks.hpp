@@ -303,24 +303,20 @@ private:
             each.make_wait(on);
     }
 
-    // Whether `on` means a stream of the current device as well as one of the pool's device, which is another.
-    bool is_of_two_devices(cudaStream_t on) {
-        if (kept_.device_for(on) == any_device)
-            return false;
-        try {
-            return runtime::current_device() != device_;
-        } catch (...) { // nobody notes what the current device does with the block
-            open();
-            throw;
-        }
+    // Whether `on` means a stream of the current device as well as one of the pool's device, which is another; also if CUDA
+    // does not say which device is current.
+    bool is_of_two_devices(cudaStream_t on) const noexcept {
+        int here = any_device;
+        return kept_.device_for(on) != any_device &&
+               (!runtime::succeeded(runtime::detail::query_device(&here)) || here != device_);
     }
 
-    // Whether a capture on the current device frees the pool's block (`may_keep`). If not, notes what the current device's
+    // Whether a capture on the current device may free the pool's block (`may_keep`). If not, notes what the current device's
     // default stream did so far: it is meant as well.
     bool captured_elsewhere(std::uintptr_t at, stream_ref stream, bool may_keep) {
+        if (may_keep && runtime::may_be_captured(runtime::capture_state_of(stream)))
+            return true;
         try {
-            if (may_keep && runtime::is_capturing(stream) && !runtime::is_legacy(stream))
-                return true;
             uses_.add(at, stream);
             return false;
         } catch (...) { // nobody noted what that device does with the block

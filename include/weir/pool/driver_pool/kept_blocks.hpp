@@ -97,15 +97,14 @@ public:
     int device_for(cudaStream_t on) const noexcept { return runtime::is_default_stream(on) ? device_ : any_device; }
 
 private:
-    // Whether the graph captured on `on` may use what was freed there. The legacy stream is never captured, only in a capture's
-    // way.
+    // Whether a graph may use what was freed on `on`: it is captured there, or CUDA does not say.
     bool graph_may_use(cudaStream_t on) const noexcept {
-        try {
+        bool may = !runtime::is_legacy(on);
+        base::try_twice([&] {
             runtime::device_scope const current(device_for(on));
-            return runtime::is_capturing(on) && !runtime::is_legacy(on);
-        } catch (...) { // a captured stream would not fail so
-            return false;
-        }
+            return may = runtime::may_be_captured(runtime::capture_state_of(on)), true;
+        });
+        return may;
     }
 
     bool is_of_another_device(cudaStream_t on) const noexcept {

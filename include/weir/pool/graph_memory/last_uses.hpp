@@ -26,7 +26,8 @@ namespace detail {
 /// Any thread may call any member.
 class last_uses {
 public:
-    /// Notes what `stream`, which is not captured, did so far. If it is the host, there is nothing to wait for. Never blocks.
+    /// Notes what `stream`, which is not captured, did so far. If it is the host, there is nothing to wait for. Waits
+    /// at most for room in a full queue.
     void note(stream_ref stream) noexcept {
         if (stream.is_host())
             return;

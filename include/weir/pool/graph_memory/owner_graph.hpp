@@ -13,7 +13,7 @@
 // not for:   work outside of graphs: see last_uses.hpp.
 
 #include <weir/base/error.hpp>
-#include <weir/pool/graph_memory/graph_life.hpp>
+#include <weir/order/graph_life.hpp>
 #include <weir/runtime/capture.hpp>
 
 namespace weir {
@@ -43,7 +43,7 @@ public:
     void watch(runtime::capture const& now) {
         if (watched_ == now.id)
             return;
-        life_ = graph_life(now.graph);
+        life_ = order::graph_life(now.graph);
         watched_ = now.id;
     }
 
@@ -63,7 +63,7 @@ public:
 private:
     unsigned long long owner_ = 0;   // the capture that the memory belongs to; 0: none
     unsigned long long watched_ = 0; // the capture whose graph life_ watches
-    graph_life life_;
+    order::graph_life life_;
     bool another_ = false;
 };
 

@@ -13,6 +13,7 @@
 
 #include <weir/base/range.hpp>
 #include <weir/base/stand_ins.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
@@ -22,23 +23,37 @@ namespace weir {
 inline namespace v0 {
 namespace detail {
 
-/// Gives `block` to the reuse rule of a pool of device number `device`. If CUDA fails, the block is stranded: it has no event,
-/// and only 'settle' frees it. Any thread.
+// Where a free by default failed: whether a graph may use the block, captured on the default stream of the current device or of
+// number `device`.
+inline bool default_may_be_captured(stream_ref stream, int device) noexcept {
+    if (runtime::is_legacy(stream))
+        return false;
+    bool may = true; // if CUDA does not say
+    base::try_twice([&] {
+        bool const here = runtime::may_be_captured(runtime::capture_state_of(stream));
+        runtime::device_scope const there(device);
+        return may = here || runtime::may_be_captured(runtime::capture_state_of(stream)), true;
+    });
+    return may;
+}
+
+/// Gives `block` to the reuse rule of a pool of device number `device`. If CUDA fails, and fails again, the block is stranded:
+/// it has no event, and only 'settle' frees it. If a graph may use it, it is lost. Any thread.
 template <class Rule>
 [[gnu::noinline]] void give_by_default(Rule& rule, base::range block, stream_ref stream, int device) noexcept {
-    try {
+    bool const done = base::try_twice([&] {
         bool const elsewhere = runtime::current_device() != device;
-        if (elsewhere && runtime::is_capturing(stream))
-            return rule.give(block, stream); // a capture on the current device frees it
+        if (elsewhere && runtime::capture_state_of(stream) != runtime::capture_state::none)
+            return rule.give(block, stream), true; // a capture on the current device frees it
         if constexpr (contract::holds<contract::has_last_used_on, Rule, base::range, stream_ref>)
             if (elsewhere)
                 rule.last_used_on(block, stream);
         runtime::device_scope const current(elsewhere ? device : any_device);
-        return rule.give(block, stream);
-    } catch (...) { // CUDA failed
-    }
+        return rule.give(block, stream), true;
+    });
     if constexpr (contract::holds<contract::has_strand, Rule>)
-        rule.strand(block);
+        if (!done)
+            detail::default_may_be_captured(stream, device) ? rule.lose(block) : rule.strand(block);
 }
 
 } // namespace detail

@@ -50,7 +50,7 @@ public:
     static constexpr unsigned long long host = UINT64_MAX - 1;
 
     /// Records the free's event at the present end of `stream`, whose id is `id`. Needs no lock, and must be done before the
-    /// free is added. Never blocks. Throws cuda_error.
+    /// free is added. Waits at most for room in a full queue. Throws cuda_error.
     void record(pending_free& free, stream_ref stream, unsigned long long id) { clock_.record(free.passed, stream, id); }
 
     /// The device of the stream with this id, if it has frees here or had some at the last 'poll'; any_device if not.

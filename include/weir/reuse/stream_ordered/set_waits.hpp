@@ -89,6 +89,7 @@ void settle_sets(Sets& sets, order::stranded_blocks& stranded, Lock& moving) {
         }
         // The list is asked after the sets, since bytes go from a set to the list: so none is missed on its way.
         locked const host = sets.host();
+        stranded.look_at_graphs();
         stranded_until = stranded.mark();
         stranded.visit_devices(add_place);
     }

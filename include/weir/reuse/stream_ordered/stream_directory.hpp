@@ -35,6 +35,7 @@
 #include <weir/base/text.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/order/stranded_blocks.hpp>
@@ -90,13 +91,12 @@ public:
     /// Takes back a block of whose last use nothing is known, and counts it as freed. It is stranded: only 'settle' makes it
     /// free.
     void strand(base::range block) noexcept {
-        locked const free = host();
-        free->used().gave(block);
-        try {
-            stranded_.add(block, any_device);
-        } catch (...) {
-            free->lose(block);
-        }
+        keep(block, [&] { return stranded_.add(block, any_device), true; });
+    }
+    /// The same for a block that the graph of the capture `by` may use at each launch. It is lost until nothing is left of that
+    /// graph, and stranded then. If `by` is none, or CUDA cannot watch the graph, it is lost for ever.
+    void lose(base::range block, runtime::capture const& by) noexcept {
+        keep(block, [&] { return stranded_.add_for_graph(block, by); });
     }
 
     /// The set of the caller's stream, locked; it is made if the stream is new. Throws usage_error for another device's stream,
@@ -133,8 +133,8 @@ public:
         settle_sets(*this, stranded_, moving);
     }
 
-    /// The stranded bytes; each block counts as 16 KiB at least. Takes no lock.
-    std::size_t stranded_bytes() const noexcept { return stranded_.weight(); }
+    /// The stranded bytes; each block counts as 16 KiB at least.
+    std::size_t stranded_bytes() noexcept { return static_cast<void>(look_at_stranded()), stranded_.weight(); }
 
     /// Bytes of which no event tells when others may have them; 'settle' makes them available.
     std::size_t unsettled_bytes() noexcept { return used().unsettled_bytes; }
@@ -170,7 +170,8 @@ public:
             if (sum.largest_free_bytes < own->largest_bytes())
                 sum.largest_free_bytes = own->largest_bytes();
         }
-        sum.unsettled_bytes += stranded_under_lock();
+        sum.unsettled_bytes += look_at_stranded();
+        sum.lost_bytes += stranded_.graph_bytes();
         // This is no snapshot. What other threads move between sets meanwhile may be missing, so the sum may be below zero.
         sum.not_below_zero();
         return sum;
@@ -195,8 +196,19 @@ private:
             return new set(Placement());
     }
 
-    std::size_t stranded_under_lock() noexcept {
+    // Takes back a block that `add` notes; where it fails twice, the block is lost.
+    template <class Add>
+    void keep(base::range block, Add const& add) noexcept {
         locked const free = host();
+        free->used().gave(block);
+        if (!base::try_twice(add))
+            free->lose(block);
+    }
+
+    // Strands what graphs left that are gone, and returns the stranded bytes.
+    std::size_t look_at_stranded() noexcept {
+        locked const free = host();
+        stranded_.look_at_graphs();
         return stranded_.bytes();
     }
 

@@ -58,7 +58,8 @@ public:
     stream_exchange& operator=(stream_exchange const&) = delete;
 
     /// Finds a block for the caller's stream, whose set is `mine`, in the other sets, and takes it in one of the three ways
-    /// that the head names, in that order. An empty range if nothing was found. Never blocks the host.
+    /// that the head names, in that order. An empty range if nothing was found. The host waits at most for room in a full
+    /// queue.
     base::range take(set* mine, wanted_block const& want) {
         runtime::capture_mode_scope const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);

@@ -85,7 +85,8 @@ public:
         return kept;
     }
 
-    /// The same for a block that may not stay open; false if the event cannot be recorded. The host needs none. Never blocks.
+    /// The same for a block that may not stay open; false if the event cannot be recorded. The host needs none. Waits at
+    /// most for room in a full queue.
     [[gnu::noinline]] bool put(base::range block, stream_ref stream) noexcept {
         if (!stream.is_host() && !close(stream))
             return false;

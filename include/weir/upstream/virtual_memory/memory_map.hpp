@@ -67,19 +67,26 @@ struct memory_calls {
     int (*set_access)(unsigned long long, std::size_t, memory_access const*, std::size_t) = nullptr;
     int (*retain)(unsigned long long*, void*) = nullptr;
 
-    memory_calls() noexcept {
-        runtime::detail::driver_functions::find("cuMemGetAllocationGranularity", granularity);
-        runtime::detail::driver_functions::find("cuMemAddressReserve", reserve);
-        runtime::detail::driver_functions::find("cuMemAddressFree", unreserve);
-        runtime::detail::driver_functions::find("cuMemCreate", create);
-        runtime::detail::driver_functions::find("cuMemRelease", release);
-        runtime::detail::driver_functions::find("cuMemMap", map);
-        runtime::detail::driver_functions::find("cuMemUnmap", unmap);
-        runtime::detail::driver_functions::find("cuMemSetAccess", set_access);
-        runtime::detail::driver_functions::find("cuMemRetainAllocationHandle", retain);
+    // Throws cuda_error if a look-up fails: that is not to say that the driver has no such function.
+    memory_calls() {
+        find("cuMemGetAllocationGranularity", granularity);
+        find("cuMemAddressReserve", reserve);
+        find("cuMemAddressFree", unreserve);
+        find("cuMemCreate", create);
+        find("cuMemRelease", release);
+        find("cuMemMap", map);
+        find("cuMemUnmap", unmap);
+        find("cuMemSetAccess", set_access);
+        find("cuMemRetainAllocationHandle", retain);
     }
     explicit operator bool() const noexcept {
         return granularity && reserve && unreserve && create && release && map && unmap && set_access && retain;
+    }
+
+private:
+    template <class Function>
+    static void find(char const* name, Function& function) {
+        check(runtime::detail::driver_functions::find(name, function), "cudaGetDriverEntryPointByVersion");
     }
 };
 
@@ -91,14 +98,13 @@ public:
     static constexpr std::size_t page_bytes = 2 * MiB;
 
     /// `device`: its number; `handle_types`: what the memory may be exported as (CUmemAllocationHandleType; 0: nothing).
-    /// Throws std::bad_alloc.
+    /// Throws std::bad_alloc; cuda_error if CUDA fails in place of saying whether the device can map memory.
     memory_map(int device, unsigned handle_types) : device_(device) {
         properties_.handle_types = static_cast<int>(handle_types);
         properties_.location.id = device;
         readers_.push_back(access_of(device));
-        std::size_t least = 0;
-        bool const answered = calls_ && runtime::detail::ask_driver(calls_.granularity, &least, &properties_, 0) == 0;
-        supported_.store(answered && least != 0 && page_bytes % least == 0, base::memory_order_relaxed);
+        std::size_t const least = calls_ ? least_page_bytes() : 0;
+        supported_.store(least != 0 && page_bytes % least == 0, base::memory_order_relaxed);
     }
 
     /// Whether the device can map memory, as far as is known: some virtual GPUs refuse only when 'reserve' or 'map' tries it.
@@ -189,6 +195,21 @@ public:
     }
 
 private:
+    // The device's own page size; 0 if it cannot map such memory. An answer that is no refusal is asked for once more.
+    std::size_t least_page_bytes() const {
+        std::size_t least = 0;
+        for (int tries = 0;; ++tries) {
+            auto const answer =
+                static_cast<cudaError_t>(runtime::detail::ask_driver(calls_.granularity, &least, &properties_, 0));
+            if (answer == cudaSuccess)
+                return least;
+            if (answer == cudaErrorNotSupported || answer == cudaErrorNotPermitted || answer == cudaErrorInvalidValue)
+                return 0;
+            if (tries != 0)
+                check(answer, "cuMemGetAllocationGranularity");
+        }
+    }
+
     // After this the mapping alone keeps the memory alive; if the mapping failed, the memory is freed. A release that CUDA
     // refuses is tried once more, because nobody could do it later. In 'mapped_' there must be room.
     int put(unsigned long long memory, base::range addresses) noexcept {

@@ -26,7 +26,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace order {
 
 /// Knows when a graph is over. One thread at a time.
 class graph_life {
@@ -70,6 +70,6 @@ private:
     flag over_;
 };
 
-} // namespace detail
+} // namespace order
 } // namespace v0
 } // namespace weir

@@ -6,10 +6,10 @@
 #include <support/failing_new.hpp>
 #include <type_traits>
 #include <utility>
-#include <weir/pool/graph_memory/graph_life.hpp>
+#include <weir/order/graph_life.hpp>
 
 using weir::check;
-using weir::detail::graph_life;
+using weir::order::graph_life;
 
 static_assert(noexcept(graph_life()) && noexcept(std::declval<graph_life const&>().is_over()));
 static_assert(!std::is_convertible_v<cudaGraph_t, graph_life>);
