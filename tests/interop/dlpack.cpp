@@ -218,7 +218,7 @@ struct lent {
     bool is_back() const { return pool.state().live_blocks == 0; }
     // The producer uses its memory again, if it has it.
     void judge() {
-        if (is_back()) {
+        if (is_back() && pool.state().lost_bytes == 0) { // lost: nobody could say whether its stream was captured
             weir::device_vector<int> next(pool, own, many);
             next.zero_async();
             check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
