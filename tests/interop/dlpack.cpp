@@ -418,8 +418,8 @@ private:
         if (!is_open(from.ours.stream()))
             return;
         readings_.push_back({std::vector<char>(bytes), from.value});
-        check(cudaMemcpyAsync(readings_.back().seen.data(), from.ours.data(), bytes, cudaMemcpyDefault, from.ours.stream().get()),
-              "cudaMemcpyAsync");
+        cudaStream_t const on = from.ours.stream().get();
+        check(cudaMemcpyAsync(readings_.back().seen.data(), from.ours.data(), bytes, cudaMemcpyDefault, on), "cudaMemcpyAsync");
     }
     void end() {
         if (arrays_.empty())
