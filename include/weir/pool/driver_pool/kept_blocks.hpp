@@ -73,6 +73,8 @@ public:
             open(); // that device may use it even without access: in a copy between devices
         refused_.keep(std::move(block));
     }
+    /// Keeps a block that no work uses.
+    void keep_unused(refused_block block) noexcept { refused_.keep(std::move(block)); }
     /// Keeps a block that a graph uses.
     void keep_for_graph(refused_block block) noexcept { lost_.keep(std::move(block)); }
 
