@@ -87,7 +87,7 @@ weir_package() {
     sanitizers) clang++ -dumpversion 2>/dev/null | sed 's/^\([0-9]*\).*/libclang-rt-\1-dev/' ;;
     pip) echo python3-pip ;;
     newest-clang++) weir_newest_clang | sed 's/++//' ;;
-    clang++-*) echo "clang-${1#clang++-}" ;;
+    g++-[0-9]* | clang++-[0-9]*) weir_listed "$(echo "$1" | sed 's/^clang++/clang/')" ;;
     python-header) echo python3-dev ;;
     pybind11)
         weir_has python-header || weir_package python-header
@@ -97,6 +97,11 @@ weir_package() {
     gpu) ;;
     *) echo "$1" ;;
     esac
+}
+
+# A package's name, where there is one of that name; before apt-get has its lists nobody knows.
+weir_listed() {
+    apt-cache show "$1" 2>/dev/null | grep -m 1 -xF "Package: $1" | sed 's/^Package: //'
 }
 
 # The newest clang++ that Debian has, or where nobody can be asked, that is here.

@@ -34,7 +34,8 @@ NEEDS = {
     "checks": "",
     "gcc": TESTS,
     "oldest": "g++ cmake ninja ccache-if-any doctest zlib oldest-cuda",
-    "versions": "g++ ccache-if-any git-if-any each-cuda g++-11-if-any g++-12-if-any clang++-14-if-any newest-clang++-if-any",
+    "versions": "g++ ccache-if-any git-if-any each-cuda g++-11-if-any g++-12-if-any g++-13-if-any g++-14-if-any clang++-14-if-any "
+                "newest-clang++-if-any",
     "clang": f"{TESTS} clang++",
     "asan": f"{TESTS} clang++ sanitizers",
     "tsan": f"{TESTS} clang++ sanitizers",

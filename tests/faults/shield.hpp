@@ -85,6 +85,8 @@ inline cudaError_t entry_point(char const* name, void** found, unsigned version,
 #define cudaEventRecord(...) shield::call(::cudaEventRecord, __VA_ARGS__)
 #define cudaEventSynchronize(...) shield::call(::cudaEventSynchronize, __VA_ARGS__)
 #define cudaFreeHost(...) shield::call(::cudaFreeHost, __VA_ARGS__)
+#define cudaHostRegister(...) shield::call(::cudaHostRegister, __VA_ARGS__)
+#define cudaHostUnregister(...) shield::call(::cudaHostUnregister, __VA_ARGS__)
 #define cudaGetDevice(...) shield::call(static_cast<cudaError_t (*)(int*)>(::cudaGetDevice), __VA_ARGS__)
 #define cudaFreeAsync(...) shield::call(::cudaFreeAsync, __VA_ARGS__)
 #define cudaGetDeviceCount(...) shield::call(::cudaGetDeviceCount, __VA_ARGS__)

@@ -100,7 +100,7 @@ public:
     /// Whether CUDA said that there is no memory where memory was asked for.
     bool have_no_room() const {
         return have("cuMemCreate") || have("cuMemMap") || have("cuMemSetAccess") || have("cuMemAddressReserve") ||
-               have("cudaMalloc") || have("cudaHostAlloc") || have("cudaMallocManaged") ||
+               have("cudaMalloc") || have("cudaHostAlloc") || have("cudaHostRegister") || have("cudaMallocManaged") ||
                have("cudaMallocFromPoolAsync");
     }
     /// Whether this leak is of something that CUDA refused to destroy.

@@ -284,6 +284,7 @@ namespace {
 /// Two chunks, of which it knows who has them; it may refuse to take one back once.
 struct two_chunks {
     static constexpr std::size_t alignment = 4096;
+    static constexpr weir::memory_space space = weir::memory_space::host;
     struct state {
         bool lent[2] = {false, false};
         int times[2] = {0, 0}; // it was lent

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <exception>
+#include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
@@ -315,6 +318,155 @@ TEST_CASE("dlpack: an import of whose end any CUDA call fails") {
                     array.judge();
                 }
             }
+}
+#endif
+
+#ifdef WEIR_SIMULATED_CUDA
+namespace {
+
+// Arrays of which each is written on one stream, and read and ended on another, in a pool that has room for a few.
+class campaign {
+public:
+    explicit campaign(std::uint32_t seed) : random_(seed) {
+        check(cudaStreamCreate(&blocking_), "cudaStreamCreate");
+    }
+    ~campaign() { static_cast<void>(cudaStreamDestroy(blocking_)); }
+
+    void run(int steps) {
+        for (int step = 0; step != steps; ++step)
+            switch (pick(8)) {
+            case 0:
+            case 1: make(); break;
+            case 2:
+            case 3: read(); break;
+            case 4:
+            case 5: end(); break;
+            case 6: capture_ ? end_capture() : begin_capture(); break;
+            default: weir::synchronize(first_), pool_.trim(); break;
+            }
+        end_capture();
+        while (!arrays_.empty())
+            end();
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        for (reading const& each : readings_)
+            CHECK(each.seen == std::vector<char>(bytes, each.value));
+        for (dlpack::managed_tensor* each : left_) // for graphs, which are gone
+            each->deleter(each);
+        pool_.settle();
+        CHECK(pool_.state().live_blocks == 0);
+    }
+
+private:
+    static constexpr std::size_t bytes = 600'000;
+    struct array {
+        dlpack::imported_vector<char> ours;
+        dlpack::managed_tensor* whole;
+        char value;
+    };
+    struct reading {
+        std::vector<char> seen;
+        char value;
+    };
+
+    std::size_t pick(std::size_t count) { return random_() % count; }
+    cudaStream_t stream() {
+        cudaStream_t const all[] = {first_, second_, blocking_, cudaStreamLegacy, cudaStreamPerThread};
+        return all[pick(5)];
+    }
+    // Whether work may be enqueued now without becoming a graph's, or breaking it.
+    bool is_open(weir::stream_ref stream) const { return !weir::runtime::is_capturing(stream); }
+
+    // act(); one of its CUDA calls may fail, and what is refused is.
+    template <class Act>
+    void attempt(Act const& act) {
+        if (pick(2) == 0)
+            simulated_cuda::fail_call(1 + pick(12), cudaErrorUnknown);
+        try {
+            static_cast<void>(support::standard_error_of(act));
+        } catch (std::exception const&) {
+        }
+        simulated_cuda::clear_faults();
+    }
+
+    void make() {
+        cudaStream_t const producer = stream();
+        cudaStream_t const user = stream();
+        if (!is_open(producer) || !is_open(user))
+            return;
+        dlpack::managed_tensor* whole = nullptr;
+        char const value = static_cast<char>(1 + pick(100));
+        bool const knows = pick(2) == 0; // or else it frees on its own stream, whatever the user does
+        bool is_ordered = knows;
+        attempt([&] {
+            weir::device_vector<char> fresh(pool_, producer, bytes);
+            if (cudaMemsetAsync(fresh.data(), value, bytes, producer) != cudaSuccess)
+                return;
+            whole = dlpack::export_vector(std::move(fresh), knows ? weir::stream_ref(user) : weir::stream_ref(weir::on_host));
+            if (!knows)
+                weir::order_after(user, producer);
+            is_ordered = true;
+        });
+        if (whole && !is_ordered)
+            whole->deleter(whole);
+        else if (whole)
+            arrays_.emplace_back(new array{dlpack::imported_vector<char>(whole, user), whole, value});
+    }
+    void read() {
+        if (arrays_.empty())
+            return;
+        array const& from = *arrays_[pick(arrays_.size())];
+        if (!is_open(from.ours.stream()))
+            return;
+        readings_.push_back({std::vector<char>(bytes), from.value});
+        check(cudaMemcpyAsync(readings_.back().seen.data(), from.ours.data(), bytes, cudaMemcpyDefault, from.ours.stream().get()),
+              "cudaMemcpyAsync");
+    }
+    void end() {
+        if (arrays_.empty())
+            return;
+        std::swap(arrays_[pick(arrays_.size())], arrays_.back());
+        std::unique_ptr<array> last = std::move(arrays_.back());
+        arrays_.pop_back();
+        if (pick(2) == 0)
+            attempt([&] { last->ours.end_on(stream()); });
+        bool const is_ours = last->ours.data() != nullptr;
+        dlpack::managed_tensor* const whole = last->whole;
+        std::size_t const live = pool_.state().live_blocks;
+        attempt([&] { last.reset(); });
+        if (is_ours && pool_.state().live_blocks == live)
+            left_.push_back(whole);
+    }
+    void begin_capture() {
+        captured_ = pick(2) == 0 ? static_cast<cudaStream_t>(second_) : blocking_;
+        capture_.emplace(captured_, pick(2) == 0 ? cudaStreamCaptureModeGlobal : cudaStreamCaptureModeRelaxed);
+    }
+    void end_capture() {
+        if (capture_)
+            CHECK(capture_->unbroken());
+        capture_.reset();
+    }
+
+    std::mt19937 random_;
+    weir::device_pool pool_{small()};
+    scoped_stream first_;
+    scoped_stream second_;
+    cudaStream_t blocking_ = nullptr;
+    cudaStream_t captured_ = nullptr;
+    std::optional<support::capture> capture_;
+    std::vector<std::unique_ptr<array>> arrays_;
+    std::vector<reading> readings_;
+    std::vector<dlpack::managed_tensor*> left_;
+};
+
+} // namespace
+
+TEST_CASE("dlpack: arrays at random, beside captures, while calls fail: no byte is another's, and no capture breaks") {
+    for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        auto const how = seed % 2 == 0 ? simulated_cuda::config{}.late() : simulated_cuda::config{}.random(seed);
+        simulated_cuda::world const world(how, support::report_all_but_events);
+        campaign(seed).run(120);
+    }
 }
 #endif
 

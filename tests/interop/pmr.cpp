@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <support/every_schedule.hpp>
+#include <support/peers.hpp>
 #include <support/recording_pool.hpp>
 #include <support/sentence.hpp>
 #include <unordered_map>
@@ -227,6 +228,32 @@ TEST_CASE("pmr: a buffer may end while its copy is on the way") {
             device.deallocate(s, there[round], bytes);
         }
     });
+}
+
+TEST_CASE("pmr: a default stream is that of the device which was current, also where another one is at the free") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+#endif
+    if (!support::two_peers())
+        return;
+    constexpr std::size_t bytes = 3 * weir::MiB / 2; // two of them do not fit
+    weir::pinned_pool pool(weir::pool_options{}.limit(2 * weir::MiB));
+    weir::device_pool away;
+    weir::device_buffer target(away, cudaStreamLegacy, bytes);
+    weir::interop::pmr::resource from(pool, cudaStreamLegacy);
+    void* const p = from.allocate(bytes);
+    std::memset(p, 7, bytes);
+    weir::check(cudaMemcpyAsync(target.data(), p, bytes, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
+    {
+        weir::runtime::device_scope const other(1);
+        from.deallocate(p, bytes);
+        void* const next = pool.allocate(weir::on_host, bytes);
+        std::memset(next, 1, bytes);
+        pool.deallocate(weir::on_host, next, bytes);
+    }
+    std::vector<char> seen(bytes);
+    weir::check(cudaMemcpy(seen.data(), target.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+    CHECK(seen == std::vector<char>(bytes, 7));
 }
 
 TEST_CASE("pmr: a pool that hands out at once what is freed is no pool to free behind a stream") {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -12,6 +13,7 @@
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/peers.hpp>
 #include <support/recording_pool.hpp>
 #include <support/sentence.hpp>
 #include <thread>
@@ -237,9 +239,9 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
         for (int i = 0; i < 20; ++i) // so that it lasts
             more.assign(source);
         weir::check(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
-        weir::stream_ref freed_on = stream;
+        weir::order::placed_stream freed_on(stream);
         CHECK(weir::interop::thrust::detail::wait_for_default_stream(freed_on, {cudaStream_t{}, 0}));
-        CHECK(freed_on == weir::stream_ref(stream));
+        CHECK(freed_on.stream == weir::stream_ref(stream));
         pool.deallocate(stream, first, sevens.size());
         void* const second = pool.allocate(stream, sevens.size());
         CHECK(second == first);
@@ -259,7 +261,7 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
         cudaStream_t blocking = nullptr;
         weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
         support::scoped_stream stream;
-        weir::stream_ref last = stream;
+        weir::order::placed_stream last(stream);
         for (cudaStream_t const captured : {blocking, static_cast<cudaStream_t>(stream)}) {
             weir::check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
             bool waited = false;
@@ -267,7 +269,7 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
                 waited = weir::interop::thrust::detail::wait_for_default_stream(last, {cudaStream_t{}, 0});
             }).join();
             CHECK(waited);
-            CHECK(last == weir::stream_ref(stream));
+            CHECK(last.stream == weir::stream_ref(stream));
             cudaGraph_t graph = nullptr;
             CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
             weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
@@ -341,6 +343,15 @@ TEST_CASE("thrust: whatever call fails where a vector ends, it is freed once the
         },
         support::faults::pairs_too);
     CHECK(runs > 10);
+
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    state s;
+    simulated_cuda::fail_call(1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    s.from.deallocate_by_default(s.p, 1000, 1);
+    simulated_cuda::clear_faults();
+    CHECK(s.pool.live_blocks() == 1); // nobody could wait for the default stream
+    weir::synchronize(cudaStreamLegacy);
+    s.from.deallocate(s.p, 1000, 1);
 }
 
 TEST_CASE("thrust: what ends while another device is current is freed behind both devices' default streams") {
@@ -360,6 +371,32 @@ TEST_CASE("thrust: what ends while another device is current is freed behind bot
     }
 }
 #endif
+
+TEST_CASE("thrust: page-locked memory that is freed on a default stream is freed on that of the device which was current") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+#endif
+    if (!support::two_peers())
+        return;
+    constexpr std::size_t bytes = 3 * weir::MiB / 2; // two of them do not fit
+    weir::pinned_pool pool(weir::pool_options{}.limit(2 * weir::MiB));
+    weir::device_pool away;
+    weir::device_buffer target(away, cudaStreamLegacy, bytes);
+    weir::interop::thrust::pinned_allocator<char> from(pool, cudaStreamLegacy);
+    char* const p = from.allocate(bytes);
+    std::memset(p, 7, bytes);
+    weir::check(cudaMemcpyAsync(target.data(), p, bytes, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
+    {
+        weir::runtime::device_scope const other(1);
+        from.deallocate(p, bytes);
+        void* const next = pool.allocate(weir::on_host, bytes);
+        std::memset(next, 1, bytes);
+        pool.deallocate(weir::on_host, next, bytes);
+    }
+    std::vector<char> seen(bytes);
+    weir::check(cudaMemcpy(seen.data(), target.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+    CHECK(seen == std::vector<char>(bytes, 7));
+}
 
 #if THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_CUDA
 TEST_CASE("thrust: a vector that ends while the default stream uses it keeps its memory so long") {

@@ -22,6 +22,7 @@
 #include <support/noted.hpp>
 #include <support/peers.hpp>
 #include <support/recorded_upstream.hpp>
+#include <support/recording_pool.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
 #include <sys/wait.h>
@@ -45,6 +46,7 @@
 #include <weir/reuse/immediate.hpp>
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/device.hpp>
+#include <weir/upstream/from_pool.hpp>
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>
@@ -1344,6 +1346,37 @@ TEST_CASE_TEMPLATE("pool: every CUDA call of its end may fail once: no chunk is 
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("pool: one that ends gives nothing back to its upstream while work may use it, whichever CUDA call fails") {
+    using below_type = support::recording_pool<memory_space::device>; // which tells of a free that comes too early
+    using pool_type = weir::pool<upstream::from_pool<below_type>, mixed, reuse::stream_ordered<>>;
+    for (auto const how : {simulated_cuda::lasting::once, simulated_cuda::lasting::for_ever}) {
+        bool broken = true;
+        for (std::uint64_t k = 1; broken; ++k) {
+            CAPTURE(k);
+            CAPTURE(static_cast<int>(how));
+            simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all_but_events);
+            support::scoped_stream const s;
+            below_type below;
+            {
+                pool_type pool(upstream::from_pool<below_type>(below, on_host));
+                void* const p = pool.allocate(s, 1 * MiB);
+                check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+                pool.deallocate(s, p, 1 * MiB);
+                simulated_cuda::fail_call(k, cudaErrorUnknown, how);
+            }
+            broken = simulated_cuda::failed_calls() != 0;
+            simulated_cuda::clear_faults();
+            CHECK((below.live_blocks() == 0 || how == simulated_cuda::lasting::for_ever)); // one failure is no lost device
+            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            support::recorded const chunk = below.allocations.back();
+            if (below.live_blocks() != 0)
+                below.deallocate(on_host, chunk.p, chunk.bytes, chunk.alignment);
+        }
+    }
+}
+#endif
+
 TEST_CASE("pool: no GPU and an old driver say so where the pool is made") {
     {
         simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));

@@ -75,6 +75,8 @@ TEST_CASE("report_text: a refusal tells a lack of addresses, and what there can 
           weir::refusal_text(8 * MiB, 0, SIZE_MAX, 0, "device"));
     CHECK(weir::refusal_text(8 * MiB + 1, 0, SIZE_MAX, 0, "device", false, lack) ==
           "it needs a chunk of 8388609 bytes (8 MiB), and of device memory there can be 8388608 bytes (8 MiB) in all; ask for less");
+    CHECK(weir::refusal_text(8 * MiB + 1, 0, MiB, 0, "device", false, lack) == // no limit would do
+          weir::refusal_text(8 * MiB + 1, 0, SIZE_MAX, 0, "device", false, lack));
     lack.addresses = true;
     CHECK(weir::refusal_text(4096, 0, SIZE_MAX, 0, "device", false, lack) ==
           "no free range is large enough and the process has no more addresses for another chunk of 4 KiB; end pools that are not "
@@ -113,6 +115,7 @@ TEST_CASE("report_text: a refusal to reserve judges the bytes that are missing")
     lack.most_bytes = MiB;
     CHECK_SAYS(reserve_refusal_text(MiB, MiB, SIZE_MAX, "device", lack),
                "and of device memory there can be 1048576 bytes (1 MiB) in all; reserve less");
+    CHECK(reserve_refusal_text(MiB, MiB, MiB, "device", lack) == reserve_refusal_text(MiB, MiB, SIZE_MAX, "device", lack));
 }
 
 TEST_CASE("report_text: a part over a pool names the pool that refused, and its state") {

@@ -563,6 +563,49 @@ TEST_CASE("spill: a buffer of no elements keeps no stream, and one that was spil
     });
 }
 
+TEST_CASE("spill: streams may end once a buffer has ended, also while it is still accessed") {
+    for (bool const captured : {false, true})
+        support::every_schedule([&] {
+            stage<> s(1, 2);
+            std::optional<support::capture> graph;
+            auto it = std::make_unique<buffer>(s.set, buffer_bytes);
+            {
+                auto const first = it->access(s.stream);
+                {
+                    support::scoped_stream const writes, reads;
+                    write(it->access(writes), 5);
+                    sight const seen(*it, reads);
+                    if (captured) // nothing can be recorded on it
+                        graph.emplace(writes, cudaStreamCaptureModeRelaxed);
+                    auto const second = it->read(s.other);
+                    it.reset();
+                    if (graph)
+                        CHECK(graph->unbroken());
+                    CHECK(seen.contents() == written(buffer_bytes, 5));
+                }
+                write(first, 6);
+            }
+            CHECK(s.set.state().buffers == 1);
+            s.check_contents();
+        });
+}
+
+TEST_CASE("spill: a handler may end the buffer that is spilled, though the host has no memory") {
+    support::every_schedule([] {
+        std::unique_ptr<buffer> it;
+        device_pool device;
+        support::recording_pool<weir::memory_space::pinned> plain;
+        weir::layer::failure_handler host([&](weir::failed_allocation const&) { return it.reset(), false; }, plain);
+        support::scoped_stream const stream;
+        spill_set<> set(device, host, buffer_bytes);
+        it = std::make_unique<buffer>(set, buffer_bytes);
+        write(it->access(stream), 1);
+        plain.fail_at = 1, plain.fails = SIZE_MAX;
+        CHECK_FALSE(it->spill());
+        CHECK(set.state().buffers == 0);
+    });
+}
+
 TEST_CASE("spill: an access that ends while its stream is captured leaves the graph alone, and the buffer can be used") {
     enum class kind { created, own, legacy };
     for (kind const what : {kind::created, kind::own, kind::legacy})
@@ -930,6 +973,30 @@ TEST_CASE("spill: wherever a call fails, every buffer keeps its contents, and al
                                        CHECK(s.set.state().accessed_bytes <= buffer_bytes);
                                    }) > 3);
     }
+}
+
+TEST_CASE("spill: while a promised pool cannot settle, the streams on which it knows memory stay") {
+    device::world world(device::config{}.late());
+    {
+        weir::promised_device_pool pool{weir::pool_options{}.on_leak(weir::leak_action::ignore)};
+        weir::pinned_pool host;
+        support::scoped_stream const work;
+        {
+            std::optional<spill_set<>> set;
+            set.emplace(pool, host, buffer_bytes);
+            buffer(*set, buffer_bytes).access(work).stream();
+            device::fail_call(1, cudaErrorUnknown, device::lasting::for_ever);
+            set.reset();
+            device::clear_faults();
+        }
+        void* const p = pool.allocate(work, buffer_bytes);
+        CHECK(cudaMemsetAsync(p, 1, buffer_bytes, work) == cudaSuccess);
+        pool.deallocate(work, p, buffer_bytes);
+    }
+    auto const found = world.finish();
+    CHECK(found.size() == 2);
+    for (device::report const& each : found)
+        CHECK_SAYS(each.sentence, "stream");
 }
 
 TEST_CASE("spill: host memory that ends is told, and nothing is lost") {

@@ -27,7 +27,10 @@
 #include <new>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/try_twice.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/resource/pool_ref.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -39,10 +42,11 @@ namespace pmr {
 class resource final : public std::pmr::memory_resource {
 public:
     /// Memory of `pool`, a host, pinned or managed pool. `stream`: behind whose work memory is freed, and which lives until the
-    /// last free; 'on_host', the default: no enqueued work uses what is freed. Throws usage_error if there is a stream and the
-    /// pool is not stream ordered: it would hand out again what the stream's work still uses.
+    /// last free; a default stream is that of the current device; 'on_host', the default: no enqueued work uses what is freed.
+    /// Throws usage_error if there is a stream and the pool is not stream ordered: it would hand out again what the stream's
+    /// work still uses; cuda_error.
     explicit resource(pool_ref<memory_space::host> pool, stream_ref stream = on_host)
-        : pool_(pool), stream_(stream) {
+        : pool_(pool), stream_(order::placed_stream::now(stream)) {
         if (!stream.is_host() && !pool.stream_ordered())
             throw usage_error("weir: this pool hands out at once what is freed, also if work on the stream still uses it; use "
                               "a pool that is stream ordered, such as 'weir::pinned_pool', or name no stream and wait for "
@@ -52,7 +56,7 @@ public:
     resource& operator=(resource const&) = delete;
 
     pool_ref<memory_space::host> pool() const noexcept { return pool_; }
-    stream_ref stream() const noexcept { return stream_; }
+    stream_ref stream() const noexcept { return stream_.stream; }
 
 private:
     // Memory that no enqueued work uses. Throws out_of_memory, a std::bad_alloc, if the pool has no room, and what else its
@@ -60,8 +64,13 @@ private:
     void* do_allocate(std::size_t bytes, std::size_t alignment) override {
         return pool_.allocate(on_host, bytes + (bytes == 0), alignment);
     }
+    // If the device of a default stream cannot be made current, the pool counts the memory as handed out.
     void do_deallocate(void* p, std::size_t bytes, std::size_t alignment) noexcept override {
-        pool_.deallocate(stream_, p, bytes + (bytes == 0), alignment);
+        base::try_twice([&] {
+            runtime::device_scope const there(stream_.device);
+            pool_.deallocate(stream_.stream, p, bytes + (bytes == 0), alignment);
+            return true;
+        });
     }
 
     // Whether each may free what the other allocated. Where they free on different streams, neither waits for the other's.
@@ -76,7 +85,7 @@ private:
     }
 
     pool_ref<memory_space::host> pool_;
-    stream_ref stream_;
+    order::placed_stream stream_;
 };
 
 /// Chunks of a memory_resource, for the upstream slot of a pool. `Space`: what its memory is. Copyable. Any thread may call any

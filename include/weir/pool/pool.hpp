@@ -27,6 +27,7 @@
 #include <weir/base/text.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/base/threads/spin_lock.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/fitting_parts.hpp>
 #include <weir/contract/growth_slot.hpp>
@@ -103,17 +104,16 @@ public:
     pool& operator=(pool const&) = delete;
 
     /// Waits, as 'settle' does, for the work that uses the memory, and gives all of it back to the upstream. Blocks still
-    /// handed out are told on stderr (pool_options::on_leak) and end; for their sake it waits for all work on every device.
+    /// handed out are told on stderr (pool_options::on_leak) and end; for their sake it waits for all work on every device. If
+    /// CUDA goes on failing, nobody knows whether work uses the memory, and the upstream does not get it back.
     ~pool() {
         base::usage const used = rule_.used();
         tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // No event tells when work ends on a block still out, or on lost bytes: freed in a capture, kept for its graph.
         if constexpr (stream_ordered)
-            if ((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0)
-                try {
-                    runtime::wait_for_device(any_device);
-                } catch (...) { // the device is lost: nothing runs any more
-                }
+            if (((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0) &&
+                !base::try_twice([] { return runtime::wait_for_device(any_device), true; }))
+                supply_.held().leave();
     }
 
     /// A block of `bytes` bytes at a multiple of `alignment`, a power of two, for work enqueued on `stream` from now on. Null

@@ -53,14 +53,14 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
                          std::size_t least_bytes = 0) {
     if (chunk_bytes == 0)
         return "no block of this pool can have that size and alignment; ask for less";
+    if (chunk_bytes > lack.most_bytes)
+        return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", and of " + kind + " memory there can be " +
+               base::exact_bytes_text(lack.most_bytes) + " in all; ask for less";
     if (chunk_bytes > limit_bytes)
         return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", more than the pool's limit of " +
                base::exact_bytes_text(limit_bytes) +
                (least_bytes > limit_bytes ? "; no chunk is smaller, so raise pool_options::limit"
                                           : "; ask for less or raise pool_options::limit");
-    if (chunk_bytes > lack.most_bytes)
-        return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", and of " + kind + " memory there can be " +
-               base::exact_bytes_text(lack.most_bytes) + " in all; ask for less";
     text const chunk = "another chunk of " + base::bytes_text(chunk_bytes);
     if (held_bytes <= limit_bytes - chunk_bytes && lack.addresses)
         return "no free range is large enough and the process has no more addresses for " + chunk +
@@ -88,11 +88,11 @@ inline text reserve_refusal_text(std::size_t lacking_bytes, std::size_t held_byt
         return "there are not so many addresses; reserve less";
     text const now = held_bytes == 0 ? "it needs " : "it holds " + base::exact_bytes_text(held_bytes) + " and needs another ";
     text const needs = now + base::exact_bytes_text(lacking_bytes) + ", and ";
-    if (held_bytes + lacking_bytes > limit_bytes)
-        return needs + "its limit is " + base::exact_bytes_text(limit_bytes) + "; reserve less or raise pool_options::limit";
     if (held_bytes + lacking_bytes > lack.most_bytes)
         return needs + "of " + kind + " memory there can be " + base::exact_bytes_text(lack.most_bytes) +
                " in all; reserve less";
+    if (held_bytes + lacking_bytes > limit_bytes)
+        return needs + "its limit is " + base::exact_bytes_text(limit_bytes) + "; reserve less or raise pool_options::limit";
     if (lack.addresses)
         return needs + "the process has no more addresses for that; end pools that are not needed, unmap memory elsewhere, or "
                        "raise the limit that the system sets ('ulimit -v')";

@@ -42,7 +42,8 @@ inline char const* advice_for(cudaError_t error) noexcept {
         return "the call is not allowed while a graph is captured; make it before the capture begins";
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
-        return "an earlier kernel faulted; run it under compute-sanitizer, the process must be restarted";
+        return "an earlier kernel faulted, and the process must be restarted; compute-sanitizer names the kernel, but sees no "
+               "borders between the blocks of a pool: run it there with a driver_pool, whose blocks it knows";
     default:
         return "";
     }

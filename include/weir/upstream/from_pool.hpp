@@ -53,7 +53,11 @@ public:
     static constexpr memory_space space = Pool::space;
 
     /// `pool` outlives this object. `stream`: where chunks are allocated and freed; it lives as long. 'on_host': see the head.
-    from_pool(Pool& pool, stream_ref stream) noexcept : pool_(&pool), stream_(stream) {}
+    /// Throws what the pool's 'device' throws, if it has one.
+    from_pool(Pool& pool, stream_ref stream) : pool_(&pool), stream_(stream) {
+        if constexpr (contract::holds<contract::has_device, Pool>)
+            device_ = pool.device();
+    }
 
     /// A chunk of `bytes` bytes, or null when the pool has no room. Blocks as the pool's 'try_allocate' does. Throws
     /// usage_error while the stream is captured, cuda_error, and what the pool throws.
@@ -86,14 +90,15 @@ public:
     }
 
     /// The device of the pool, if it says one.
-    template <class P = Pool const>
-    auto device_number() const noexcept -> decltype(std::declval<P&>().device()) {
-        return pool_->device();
+    template <class P = Pool, class = std::enable_if_t<contract::holds<contract::has_device, P>>>
+    int device_number() const noexcept {
+        return device_;
     }
 
 private:
     Pool* pool_;
     stream_ref stream_;
+    int device_ = any_device;
 };
 
 template <class Pool>

@@ -10,10 +10,12 @@
 #include <random>
 #include <support/failing_new.hpp>
 #include <support/recorded_upstream.hpp>
+#include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
 #include <vector>
 #include <weir/base/threads/spin_lock.hpp>
+#include <weir/base/error.hpp>
 #include <weir/pool/pool/held_chunks.hpp>
 
 using support::recorded_upstream;
@@ -26,6 +28,7 @@ namespace {
 // Says nothing of granularity, and its release never fails.
 struct plain_upstream {
     static constexpr std::size_t alignment = 64;
+    [[maybe_unused]] static constexpr weir::memory_space space = weir::memory_space::host;
     void* acquire(std::size_t bytes) { return ::operator new(bytes, std::align_val_t{alignment}); }
     void release(void* chunk, std::size_t) noexcept { ::operator delete(chunk, std::align_val_t{alignment}); }
 };
@@ -47,6 +50,7 @@ struct address_ledger {
 class paged_upstream {
 public:
     [[maybe_unused]] static constexpr std::size_t alignment = page;
+    [[maybe_unused]] static constexpr weir::memory_space space = weir::memory_space::device;
     [[maybe_unused]] static constexpr std::size_t granularity = page;
 
     explicit paged_upstream(address_ledger& ledger) : ledger_(&ledger) {}
@@ -704,4 +708,25 @@ TEST_CASE("held_chunks: pass on which addresses their upstream has") {
     weir::detail::held_chunks<narrow, weir::base::no_lock> const here(narrow{}, page);
     CHECK(here.addresses_behind(7 * page) == 2 * page);
     CHECK(here.out_of_addresses());
+}
+
+TEST_CASE("held_chunks: a chunk that is less aligned than its upstream promises goes back, and is told from a lack of room") {
+    struct misaligned : recorded_upstream<> {
+        explicit misaligned(upstream_ledger& ledger) : recorded_upstream<>(ledger) {}
+        void* acquire(std::size_t bytes) {
+            return static_cast<char*>(recorded_upstream<>::acquire(bytes)) + 256;
+        }
+        bool release(void* chunk, std::size_t bytes) noexcept {
+            return recorded_upstream<>::release(static_cast<char*>(chunk) - 256, bytes);
+        }
+    };
+    upstream_ledger ledger;
+    weir::detail::held_chunks<misaligned, weir::base::no_lock> chunks(misaligned(ledger), SIZE_MAX);
+    std::string const said =
+        support::sentence_of<weir::usage_error>([&] { static_cast<void>(chunks.acquire(2 * page)); });
+    CHECK_SAYS(said, "weir: the upstream (host memory) handed out a chunk at 0x");
+    CHECK_SAYS(said, "which is no multiple of its 'alignment' of 4096; lower that constant, or let 'acquire' keep it");
+    CHECK(ledger.live.empty());
+    CHECK(chunks.bytes() == 0);
+    CHECK(chunks.count() == 0);
 }

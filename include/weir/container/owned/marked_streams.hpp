@@ -108,7 +108,8 @@ private:
         void add_graph_of(stream_ref stream) noexcept {
             unsigned long long const now = runtime::capture_if_known(stream).id;
             bool const another = in_graph && now != capture;
-            on = another || on.is_host() ? stream_ref(on_host) : stream; // where no graph is known, the pool knows none either
+            // Of a graph that is not known, the pool finds as little as this does.
+            on = another || on.is_host() ? stream_ref(on_host) : stream;
             capture = now;
             in_graph = true;
         }

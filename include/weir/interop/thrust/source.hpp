@@ -45,21 +45,21 @@ inline constexpr bool runs_on_host = true;
 // blocks until all work of the device is done (of every device, if none is named). While the default stream alone is captured,
 // its graph may use the memory at each launch: `stream` becomes that stream, as the one to free the memory on. False if work
 // may use the memory all the same: two graphs do, or CUDA goes on failing.
-inline bool wait_for_default_stream(stream_ref& stream, order::placed_stream const& by_default) noexcept {
+inline bool wait_for_default_stream(order::placed_stream& stream, order::placed_stream const& by_default) noexcept {
     bool in_graph = false;
     bool alone = false;
     auto const ask = [&] {
         in_graph = !runtime::is_legacy(by_default.stream) && by_default.is_captured();
-        alone = in_graph && !runtime::is_capturing(stream);
+        alone = in_graph && !stream.is_captured();
         return true;
     };
-    auto const order = [&] { return order_after(order::placed_stream{stream}, by_default), true; };
+    auto const order = [&] { return order_after(stream, by_default), true; };
     if (!base::try_twice(ask))
         return false;
     if (!alone && base::try_twice(order))
         return true;
     if (alone)
-        stream = by_default.stream;
+        stream = by_default;
     // Such a wait breaks no capture; a wait for the default stream would.
     return in_graph == alone && base::try_twice([&] { return runtime::wait_for_device(by_default.device), true; });
 }
@@ -71,7 +71,9 @@ public:
     // A default argument is compiled in the caller's file. So `by_default` is what the null stream means in the file that
     // makes the source.
     source(pool_ref<Reach> pool, stream_ref stream, stream_ref by_default = cudaStream_t{})
-        : pool_(pool), stream_(stream), default_stream_(by_default) {
+        : pool_(pool), on_one_device_(pool.device() != any_device),
+          home_(on_one_device_ ? pool.device() : runtime::current_device()), stream_(stream, home_),
+          default_stream_(by_default) {
         if (stream.is_host())
             throw usage_error("weir: Thrust runs on a stream, and 'on_host' is none; name one");
         if (base::host_accessible(Reach) && !pool.stream_ordered())
@@ -80,12 +82,12 @@ public:
     }
 
     pool_ref<Reach> pool() const noexcept { return pool_; }
-    stream_ref stream() const noexcept { return stream_; }
+    stream_ref stream() const noexcept { return stream_.stream; }
 
 protected:
     void* allocate(std::size_t bytes, std::size_t alignment) const {
         require_power_of_two(alignment); // as the pool, which never sees a small one
-        return pool_.allocate(used_at_once ? stream_ref(on_host) : stream_, bytes, aligned(alignment));
+        return pool_.allocate(used_at_once ? stream_ref(on_host) : stream_.stream, bytes, aligned(alignment));
     }
     void deallocate(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
         deallocate_on(stream_, p, bytes, alignment);
@@ -95,7 +97,7 @@ protected:
     void* allocate_by_default(std::size_t bytes, std::size_t alignment) const {
         void* const p = allocate(bytes, alignment);
         try {
-            order_after(default_stream_, stream_);
+            order_after(order::placed_stream{default_stream_}, stream_);
         } catch (...) {
             deallocate(p, bytes, alignment);
             throw;
@@ -105,13 +107,12 @@ protected:
     void deallocate_by_default(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
         if (!p)
             return;
-        // Nobody says which device's default stream was used: that of the current device or of the memory's.
-        stream_ref last = stream_;
+        // Nobody says which device's default stream was used: that of the current device, or that at home.
+        order::placed_stream last = stream_;
         bool is_ordered = wait_for_default_stream(last, {default_stream_, any_device});
-        int const there = pool_.device();
         int here = any_device;
-        if (there != any_device && (!runtime::succeeded(cudaGetDevice(&here)) || here != there))
-            is_ordered &= wait_for_default_stream(last, {default_stream_, there});
+        if (!runtime::succeeded(cudaGetDevice(&here)) || here != home_)
+            is_ordered &= wait_for_default_stream(last, {default_stream_, home_});
         if (is_ordered) // or else the pool counts it as handed out: work may use it
             deallocate_on(last, p, bytes, alignment);
     }
@@ -128,15 +129,23 @@ private:
     // Host code needs memory that no work in flight uses.
     static constexpr bool used_at_once = runs_on_host || base::host_accessible(Reach);
 
-    void deallocate_on(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) const noexcept {
-        pool_.deallocate(stream, p, bytes, aligned(alignment));
+    // A pool without a device takes a default stream for the current device's; other pools take it for both devices'. If the
+    // device cannot be made current, the pool counts the memory as handed out.
+    void deallocate_on(order::placed_stream const& last, void* p, std::size_t bytes, std::size_t alignment) const noexcept {
+        base::try_twice([&] {
+            runtime::device_scope const there(on_one_device_ ? any_device : last.device);
+            pool_.deallocate(last.stream, p, bytes, aligned(alignment));
+            return true;
+        });
     }
     std::size_t aligned(std::size_t alignment) const noexcept {
         return alignment > pool_.default_alignment() ? alignment : pool_.default_alignment();
     }
 
     pool_ref<Reach> pool_;
-    stream_ref stream_;
+    bool on_one_device_;
+    int home_; // the memory's device; if it lies on no device alone, that which was current
+    order::placed_stream stream_;
     stream_ref default_stream_;
 };
 

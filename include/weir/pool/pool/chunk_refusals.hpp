@@ -35,9 +35,9 @@ upstream_lack lack_of(Held const& held, [[maybe_unused]] std::size_t chunk_bytes
 /// Why a block that needs a chunk of `chunk_bytes` bytes finds no room; see refusal_text. Throws as lack_of.
 template <class Held>
 text block_refusal(Held const& held, std::size_t chunk_bytes, char const* kind, bool ends_together, std::size_t least_bytes) {
-    bool const fits = chunk_bytes != 0 && held.has_room(chunk_bytes); // or else the upstream is not what is in the way
+    bool const fits = chunk_bytes != 0 && held.has_room(chunk_bytes); // or else the limit is in the way
     return refusal_text(chunk_bytes, held.bytes(), held.limit_bytes(), held.refused_bytes(), kind, ends_together,
-                        fits ? detail::lack_of(held, chunk_bytes) : upstream_lack{}, least_bytes);
+                        fits ? detail::lack_of(held, chunk_bytes) : upstream_lack{held.most_bytes()}, least_bytes);
 }
 
 /// Why the pool cannot hold `bytes` bytes; see reserve_refusal_text. Throws as lack_of.
@@ -47,7 +47,7 @@ text reserve_refusal(Held const& held, std::size_t bytes, char const* kind) {
     std::size_t const lacking = base::align_up(bytes > now ? bytes - now : 1, Held::granularity());
     bool const fits = lacking != 0 && held.has_room(lacking);
     return reserve_refusal_text(lacking, now, held.limit_bytes(), kind,
-                                fits ? detail::lack_of(held, lacking) : upstream_lack{});
+                                fits ? detail::lack_of(held, lacking) : upstream_lack{held.most_bytes()});
 }
 
 } // namespace detail

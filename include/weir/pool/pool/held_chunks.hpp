@@ -17,9 +17,13 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/memory_report.hpp>
+#include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
+#include <weir/base/text.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/contract/upstream_slot.hpp>
@@ -58,7 +62,8 @@ public:
     }
 
     /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range if the limit or the upstream has no room.
-    /// Throws what the upstream throws, and std::bad_alloc; then nothing new is held.
+    /// Throws what the upstream throws, usage_error if the chunk is less aligned than the upstream promises, and
+    /// std::bad_alloc; then nothing new is held.
     base::range acquire(std::size_t bytes) {
         return hold(bytes, bytes, [&] { return upstream_.acquire(bytes); });
     }
@@ -105,6 +110,12 @@ public:
         base::lock_guard<Lock> const lock(lock_);
         refused_.push_back(chunk);
         return false;
+    }
+
+    /// Forgets all chunks, which work may use: the upstream never gets them back.
+    void leave() noexcept {
+        while (chunks_.size() != 0)
+            chunks_.remove(chunks_[chunks_.size() - 1]);
     }
 
     /// Offers the upstream once more what was set aside. Whether it took any.
@@ -251,11 +262,24 @@ private:
         if constexpr (contract::holds<contract::has_extends, Upstream>)
             piece_bytes = extends() ? piece_bytes : bytes; // it may have found out just now
         base::range const all{reinterpret_cast<std::uintptr_t>(memory), bytes};
-        base::lock_guard<Lock> const lock(lock_);
-        for (std::size_t at = 0; at < bytes; at += piece_bytes)
-            chunks_.add(base::range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
-        bytes_.fetch_add(bytes, base::memory_order_relaxed);
+        {
+            base::lock_guard<Lock> const lock(lock_);
+            for (std::size_t at = 0; at < bytes; at += piece_bytes)
+                chunks_.add(base::range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
+            bytes_.fetch_add(bytes, base::memory_order_relaxed);
+        }
+        if (!base::is_aligned(all.offset, Upstream::alignment))
+            refuse_misaligned(all);
         return all;
+    }
+
+    // No block might fit into it, however often the upstream is asked.
+    [[noreturn, gnu::noinline]] void refuse_misaligned(base::range chunk) {
+        release_within(chunk);
+        throw usage_error(text("weir: the upstream (") + base::name_of(Upstream::space) + " memory) handed out a chunk at " +
+                          base::address_text(reinterpret_cast<void const*>(chunk.offset)) +
+                          ", which is no multiple of its 'alignment' of " + base::number_text(Upstream::alignment) +
+                          "; lower that constant, or let 'acquire' keep it");
     }
 
     bool try_release(base::range chunk) noexcept {

@@ -128,6 +128,15 @@ public:
             moved.make_wait(stream.stream);
     }
 
+    /// The owner has ended while accesses go on: from here on the listed streams may end, too.
+    void forget_names(int device) noexcept {
+        for (use& each : uses_) {
+            if (!each.is_passed_last && !each.is_by_event)
+                each.is_passed_last = base::try_twice([&] { return record(each, device); });
+            each.is_by_event = true;
+        }
+    }
+
     /// Makes room for one 'add_reader'. Throws std::bad_alloc.
     void reserve() { uses_.reserve_more(1); }
     /// Lists a stream that reads and has waited for whatever it must.

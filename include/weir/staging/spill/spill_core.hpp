@@ -91,6 +91,8 @@ public:
             return;
         of.lock.lock();
         of.is_orphan = true;
+        if (of.live != 0)
+            of.uses.forget_names(mover_.device());
         unlock_or_end(of);
     }
 
@@ -121,7 +123,8 @@ public:
         of.lock.lock();
         if (of.bytes != 0)
             of.uses.end(mover_.placed(stream), wrote, std::move(at_end), ledger_.is_short(), mover_.device());
-        --of.live;
+        if (--of.live != 0 && of.is_orphan)
+            of.uses.forget_names(mover_.device());
         unlock_or_end(of);
     }
 
@@ -150,7 +153,11 @@ public:
         victim_search look;
         look.only = &of;
         look.is_own = false;
-        return spill(1, look) != 0 || look.is_away;
+        spill_record* victim = nullptr;
+        for (unsigned turns = 0; !victim; base::spin(turns++))
+            if (!(victim = ledger_.pick(look)) && !look.may_change)
+                return look.is_away;
+        return take_out(*victim); // and no second try: a handler may have ended the record
     }
 
     /// Takes buffers out until `bytes` have left, or nobody can any more. `from`: only those of that pool; null: of all. The

@@ -87,7 +87,8 @@ public:
             if (stream.is_host()) {
                 note_free_host(p, bytes);
             } else {
-                note_last_used_on(p, stream.get()); // a default stream means the current device's as well
+                if (weir::runtime::is_default_stream(stream.get())) // the current device's is meant as well
+                    note_last_used_on(p, stream.get());
                 note_checked_free(p, bytes, stream_name(stream.get(), device_of(p)));
             }
         }
