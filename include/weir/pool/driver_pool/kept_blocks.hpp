@@ -67,7 +67,7 @@ public:
 
     /// Keeps a block that was freed on `freed_on`.
     void keep(refused_block block, cudaStream_t freed_on) noexcept {
-        if (graph_may_use(freed_on))
+        if (!host_.is(freed_on) && graph_may_use(freed_on))
             return lost_.keep(std::move(block));
         if (is_of_another_device(freed_on))
             open(); // that device may use it even without access: in a copy between devices
