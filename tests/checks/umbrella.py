@@ -30,7 +30,7 @@ def seconds(source):
     """Processor time of one compilation."""
     say(f"nvcc: {source.name}")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = run(["nvcc", "-std=c++17", "-arch=sm_90", f"-I{INCLUDE}", "-c", source, "-o", source.with_suffix(".o")], timeout=120)
+    done = run(["nvcc", "-std=c++17", "-arch=sm_90", f"-I{INCLUDE}", "-c", source, "-o", source.with_suffix(".o")], timeout=600)
     if done.code != 0:
         raise RuntimeError(head(done.output))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -218,7 +218,7 @@ struct lent {
     bool is_back() const { return pool.state().live_blocks == 0; }
     // The producer uses its memory again, if it has it.
     void judge() {
-        if (is_back()) {
+        if (is_back() && pool.state().lost_bytes == 0) { // lost: nobody could say whether its stream was captured
             weir::device_vector<int> next(pool, own, many);
             next.zero_async();
             check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
@@ -418,8 +418,8 @@ private:
         if (!is_open(from.ours.stream()))
             return;
         readings_.push_back({std::vector<char>(bytes), from.value});
-        check(cudaMemcpyAsync(readings_.back().seen.data(), from.ours.data(), bytes, cudaMemcpyDefault, from.ours.stream().get()),
-              "cudaMemcpyAsync");
+        cudaStream_t const on = from.ours.stream().get();
+        check(cudaMemcpyAsync(readings_.back().seen.data(), from.ours.data(), bytes, cudaMemcpyDefault, on), "cudaMemcpyAsync");
     }
     void end() {
         if (arrays_.empty())

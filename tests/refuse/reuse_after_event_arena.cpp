@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: this reuse rule does not work over this placement.
-// expect: Over an arena use 'reuse::immediate', over a slab 'reuse::immediate' or 'reuse::after_event'
+// expect: Over an arena use 'reuse::immediate'; over a slab each rule works
 // errors: 1
 #include <weir/growth/geometric.hpp>
 #include <weir/placement/arena.hpp>

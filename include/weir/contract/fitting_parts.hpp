@@ -105,7 +105,7 @@ constexpr bool require_fitting_parts() {
     static_assert(Parts::rule_fits,
                   "weir: this reuse rule does not work over this placement. reuse::stream_ordered needs a placement whose free "
                   "bytes can move between streams ('absorb' and 'lend'), reuse::after_event one whose blocks end one by one. "
-                  "Over an arena use 'reuse::immediate', over a slab 'reuse::immediate' or 'reuse::after_event'");
+                  "Over an arena use 'reuse::immediate'; over a slab each rule works");
     return true;
 }
 

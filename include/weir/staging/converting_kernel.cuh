@@ -62,7 +62,7 @@ struct converting_kernel {
     unsigned blocks = 64;   ///< at most. More: what a link of higher speed needs. Less: more of the device is left to others
     unsigned threads = 256; ///< of a block
 
-    /// Enqueues the kernel. Does not block. Throws cuda_error.
+    /// Enqueues the kernel. Waits only while the stream's queue is full. Throws cuda_error.
     template <class Element, class Storage>
     void operator()(stream_ref stream, converting_view<Element, Storage> to, Element const* from) const {
 #if !defined(__CUDACC__) && !defined(WEIR_SIMULATED_CUDA)
