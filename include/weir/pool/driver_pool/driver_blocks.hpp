@@ -170,7 +170,7 @@ private:
             p = origins_.note(block, padding == 0 ? 1 : alignment, owner);
         } catch (...) {
             if (!runtime::succeeded(runtime::detail::free_async(block, on)) && !in_graph)
-                kept_.keep(refused_block{block, bytes + padding, {}}, on);
+                kept_.keep_unused(refused_block{block, bytes + padding, {}});
             throw;
         }
         if (!in_graph)
