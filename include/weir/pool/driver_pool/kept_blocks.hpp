@@ -101,7 +101,7 @@ public:
 private:
     // Whether a graph may use what was freed on `on`: it is captured there, or CUDA does not say.
     bool graph_may_use(cudaStream_t on) const noexcept {
-        bool may = !runtime::is_legacy(on);
+        bool may = !runtime::is_legacy(on) && runtime::capture_state_of(on) != runtime::capture_state::hindered;
         base::try_twice([&] {
             runtime::device_scope const current(device_for(on));
             return may = runtime::may_be_captured(runtime::capture_state_of(on)), true;
