@@ -275,7 +275,7 @@ public:
         for (int i = 0; i < 2; ++i) {
             give_all_back();
             CHECK(pool->state().live_blocks == 0);
-            CHECK(pool->state().in_use_bytes == 0);
+            CHECK((pool->state().in_use_bytes == 0 || (is_driver && may_lose))); // CUDA counts what is lost, too
             if (!may_lose) {
                 CHECK(pool->state().reserved_bytes == 0);
                 free(write(b, 1 * MiB));

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <stdexcept>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <vector>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
@@ -88,5 +89,30 @@ TEST_CASE("stranded_blocks: what a graph may use is lost until nothing is left o
         std::vector<std::size_t> taken;
         list.take_until(list.mark(), [&](range block) { taken.push_back(block.offset / MiB); });
         CHECK(taken.size() == 4);
+    });
+}
+
+TEST_CASE("stranded_blocks: without host memory what a graph left stays lost until the next look") {
+    if (!support::host_memory_can_fail)
+        return;
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        stranded_blocks list;
+        cudaGraph_t graph = nullptr;
+        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        CHECK(list.add_for_graph(range{1 * MiB, 1 * KiB}, weir::runtime::capture_of(s)));
+        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        for (int turns = 0; turns < 1'000'000 && list.graph_bytes() != 0; ++turns) { // CUDA may tell a little later
+            static_cast<void>(cudaStreamQuery(s));
+            {
+                support::failing_new const at_once(0);
+                list.look_at_graphs();
+            }
+            CHECK(list.bytes() == 0);
+            CHECK(list.graph_bytes() == 1 * KiB);
+            list.look_at_graphs();
+        }
+        CHECK(list.bytes() == 1 * KiB);
     });
 }

@@ -108,3 +108,10 @@ TEST_CASE("pool_life: without host memory the sentence is shorter") {
     }
     CHECK(std::string(said) == "weir: layer::guard: a block is freed after the end of its pool");
 }
+
+TEST_CASE("pool_life: what a pool throws, as a container tells of itself, changes nothing") {
+    struct {
+        weir::resource_detail::shared_pool_life in_container(void*, weir::stream_ref) { throw weir::usage_error("no"); }
+    } pool;
+    CHECK_FALSE(weir::resource_detail::in_container(pool, nullptr, weir::on_host));
+}

@@ -160,6 +160,7 @@ TEST_CASE("registered_host: more than the host has is null, and no error is left
     simulated_cuda::world const world;
 #endif
     registered_host upstream;
+    CHECK(upstream.most_bytes() > 64 * MiB);
     for (std::size_t const bytes : {std::size_t{1} << 60, SIZE_MAX & ~(64 * KiB - 1)}) {
         CHECK(upstream.acquire(bytes) == nullptr);
         CHECK(cudaPeekAtLastError() == cudaSuccess);
