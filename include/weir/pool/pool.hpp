@@ -266,7 +266,7 @@ public:
     /// What the options call it.
     text const& name() const noexcept { return options_.name(); }
     /// The number of the pool's device, or any_device.
-    int device() const noexcept { return device_; }
+    int device() const noexcept { return contract::holds<contract::has_device_number, Upstream> ? device_ : any_device; }
 
     /// Whether `p` lies in memory that the pool holds. Never blocks on a device.
     bool owns(void const* p) const noexcept { return held().owns(reinterpret_cast<std::uintptr_t>(p)); }
