@@ -246,6 +246,8 @@ public:
     void check(bool may_lose) {
         {
             weir::memory_report const state = pool->state();
+            CHECK((may_lose || state.lost_bytes == 0));
+            may_lose = state.lost_bytes != 0; // where nothing was lost, all of it comes back
             std::size_t bytes = 0;
             std::size_t asked = 0;
             for (auto const& each : live) {

@@ -36,6 +36,7 @@ using support::sentence_of;
 using weir::check;
 using weir::driver_pool;
 using weir::driver_pool_options;
+using weir::GiB;
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;
@@ -440,6 +441,26 @@ TEST_CASE("driver_pool: a refusal waits for what was freed behind work, on which
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: what the limit, or the memory there is, never has room for is refused without a wait") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_memory(1 * GiB), support::report_all);
+    support::scoped_stream const s;
+    for (std::size_t const limit : {64 * MiB, SIZE_MAX}) {
+        CAPTURE(limit);
+        driver_pool pool{driver_pool_options{}.limit(limit)};
+        void* const p = pool.allocate(s, 16 * MiB);
+        check(cudaMemsetAsync(p, 1, 16 * MiB, s), "cudaMemsetAsync");
+        pool.deallocate(s, p, 16 * MiB);
+        std::size_t const pending = simulated_cuda::pending(), held = pool.reserved_bytes();
+        for (std::size_t const alignment : {std::size_t{256}, 4 * MiB})
+            for (weir::stream_ref const on : {weir::stream_ref(s), weir::stream_ref(on_host)})
+                CHECK(pool.try_allocate(on, limit == SIZE_MAX ? 1 * GiB + 1 : limit + 1, alignment) == nullptr);
+        CHECK(pool.try_allocate(s, limit == SIZE_MAX ? 1 * GiB : limit, 4 * MiB) == nullptr); // the padding has no room
+        CHECK_THROWS_AS(pool.reserve(2 * GiB), weir::out_of_memory);
+        CHECK(simulated_cuda::pending() == pending);
+        CHECK(pool.reserved_bytes() == held);
+    }
+}
+
 TEST_CASE("driver_pool: a device without memory pools says what to use") {
     simulated_cuda::world const world;
     auto const told = [](auto make) {

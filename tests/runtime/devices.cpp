@@ -11,6 +11,7 @@
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
+#include <support/standard_error.hpp>
 #include <thread>
 #include <type_traits>
 #include <weir/runtime/devices.hpp>
@@ -246,6 +247,22 @@ TEST_CASE("devices: is of the device that is named, whichever is current") {
     CHECK(weir::runtime::device_total_bytes(7) == SIZE_MAX);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     CHECK(cudaFree(p) == cudaSuccess);
+}
+
+TEST_CASE("devices: a scope that cannot switch back says so, after a second try") {
+    for (auto const how : {simulated_cuda::lasting::once, simulated_cuda::lasting::for_ever}) {
+        bool const stays = how == simulated_cuda::lasting::for_ever;
+        simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
+        std::string const said = support::standard_error_of([&] {
+            device_scope const there(1);
+            simulated_cuda::fail_call("cudaSetDevice", 1, cudaErrorUnknown, how);
+        });
+        simulated_cuda::clear_faults();
+        CHECK(current() == (stays ? 1 : 0));
+        CHECK(said.empty() == !stays);
+        CHECK((!stays || said.find("weir: CUDA did not make device 0 this thread's current device again") == 0));
+        CHECK(cudaSetDevice(0) == cudaSuccess);
+    }
 }
 
 TEST_CASE("devices: where CUDA does not say, that is no error") {

@@ -54,7 +54,7 @@ std::size_t threads_of_this_process() {
 }
 
 // In pages of the system.
-std::size_t mapped_pages() {
+[[maybe_unused]] std::size_t mapped_pages() {
     std::size_t all = 0;
     std::FILE* const file = std::fopen("/proc/self/statm", "r");
     REQUIRE(file != nullptr);

@@ -70,7 +70,7 @@ public:
     /// Where a look fails again and again: whether a graph may be captured on the stream. Never blocks.
     bool may_be_captured() const noexcept {
         if (runtime::is_default_stream(stream_)) // a thread's own may be another thread's than this one's
-            return runtime::is_per_thread(stream_);
+            return runtime::is_per_thread(stream_) && runtime::capture_state_of(stream_) != runtime::capture_state::hindered;
         return runtime::may_be_captured(runtime::capture_state_of(stream_));
     }
 

@@ -75,7 +75,7 @@ public:
     explicit driver_pool_of(driver_pool_options options)
         : options_(here(std::move(options))),
           pool_(detail::properties_of(Space, options_), detail::instead_of_driver_pool(Space)),
-          blocks_(pool_, Space, options_.name(), options_.device()) {
+          blocks_(pool_, Space, options_) {
         pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes());
         pool_.template set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies());
         pool_.template set<int>(cudaMemPoolReuseAllowOpportunistic, options_.allow_opportunistic());
@@ -94,12 +94,12 @@ public:
     /// uses it any more.
     ~driver_pool_of() { tell_leaks(options_.name().c_str(), options_.on_leak(), blocks_.count(), 0); }
 
-    /// A block for work enqueued on `stream` from now on; null for zero bytes and if there is no room. Before it says so, it
-    /// waits for the work that may use what was freed (on every device, if the memory is open to others), and gives back what
-    /// the pool does not use and what CUDA keeps for graphs; that breaks no capture. If `stream` is the host, blocks until the
-    /// memory is there. In a captured stream the allocation becomes a node of the graph, which owns the block
-    /// (see the head of this file). Throws usage_error, also on the legacy stream while a stream is captured that waits for it;
-    /// cuda_error; std::bad_alloc.
+    /// A block for work enqueued on `stream` from now on; null for zero bytes and if there is no room. If there can be room
+    /// ('can_hold'), it first waits for the work that may use what was freed (on every device, if the memory is open to
+    /// others), and gives back what the pool does not use and what CUDA keeps for graphs; that breaks no capture. If `stream`
+    /// is the host, blocks until the memory is there. In a captured stream the allocation becomes a node of the graph, which
+    /// owns the block (see the head of this file). Throws usage_error, also on the legacy stream while a stream is captured
+    /// that waits for it; cuda_error; std::bad_alloc.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         return blocks_.allocate(stream, bytes, alignment);
     }
@@ -265,8 +265,7 @@ public:
     /// limit up to pages of 2 MiB. Asks CUDA how much memory there is in all. Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
         return detail::block_origins::can_be(bytes, alignment) &&
-               base::align_down(bytes + detail::block_origins::padding_for(alignment) - 1, 2 * MiB) < limit_bytes() &&
-               bytes + detail::block_origins::padding_for(alignment) <= most_bytes();
+               detail::driver_can_hold(Space, options_, bytes + detail::block_origins::padding_for(alignment));
     }
     /// Why an allocation of `bytes` bytes finds no room now. Throws cuda_error.
     text refusal(std::size_t bytes, std::size_t alignment) const {
@@ -274,18 +273,12 @@ public:
             return refusal_text(0, 0, SIZE_MAX, 0, base::name_of(Space));
         std::size_t const padding = detail::block_origins::padding_for(alignment);
         std::size_t const held = reserved_bytes();
-        bool const by_limit = limit_bytes() != SIZE_MAX && bytes + padding <= most_bytes() &&
+        bool const by_limit = limit_bytes() != SIZE_MAX && bytes + padding <= detail::most_driver_bytes(Space, options_) &&
                               (limit_bytes() < held || bytes + padding > base::align_up(limit_bytes(), 2 * MiB) - held);
         return detail::driver_refusal_text(Space, by_limit, can_hold(bytes, alignment), bytes + padding, padding);
     }
 
 private:
-    // The most bytes there can be, as far as is known. Managed memory may be more than a device has.
-    std::size_t most_bytes() const noexcept {
-        return Space == memory_space::device   ? runtime::device_total_bytes(options_.device())
-               : Space == memory_space::pinned ? runtime::host_total_bytes()
-                                               : base::most_addresses;
-    }
     static driver_pool_options here(driver_pool_options options) {
         options.device(runtime::existing_device(options.device()));
         return options;

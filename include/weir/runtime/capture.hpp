@@ -43,11 +43,13 @@ inline bool is_capturing(stream_ref stream) {
 enum class capture_state {
     none,     ///< no graph is captured there
     active,   ///< one is, or a broken capture has not ended: the graph may use, at each launch, what is freed there
-    hindered, ///< it is the legacy stream, which is never captured itself; others' captures make its calls fail
+    hindered, ///< none uses what is freed, but calls fail: the legacy stream beside a capture, or in a host function (below)
     unknown,  ///< CUDA did not answer, so a graph may be captured there
 };
 
-/// The state of `stream`; that of the host is 'none'. If CUDA fails it is asked once more. Never blocks.
+/// The state of `stream`; that of the host is 'none'. If CUDA fails it is asked once more. A host function is told nothing of
+/// any stream. It runs when the work before it is over, and so in no order with a capture: what it frees is no graph's. Never
+/// blocks.
 inline capture_state capture_state_of(stream_ref stream) noexcept {
     if (stream.is_host())
         return capture_state::none;
@@ -56,7 +58,7 @@ inline capture_state capture_state_of(stream_ref stream) noexcept {
         cudaError_t const error = detail::query_capture(stream.get(), &status);
         if (error == cudaSuccess)
             return status == cudaStreamCaptureStatusNone ? capture_state::none : capture_state::active;
-        if (error == cudaErrorStreamCaptureImplicit)
+        if (error == cudaErrorStreamCaptureImplicit || error == cudaErrorNotPermitted)
             return capture_state::hindered;
         if (error == cudaErrorInvalidResourceHandle && tries != 0)
             return capture_state::none; // there is no such stream any more

@@ -3,15 +3,15 @@
 
 // Where do chunks of page-locked host memory come from, if they are large and must be there soon?
 //
-// cudaHostAlloc gets the pages one after the other, in one thread: 4 GiB take 1.4 s. Here a few threads make the system hand
-// out the pages together, and then cudaHostRegister locks them: 0.35 s with 4 threads. The threads live only while 'acquire'
-// does. Work on any device uses the memory as it uses cudaHostAlloc's (cudaHostRegisterPortable).
+// cudaHostAlloc gets the pages one after the other, in one thread: 4 GiB take 1.7 s on an H200's host. Here a few threads make
+// the system hand out huge pages together, and then cudaHostRegister locks them: 0.3 s with 4 threads. The threads live only
+// while 'acquire' does. Work on any device uses the memory as it uses cudaHostAlloc's (cudaHostRegisterPortable).
 //
 //     weir::pool<weir::upstream::registered_host, ...> pool(weir::upstream::registered_host{}.threads(16).numa_node(0));
 //
 // invariant: a failed call leaves nothing mapped or registered, and no thread.
 // order:     'release' waits for the devices, as cudaFreeHost does.
-// cost:      see above. A small chunk costs about what cudaHostAlloc's does.
+// cost:      see above. 1 MiB takes 0.4 to 0.5 ms, cudaHostAlloc's 0.86; giving 4 GiB back 0.08 s, cudaHostAlloc's 0.47.
 // not for:   write-combined memory: see upstream::pinned. Memory that a child process uses after a fork: it does not have it.
 //            The pages are the process's own, so the limit of its container counts them.
 
@@ -63,8 +63,9 @@ public:
         return *this;
     }
 
-    /// Whether the system should make huge pages (madvise), which it does as far as it has them; false by default.
-    registered_host& huge_pages(bool wanted = true) noexcept {
+    /// Whether the system should make chunks of 2 MiB or more of huge pages (madvise), which it does as far as it has them and
+    /// its settings let it; true by default.
+    registered_host& huge_pages(bool wanted) noexcept {
         pages_.huge = wanted;
         return *this;
     }

@@ -41,9 +41,9 @@ cudaMemPoolProps of_device_0() {
 }
 
 struct blocks_and_pool {
-    weir::text name = "mine";
+    weir::driver_pool_options const options = weir::driver_pool_options{}.name("mine").device(0);
     weir::runtime::cuda_pool pool{of_device_0()};
-    driver_blocks blocks{pool, weir::memory_space::device, name, 0};
+    driver_blocks blocks{pool, weir::memory_space::device, options};
 
     std::size_t in_use() { return pool.statistics().in_use_bytes; }
 };
@@ -266,9 +266,9 @@ TEST_CASE("driver_blocks: its end gives back what CUDA did not take, also where 
         CAPTURE(call);
         simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
         support::scoped_stream const s;
-        weir::text const name = "mine";
+        weir::driver_pool_options const options = weir::driver_pool_options{}.name("mine").device(0);
         weir::runtime::cuda_pool pool(of_device_0());
-        auto blocks = std::make_unique<driver_blocks>(pool, weir::memory_space::device, name, 0);
+        auto blocks = std::make_unique<driver_blocks>(pool, weir::memory_space::device, options);
         void* const p = blocks->allocate(s, 1 * MiB, 256);
         simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
         blocks->deallocate(s, p, 1 * MiB);

@@ -24,11 +24,11 @@
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
-#include <weir/base/text.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/counters.hpp>
 #include <weir/order/second_uses.hpp>
 #include <weir/pool/driver_pool/block_origins.hpp>
+#include <weir/pool/driver_pool/driver_pool_options.hpp>
 #include <weir/pool/driver_pool/host_stream.hpp>
 #include <weir/pool/driver_pool/kept_blocks.hpp>
 #include <weir/pool/driver_pool/refused_blocks.hpp>
@@ -48,11 +48,12 @@ namespace detail {
 /// Any thread may call any member.
 class driver_blocks {
 public:
-    /// Blocks of `pool`, which was made under device number `device` and has memory of `space`: if that is not device memory,
-    /// work of every device may use it. `name`: what the pool is called where a wrong free is told. Both outlive this object.
-    driver_blocks(runtime::cuda_pool& pool, memory_space space, text const& name, int device) noexcept
-        : pool_(pool.get()), owner_(pool), name_(name), device_(space == memory_space::device ? device : any_device),
-          host_(device), kept_(name, device_, host_) {}
+    /// Blocks of `pool`, which was made with `options`, under their device, and has memory of `space`: if that is not device
+    /// memory, work of every device may use it. Pool and options outlive this object.
+    driver_blocks(runtime::cuda_pool& pool, memory_space space, driver_pool_options const& options) noexcept
+        : pool_(pool.get()), owner_(pool), space_(space), options_(options),
+          device_(space == memory_space::device ? options.device() : any_device), host_(options.device()),
+          kept_(options.name(), device_, host_) {}
     driver_blocks(driver_blocks const&) = delete;
     driver_blocks& operator=(driver_blocks const&) = delete;
 
@@ -157,11 +158,12 @@ private:
                 return answer = runtime::detail::allocate_async(&block, bytes + padding, pool_, on), block;
             });
             if (in_graph && answer == cudaErrorNotSupported && !runtime::succeeded(answer))
-                throw usage_error("weir: CUDA takes no memory of pool '" + name_ +
+                throw usage_error("weir: CUDA takes no memory of pool '" + options_.name() +
                                   "' into a graph; allocate before the capture, or from a pool without 'handle_types'");
             return !runtime::out_of_room(answer, "cudaMallocFromPoolAsync");
         };
-        if (!found() && (in_graph || !((wait_for_frees() && found()) || (give_back_unused(), found()))))
+        if (!found() && (in_graph || !driver_can_hold(space_, options_, bytes + padding) ||
+                         !((wait_for_frees() && found()) || (give_back_unused(), found()))))
             return nullptr;
         void* p = nullptr;
         try {
@@ -170,7 +172,7 @@ private:
             p = origins_.note(block, padding == 0 ? 1 : alignment, owner);
         } catch (...) {
             if (!runtime::succeeded(runtime::detail::free_async(block, on)) && !in_graph)
-                kept_.keep(refused_block{block, bytes + padding, {}}, on);
+                kept_.keep_unused(refused_block{block, bytes + padding, {}});
             throw;
         }
         if (!in_graph)
@@ -205,7 +207,7 @@ private:
     // CUDA refused to free `p`, which is a block of no graph: tells a wrong free, and keeps any other block.
     [[gnu::noinline]] void not_taken(cudaError_t answer, void* p, refused_block block, cudaStream_t on) noexcept {
         if (answer == cudaErrorInvalidValue)
-            return tell_wrong_free(name_.c_str(), p, false);
+            return tell_wrong_free(options_.name().c_str(), p, false);
         forget_one();
         kept_.keep(std::move(block), on);
     }
@@ -216,7 +218,7 @@ private:
         if (block.of_graph)
             return free_for_graph(stream, p, block.begin);
         if (kept_.has(block.begin))
-            return tell_wrong_free(name_.c_str(), p, true);
+            return tell_wrong_free(options_.name().c_str(), p, true);
         free_for_pool(stream, p, refused_block{block.begin, bytes, {}});
     }
 
@@ -293,7 +295,7 @@ private:
                 stderr,
                 "weir: pool '%s': the block at %p stays, since work on another stream uses it and a graph cannot wait for "
                 "that; capture its free once that work is done\n",
-                name_.c_str(), p);
+                options_.name().c_str(), p);
         if (asked)
             uses_.put_back(at, std::move(uses)); // for the next try to free the block
     }
@@ -332,7 +334,8 @@ private:
 
     cudaMemPool_t pool_;
     runtime::cuda_pool& owner_;
-    text const& name_;
+    memory_space space_;
+    driver_pool_options const& options_;
     int device_; // of the memory; any_device: any device's work may use it
     host_stream host_; // for allocations and frees on the host
     base::atomic<std::size_t> live_blocks_{0}; // but for those of graphs

@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/pool_options.hpp>
@@ -97,6 +98,18 @@ inline text driver_refusal_text(memory_space space, bool by_limit, bool ever, st
             : space == memory_space::device ? " in the device's memory; "
                                              : " in the machine's memory; ") +
            (ever ? "free something" : "ask for less") + (by_limit ? " or raise the limit" : "");
+}
+
+/// The most bytes that there can be in a pool of `space`, as far as is known. Managed memory may be more than a device has.
+inline std::size_t most_driver_bytes(memory_space space, driver_pool_options const& options) noexcept {
+    return space == memory_space::device   ? runtime::device_total_bytes(options.device())
+           : space == memory_space::pinned ? runtime::host_total_bytes()
+                                           : base::most_addresses;
+}
+/// Whether CUDA's pool could have room for `bytes` bytes, which include a block's padding, if nothing were handed out. CUDA
+/// rounds a limit up to pages of 2 MiB. Asks CUDA how much memory there is in all.
+inline bool driver_can_hold(memory_space space, driver_pool_options const& options, std::size_t bytes) noexcept {
+    return base::align_down(bytes - 1, 2 * MiB) < options.limit_bytes() && bytes <= most_driver_bytes(space, options);
 }
 
 /// The pool of `space` that `options` describe, for CUDA. Throws usage_error for what CUDA does not have.

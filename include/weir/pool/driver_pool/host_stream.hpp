@@ -41,9 +41,15 @@ public:
         return stream_;
     }
 
+    /// Whether `stream` is this one, which nobody captures. Never blocks.
+    bool is(cudaStream_t stream) const noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        return stream_ && stream_ == stream;
+    }
+
 private:
     int device_;
-    base::mutex mutex_;
+    mutable base::mutex mutex_;
     cudaStream_t stream_ = nullptr;
 };
 

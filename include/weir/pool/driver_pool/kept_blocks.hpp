@@ -67,12 +67,14 @@ public:
 
     /// Keeps a block that was freed on `freed_on`.
     void keep(refused_block block, cudaStream_t freed_on) noexcept {
-        if (graph_may_use(freed_on))
+        if (!host_.is(freed_on) && graph_may_use(freed_on))
             return lost_.keep(std::move(block));
         if (is_of_another_device(freed_on))
             open(); // that device may use it even without access: in a copy between devices
         refused_.keep(std::move(block));
     }
+    /// Keeps a block that no work uses.
+    void keep_unused(refused_block block) noexcept { refused_.keep(std::move(block)); }
     /// Keeps a block that a graph uses.
     void keep_for_graph(refused_block block) noexcept { lost_.keep(std::move(block)); }
 
@@ -99,7 +101,7 @@ public:
 private:
     // Whether a graph may use what was freed on `on`: it is captured there, or CUDA does not say.
     bool graph_may_use(cudaStream_t on) const noexcept {
-        bool may = !runtime::is_legacy(on);
+        bool may = !runtime::is_legacy(on) && runtime::capture_state_of(on) != runtime::capture_state::hindered;
         base::try_twice([&] {
             runtime::device_scope const current(device_for(on));
             return may = runtime::may_be_captured(runtime::capture_state_of(on)), true;

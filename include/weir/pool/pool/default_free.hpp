@@ -26,8 +26,8 @@ namespace detail {
 // Where a free by default failed: whether a graph may use the block, captured on the default stream of the current device or of
 // number `device`.
 inline bool default_may_be_captured(stream_ref stream, int device) noexcept {
-    if (runtime::is_legacy(stream))
-        return false;
+    if (runtime::is_legacy(stream) || runtime::capture_state_of(stream) == runtime::capture_state::hindered)
+        return false; // a host function cannot even ask for the device
     bool may = true; // if CUDA does not say
     base::try_twice([&] {
         bool const here = runtime::may_be_captured(runtime::capture_state_of(stream));

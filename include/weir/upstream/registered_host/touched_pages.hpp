@@ -5,7 +5,8 @@
 //
 // mmap gives addresses; the system gives a page when it is touched first. One thread touches some 4 GB/s, and most of that is
 // the system's time, so several threads touch the pages together. They end before the call does. The memory starts at a
-// multiple of a huge page. A child process does not get it: after a fork the system would copy pages that a device writes to.
+// multiple of a huge page, so that the system can make huge pages of nearly all of it. A child process does not get it: after
+// a fork the system would copy pages that a device writes to.
 //
 // invariant: a call that fails leaves nothing mapped, and no thread.
 // cost:      the system's calls, and touching each page.
@@ -34,7 +35,7 @@ struct page_options {
 
     unsigned threads = 4; ///< that touch them, the calling one included
     int numa_node = -1;   ///< where they should be; -1: where the system puts them
-    bool huge = false;    ///< whether the system should make them huge pages
+    bool huge = true;     ///< whether the system should make them huge pages
 };
 
 /// The bytes of host memory that the system can hand out without taking them from others, or half of all addresses if it does
@@ -69,7 +70,7 @@ public:
         unmap(all, before);
         unmap(begin + bytes, huge_page - before);
         static_cast<void>(madvise(begin, bytes, MADV_DONTFORK)); // advice that an old system does not know costs no more
-        if (wanted.huge)
+        if (wanted.huge && bytes >= huge_page)
             static_cast<void>(madvise(begin, bytes, MADV_HUGEPAGE));
         if (wanted.numa_node >= 0)
             prefer_node(begin, bytes, wanted.numa_node);
