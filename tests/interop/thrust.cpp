@@ -697,7 +697,9 @@ TEST_CASE("thrust: whatever call fails, it is named, nothing is lost, and a vect
                                          s.x.reset(), s.xs.reset();
                                          s.pool.settle();
                                          s.pool.trim();
-                                         CHECK(s.pool.reserved_bytes() == 0);
+                                         // Where CUDA never said that no graph may use a block, nobody gets it.
+                                         bool const untold = fault.for_ever && fault.hit("cudaStreamIsCapturing");
+                                         CHECK((s.pool.reserved_bytes() == 0 || (untold && s.pool.state().lost_bytes != 0)));
                                      });
     };
     sweep([](faulty& s) { weir::interop::thrust::par(s.pool, s.stream); });

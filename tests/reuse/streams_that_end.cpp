@@ -210,8 +210,6 @@ TEST_CASE_TEMPLATE("stream_ordered: what host functions free, where CUDA answers
         pool_type pool;
         for (int i = 0; i < 300; ++i) {
             freed_later<pool_type> work{&pool, on, pool.write(on, 1 * MiB), 1 * MiB};
-            if (i % 2 != 0)
-                pool->used_on(work.p, cudaStreamPerThread);
             CHECK(cudaLaunchHostFunc(on, &freed_later<pool_type>::call, &work) == cudaSuccess);
             device::drain();
             CHECK(pool->state().in_use_bytes == 0);
