@@ -49,9 +49,11 @@ def combinations():
 def sources(place):
     """What a combination compiles: name -> (text, flags)."""
     parts = re.findall(r"\b\w+\.cpp", (SIMULATOR / "CMakeLists.txt").read_text())
-    device = "".join(f'#include "{SIMULATOR / part}"\n' for part in parts)
+    alone = "not_modelled.cpp"  # it defines CUDA's functions without CUDA's declarations
+    device = "".join(f'#include "{SIMULATOR / part}"\n' for part in parts if part != alone)
     ours = "".join(f"#include <{name}>\n" for name in ALL)
     found = {"headers": (ours, WARNINGS), "device": (device, [f"-I{SIMULATOR / 'include'}"]),
+             "not_modelled": (f'#include "{SIMULATOR / alone}"\n', []),
              "main": (f'#include "{ROOT / "tests/consume/main.cpp"}"\n', []),
              "other": (f'#include "{ROOT / "tests/consume/other.cpp"}"\n', [])}
     for name, (text, _) in found.items():
