@@ -3,12 +3,14 @@
 // What each recipe promises in its name and its sentence. That it is a pool is in pool.cpp.
 
 #include <cstdint>
+#include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
 #include <string>
 #include <support/every_schedule.hpp>
 #include <support/noted.hpp>
+#include <support/random_replacement.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
 #include <type_traits>
@@ -356,3 +358,40 @@ TEST_CASE_TEMPLATE("recipes: all that a device has can be held, and a byte more 
     simulated_cuda::clear_faults();
 }
 #endif
+
+// By hand for longer: WEIR_REPLACEMENT_TURNS=20000.
+TEST_CASE_TEMPLATE("recipes: random replacement survives what best fit over one range survives, less ten points", Pool,
+                   weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::managed_pool) {
+    struct placed {
+        void* p;
+        std::size_t bytes;
+        unsigned stream;
+    };
+    char const* const given = std::getenv("WEIR_REPLACEMENT_TURNS");
+    unsigned const turns = given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 3000;
+    for (std::size_t const most : {64 * KiB, 4 * MiB})
+        for (unsigned const streams : {1u, 3u}) {
+            support::replacement const what{16 * MiB, 256, most, streams, turns};
+            // Of the largest sizes a handful is live. Where work is late, what other streams freed cannot join them in time.
+            unsigned const percent = support::oracle_percent(what, 5) - (most == 64 * KiB || streams == 1 ? 10 : 20);
+            CAPTURE(most);
+            CAPTURE(streams);
+            CAPTURE(percent);
+            support::every_schedule([&] {
+                Pool pool{weir::pool_options{}.limit(what.limit_bytes)};
+                std::vector<support::scoped_stream> on(streams);
+                auto const take = [&](unsigned stream, std::size_t bytes, placed& block) {
+                    block = {pool.try_allocate(static_cast<cudaStream_t>(on[stream]), bytes), bytes, stream};
+                    if (!block.p)
+                        CHECK(pool.state().largest_free_bytes < bytes);
+                    return block.p != nullptr;
+                };
+                auto const give = [&](placed const& block) {
+                    pool.deallocate(static_cast<cudaStream_t>(on[block.stream]), block.p, block.bytes);
+                };
+                CHECK(support::refused_bytes<placed>(what, percent, take, give) == 0);
+                CHECK(support::refused_bytes<placed>(what, 100, take, give) != 0); // and 'take' has looked
+                pool.settle();
+            });
+        }
+}

@@ -382,3 +382,170 @@ TEST_CASE("by_size: where the host has no memory to visit, no byte is lost") {
                 CHECK(p.remove({1 * GiB + n * MiB, 1 * MiB}));
         });
 }
+
+TEST_CASE("by_size: squeezed, a small block comes without a slab and goes back where it was") {
+    by_size p;
+    p.add({1 * GiB, 70 * KiB});
+    CHECK_FALSE(p.take(60 * KiB, 1)); // a slab for it is 1 MiB
+    range const block = p.squeeze(60 * KiB, 1);
+    CHECK(block == range{1 * GiB, 60 * KiB});
+    range const odd = p.squeeze(700, 1); // of three units; the large part has granules of two
+    CHECK(odd.bytes == 768);
+    CHECK_FALSE(p.squeeze(60 * KiB, 1));
+    CHECK_FALSE(p.squeeze(0, 1));
+    CHECK_FALSE(p.squeeze(70 * KiB, 1));
+    p.give(odd);
+    p.give(block);
+    CHECK(p.free_bytes() == 70 * KiB);
+    CHECK(p.largest() == 70 * KiB);
+    CHECK(p.squeeze(70 * KiB, 1) == range{1 * GiB, 70 * KiB});
+    CHECK(by_size::squeeze_needs(60 * KiB, 1, 2 * MiB) == 60 * KiB);
+    CHECK(by_size::squeeze_needs(700, 1, 2 * MiB) == 1024);
+    CHECK(by_size::squeeze_needs(70 * KiB, 1, 2 * MiB) == 70 * KiB);
+}
+
+TEST_CASE("by_size: squeezed, free blocks of slabs serve any size, and what is in use comes back too") {
+    for (std::size_t const bytes : {1 * std::size_t{256}, 768 * std::size_t{1}, 2 * KiB, 20 * KiB, 64 * KiB}) {
+        CAPTURE(bytes);
+        by_size p;
+        p.add({1 * GiB, 1 * MiB});
+        std::vector<range> blocks;
+        while (range const block = p.take(bytes, 1))
+            blocks.push_back(block);
+        for (std::size_t i = 0; i != blocks.size(); ++i)
+            if (i % 8 != 0)
+                p.give(blocks[i]);
+        std::size_t const wanted = 6 * bytes; // seven blocks side by side are free
+        CHECK_FALSE(p.take(wanted, 1));
+        std::size_t const promised = p.largest();
+        range const found = p.squeeze(wanted, 1);
+        CHECK(found);
+        CHECK(p.squeeze(promised < wanted ? promised : wanted, 1));
+        for (std::size_t i = 0; i < blocks.size(); i += 8)
+            CHECK_FALSE(found.overlaps(blocks[i]));
+    }
+}
+
+TEST_CASE("by_size: a slab that was broken up is broken up for all siblings, each with some of its blocks") {
+    by_size p;
+    by_size q = p.sibling();
+    p.add({1 * GiB, 1 * MiB});
+    std::vector<range> blocks;
+    while (range const block = p.take(20 * KiB, 1)) // slabs of 512 KiB with 25 blocks and a tail
+        blocks.push_back(block);
+    CHECK(blocks.size() == 50);
+    for (std::size_t i = 0; i != 50; ++i)
+        if (i % 3 != 0)
+            (i % 3 == 1 ? p : q).give(blocks[i]);
+    CHECK(p.squeeze(24 * KiB, 1)); // of its own blocks alone: it breaks both slabs up
+    range const other = q.squeeze(24 * KiB, 1); // what is left of them there
+    CHECK(other.bytes == 0);
+    // While a sibling has blocks of a broken slab, the other cuts a part of it anew, at the same start.
+    by_size r = p.sibling();
+    r.give(blocks[0]);
+    range const fresh = r.take(256, 1);
+    CHECK(fresh.offset - blocks[0].offset < 20 * KiB);
+    q.give(fresh);
+    for (std::size_t i = 3; i < 50; i += 3)
+        p.give(blocks[i]);
+    p.absorb(q);
+    p.absorb(r);
+    CHECK(p.free_bytes() == 1 * MiB - 24 * KiB);
+}
+
+TEST_CASE("by_size: with a limit, only blocks that are small beside it have slabs") {
+    by_size p;
+    p.expect_at_most(256 * MiB); // slabs of 16 KiB at most
+    by_size q = p.sibling();
+    p.add({1 * GiB, 1 * MiB});
+    range const loose = p.take(2 * KiB, 1);
+    CHECK(loose.bytes == 2 * KiB);
+    CHECK(p.splinter_bytes() == 0);
+    range const cut = p.take(1 * KiB, 1);
+    CHECK(p.splinter_bytes() == 15 * KiB);
+    range const stock = p.lend(2 * KiB, 1); // as much as eight of the largest slabs
+    CHECK(stock.bytes == 128 * KiB);
+    q.add(stock);
+    range const second = q.take(2 * KiB, 1);
+    CHECK(second.bytes == 2 * KiB);
+    by_size r = p.sibling();
+    r.add({2 * GiB, 3 * KiB});
+    CHECK_FALSE(r.lend(2 * KiB, 1)); // just the block is never lent: it would seem to be of a slab
+    CHECK(r.take(2 * KiB, 1));
+    for (range const each : {loose, cut, second})
+        q.give(each);
+    p.absorb(q);
+    CHECK(p.remove({1 * GiB, 1 * MiB}));
+}
+
+TEST_CASE("by_size: blocks on siblings never overlap where some are squeezed in") {
+    for (unsigned seed = 0; seed < 6; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 random(seed);
+        by_size places[3] = {by_size(), by_size(), by_size()};
+        places[1] = places[0].sibling();
+        places[2] = places[0].sibling();
+        if (seed % 2 != 0)
+            places[0].expect_at_most(128 * MiB);
+        interval_oracle oracle;
+        range const chunk{1 * GiB, 2 * MiB};
+        oracle.add(chunk);
+        places[0].add(chunk);
+        for (int turn = 0; turn < 6000; ++turn) {
+            by_size& p = places[random() % 3];
+            if (turn % 50 == 0)
+                p.absorb(places[random() % 3]);
+            if (oracle.live() != 0 && random() % 2 == 0) {
+                p.give(oracle.give(random));
+                continue;
+            }
+            std::size_t const bytes = 1 + random() % (std::size_t{256} << random() % 10);
+            std::size_t const alignment = std::size_t{1} << random() % 14;
+            range block = random() % 4 == 0 ? p.squeeze(bytes, alignment) : p.take(bytes, alignment);
+            if (!block) {
+                if (range const stock = places[0].lend(bytes, alignment))
+                    p.add(stock);
+                block = p.squeeze(bytes, alignment);
+            }
+            if (block)
+                oracle.take(block, by_size::rounded(bytes, alignment), alignment);
+        }
+        while (oracle.live() != 0)
+            places[random() % 3].give(oracle.give_last());
+        places[0].absorb(places[1]);
+        places[0].absorb(places[2]);
+        CHECK_FALSE(places[0].squeeze(chunk.bytes + 1, 1));
+        CHECK(places[0].remove(chunk));
+    }
+}
+
+TEST_CASE("by_size: where the host has no memory to squeeze, no byte is lost") {
+    if (!support::host_memory_can_fail)
+        return;
+    struct squeezed {
+        by_size p;
+        std::vector<range> blocks;
+    };
+    auto const scene = [] {
+        squeezed now;
+        now.p.add({1 * GiB, 1 * MiB});
+        while (range const block = now.p.take(768, 1))
+            now.blocks.push_back(block);
+        for (std::size_t i = 0; i != now.blocks.size(); i += 2)
+            now.p.give(now.blocks[i]);
+        return now;
+    };
+    long const failures = support::each_failure(
+        scene,
+        [](squeezed& now) {
+            if (range const block = now.p.squeeze(400, 1))
+                now.p.give(block);
+        },
+        [](squeezed& now) {
+            for (std::size_t i = 1; i < now.blocks.size(); i += 2)
+                now.p.give(now.blocks[i]);
+            now.p.squeeze(2 * MiB, 1);
+            CHECK(now.p.remove({1 * GiB, 1 * MiB}));
+        });
+    CHECK(failures > 2);
+}

@@ -37,7 +37,18 @@ using weir::KiB;
 using weir::MiB;
 
 /// Small blocks in slabs, larger ones by best fit; and best fit alone, where every block is the bytes themselves.
-using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<>, weir::placement::best_fit<>>;
+/// A limit stands for all the memory that there is, so the first neither squeezes nor knows of limits.
+class sized : public weir::placement::by_size<64 * KiB, weir::placement::bins<>, weir::placement::best_fit<>> {
+public:
+    sized() = default;
+    sized sibling() const { return sized(by_size::sibling()); }
+    void absorb(sized& other) { by_size::absorb(other); }
+
+private:
+    explicit sized(by_size&& empty) : by_size(std::move(empty)) {}
+    using by_size::expect_at_most;
+    using by_size::squeeze;
+};
 using fitted = weir::placement::best_fit<>;
 
 /// Every free records its event at once: nothing stays open.

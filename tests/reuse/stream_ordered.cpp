@@ -198,10 +198,10 @@ TEST_CASE("stream_ordered: rung 5 finds what an idle stream keeps for itself") {
     world const here;
     stream a, b;
     loose pool(limit(4 * MiB));
-    void* const p = pool.write(a, 1 * MiB);
-    void* const q = pool.write(a, 1 * MiB);
-    pool.deallocate(a, p, 1 * MiB);
-    pool.deallocate(a, q, 1 * MiB); // both open: no event was recorded, and 'a' makes no more calls
+    void* const p = pool.write(a, 16 * KiB);
+    void* const q = pool.write(a, 16 * KiB);
+    pool.deallocate(a, p, 16 * KiB);
+    pool.deallocate(a, q, 16 * KiB); // both open: no event was recorded, and 'a' makes no more calls
     tally const calls;
     void* const r = pool.write(b, 4 * MiB);
     CHECK(calls.device_waits() == 2); // the wait, and the chunk that goes back

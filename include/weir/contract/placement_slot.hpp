@@ -8,6 +8,9 @@
 // optional:  'is_small', with 'take_at_hand' and 'splinter_bytes': tells small blocks from others, and serves one without
 //            cutting anything new. Splinters are free bytes in pieces that serve blocks of only one size.
 //            'largest': the size of the largest block that can be taken, for reports.
+//            'squeeze', with 'squeeze_needs': serves a block where memory is short, at whatever cost, and says how many bytes
+//            of a fresh range that takes.
+//            'expect_at_most': is told a pool's limit before anything is added. A reuse rule may have it too.
 //            'fence': says where a chunk starts, so that free ranges do not join across it and the chunk can be given back.
 //            'remove': takes a wholly free chunk out of the placement, so that it can be given back.
 //            'for_each_free', with 'free_before', 'free_after', 'granularity' and a 'remove' that knows where the free range
@@ -44,6 +47,12 @@ template <class P>
 using has_splinter_bytes = decltype(std::declval<P const&>().splinter_bytes());
 template <class P>
 using has_largest = decltype(std::declval<P const&>().largest());
+template <class P>
+using has_squeeze = decltype(std::declval<P&>().squeeze(std::size_t{}, std::size_t{}));
+template <class P>
+using has_squeeze_needs = decltype(P::squeeze_needs(std::size_t{}, std::size_t{}, std::size_t{}));
+template <class P>
+using has_expect_at_most = decltype(std::declval<P&>().expect_at_most(std::size_t{}));
 template <class P>
 using has_fence = decltype(std::declval<P&>().fence(base::range{}));
 template <class P, class... Start>
@@ -84,6 +93,11 @@ constexpr bool require_placement() {
                   "weir: the placement slot's placement has 'is_small', which must be 'static bool is_small(std::size_t bytes, "
                   "std::size_t alignment)', so it needs 'range take_at_hand(std::size_t bytes, std::size_t alignment)' and "
                   "'std::size_t splinter_bytes() const'");
+    static_assert(!holds<has_squeeze, P> ||
+                      (returns<base::range, has_squeeze, P> && returns<std::size_t, has_squeeze_needs, P>),
+                  "weir: the placement slot's placement has 'squeeze', which must be 'range squeeze(std::size_t bytes, "
+                  "std::size_t alignment)', so it needs 'static std::size_t squeeze_needs(std::size_t bytes, std::size_t "
+                  "alignment, std::size_t base_alignment)'");
     static_assert(absent_or<std::size_t, has_largest, P>,
                   "weir: the placement slot's placement has 'largest', which must be 'std::size_t largest() const'");
     static_assert(absent_or<bool, has_remove, P>,

@@ -11,6 +11,7 @@
 //            'gather': brings all free memory that a stream may have to that stream, where it joins. It needs 'reclaim',
 //            which settles when much memory can be had in no other way. With 'borrow' it also needs 'wait', which blocks until
 //            freed memory may be reused, and 'unsettled_bytes', the bytes that only 'settle' would free.
+//            'squeeze': takes a block from what a stream may have at once, at whatever cost to the placement.
 //            'strand': takes a block back whose last use nobody knows; only 'settle' frees it.
 //            'visit_usable', 'visit_unused': show a pool that grows in place the placements whose free memory a stream may
 //            have, and those whose free memory no work uses.
@@ -44,6 +45,8 @@ template <class R, class Stream>
 using has_borrow = decltype(std::declval<R&>().borrow(std::size_t{}, std::size_t{}, std::declval<Stream>()));
 template <class R, class Stream>
 using has_gather = decltype(std::declval<R&>().gather(std::declval<Stream>(), bool{}));
+template <class R, class Stream>
+using has_rule_squeeze = decltype(std::declval<R&>().squeeze(std::size_t{}, std::size_t{}, std::declval<Stream>()));
 template <class R>
 using has_reclaim = decltype(std::declval<R&>().reclaim());
 template <class R>
@@ -103,6 +106,9 @@ constexpr bool require_reuse() {
         "whose work until the free 'give' waits, and 'void last_used_on(range, stream_ref)', for its work so far");
     static_assert(absent_or<base::range, has_borrow, R, Stream>,
                   "weir: the reuse slot's 'over' has 'borrow', which must be 'range borrow(std::size_t bytes, std::size_t "
+                  "alignment, stream_ref)'");
+    static_assert(absent_or<base::range, has_rule_squeeze, R, Stream>,
+                  "weir: the reuse slot's 'over' has 'squeeze', which must be 'range squeeze(std::size_t bytes, std::size_t "
                   "alignment, stream_ref)'");
     if constexpr (holds<has_gather, R, Stream>)
         static_assert(holds<has_reclaim, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");

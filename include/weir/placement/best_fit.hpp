@@ -80,6 +80,9 @@ public:
         return block;
     }
 
+    /// Makes room so that 'gives' calls of 'give' do not throw.
+    void reserve(std::size_t gives) { free_.reserve(free_.size() + gives); }
+
     /// Frees a block that this object or a sibling took. It joins the free ranges beside it.
     void give(base::range block) {
         free_.reserve(free_.size() + 1);

@@ -8,54 +8,37 @@
 // gets each slab back when all its blocks are free. So both share the same bytes, and nobody has to decide beforehand how
 // many each gets.
 //
-// A block that comes back carries only its rounded size, so the size must tell which part it belongs to. Hence the size of a
-// block of the large part is rounded to more than the threshold, even for a small block that needs an alignment above it.
+// A block that comes back carries only its rounded size, so the size tells which part it belongs to. Hence the size of a block
+// of the large part is rounded to more than the threshold, even for a small block that needs an alignment above it.
 //
-// invariant: rounded() <= ThresholdBytes exactly for the blocks of the small part. Bytes from add() enter through the large
-//            part, so it alone deals with fences (addresses that free ranges do not join across) and with joining.
+// Where memory is short, a slab for a single block may be too much to ask, and bytes that lie free in slabs of other sizes are
+// missing. 'squeeze' takes a small block from the large part by itself then, or breaks the slabs up and takes it from their
+// free bytes. Such blocks are loose, and a set that all siblings share knows where they go (by_size/loose_blocks.hpp).
+//
+// invariant: rounded() <= ThresholdBytes exactly for the blocks of the small part and for loose ones. Bytes from add() enter
+//            through the large part, so it alone deals with fences (addresses that free ranges do not join across) and with
+//            joining.
 // order:     none; an object belongs to one lock.
 // cost:      one comparison, then what the part costs.
 // not for:   a small part that does not live on slabs; a large part that is itself a by_size, since it would get slabs back
 //            in pieces.
 
 #include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
-#include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/placement/by_size/crumbs.hpp>
+#include <weir/placement/by_size/loose_blocks.hpp>
+#include <weir/placement/by_size/required_parts.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <utility>
 
 namespace weir {
 inline namespace v0 {
 namespace placement {
-
-namespace detail {
-
-// What the Small part has besides, since it lives on slabs of the Large part.
-template <class P>
-using has_refill = decltype(P::refill(std::size_t{}, std::size_t{}));
-template <class P>
-using has_grain = decltype(P::grain(std::size_t{}));
-template <class P>
-using has_prepare = decltype(std::declval<P&>().prepare());
-template <class P>
-using has_surrender = decltype(std::declval<P&>().surrender(std::declval<void (*)(base::range)>()));
-template <class P>
-using has_surrender_kept = decltype(std::declval<P&>().surrender_kept(std::declval<void (*)(base::range)>()));
-
-template <class P>
-inline constexpr bool is_fed_by_slabs =
-    contract::returns<std::size_t, has_refill, P> && contract::returns<std::size_t, has_grain, P> &&
-    contract::holds<has_prepare, P> && contract::returns<base::range, contract::has_take_at_hand, P> &&
-    contract::holds<has_surrender, P> && contract::returns<bool, has_surrender_kept, P>;
-template <class P>
-inline constexpr bool joins_freed_bytes = contract::holds<contract::has_fence, P> &&
-                                          contract::returns<bool, contract::has_remove, P> &&
-                                          contract::returns<std::size_t, has_grain, P>;
-
-} // namespace detail
 
 /// Placement of blocks of at most ThresholdBytes in Small, and of larger ones in Large. Not thread-safe. Movable, not
 /// copyable. Members that may allocate host memory throw std::bad_alloc; no bytes are lost then.
@@ -72,8 +55,8 @@ class by_size {
         "Large part; use 'bins<>'");
     static_assert(
         detail::joins_freed_bytes<Large>,
-        "weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)' and 'static std::size_t "
-        "grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
+        "weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)', 'void reserve(std::size_t gives)' and "
+        "'static std::size_t grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
 
     static constexpr std::size_t enlarged(std::size_t bytes) noexcept {
         return bytes <= ThresholdBytes && bytes != 0 ? ThresholdBytes + 1 : bytes;
@@ -119,6 +102,13 @@ public:
         return Large::needs(slab, slab, base_alignment);
     }
 
+    /// The same for squeeze(bytes, alignment), which cuts no slab.
+    static constexpr std::size_t squeeze_needs(std::size_t bytes, std::size_t alignment,
+                                               std::size_t base_alignment) noexcept {
+        return is_small(bytes, alignment) ? Large::needs(Small::rounded(bytes, alignment), alignment, base_alignment)
+                                          : needs(bytes, alignment, base_alignment);
+    }
+
     /// A free block of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
     base::range take(std::size_t bytes, std::size_t alignment) {
         if (is_small(bytes, alignment)) {
@@ -137,13 +127,26 @@ public:
 
     /// Frees a block that this object or a sibling took.
     void give(base::range block) {
-        if (block.bytes > ThresholdBytes) {
-            large_.give(block);
-            return;
-        }
-        small_.give(block);
-        return_surplus();
+        if (block.bytes > ThresholdBytes)
+            return large_.give(block);
+        if (loose_->any())
+            return give_small_or_loose(block);
+        give_small(block);
     }
+
+    /// As take, where memory is short: fails only if no free range has room for the block. What lies free in slabs counts as
+    /// free ranges. It breaks these slabs up, so later calls are slower. O(slabs).
+    base::range squeeze(std::size_t bytes, std::size_t alignment) {
+        base::range block = take_without_slab(bytes, alignment);
+        if (block || bytes == 0)
+            return block;
+        break_slabs_up();
+        return take_without_slab(bytes, alignment);
+    }
+
+    /// This object and its siblings will get at most 'bytes' bytes. No slab is more than a small share of that, since it may
+    /// hold a single block. Call it first.
+    void expect_at_most(std::size_t bytes) noexcept { loose_->most_slab_bytes(bytes / slabs_of_a_limit); }
 
     /// Makes a fresh range free.
     void add(base::range fresh) { large_.add(fresh); }
@@ -174,34 +177,41 @@ public:
     void fence(base::range chunk) { large_.fence(chunk); }
 
     /// An empty placement whose blocks may mix with this one's.
-    by_size sibling() const { return by_size(small_.sibling(), large_.sibling()); }
+    by_size sibling() const { return by_size(small_.sibling(), large_.sibling(), loose_); }
 
     /// Absorbs a sibling: all its free bytes move here.
     void absorb(by_size& other) {
         small_.absorb(other.small_);
         large_.absorb(other.large_);
+        crumbs_.reserve(other.crumbs_.size());
+        large_.reserve(other.crumbs_.size());
+        crumbs_.absorb(other.crumbs_, into_large());
         return_surplus();
     }
 
     /// Lends free bytes to a sibling: removes a range here that lets take(bytes, alignment) succeed when it is added to an
     /// empty sibling. For a small block that is up to eight whole slabs side by side, since a sibling that needs one usually
-    /// needs the next soon.
+    /// needs the next soon; for one that has no slab, as much or less, but never just the block.
     base::range lend(std::size_t bytes, std::size_t alignment) {
         if (!is_small(bytes, alignment))
             return lend_large(enlarged(bytes), alignment);
         std::size_t const slab = Small::refill(bytes, alignment);
+        bool const cuts = slab <= loose_->most_slab_bytes();
+        std::size_t const most = most_lent_slabs * (cuts ? slab : loose_->most_slab_bytes());
+        std::size_t const least = cuts ? slab : 2 * Small::rounded(bytes, alignment);
         base::range stock;
-        for (std::size_t slabs = most_lent_slabs; !stock && slabs != 0; slabs /= 2)
-            stock = lend_large(slab * slabs, slab);
+        for (std::size_t wanted = most; !stock && wanted != 0 && wanted >= least; wanted /= 2)
+            stock = lend_large(wanted, cuts ? slab : alignment);
         return stock;
     }
 
     /// Free bytes here.
-    std::size_t free_bytes() const noexcept { return small_.free_bytes() + large_.free_bytes(); }
+    std::size_t free_bytes() const noexcept { return small_.free_bytes() + large_.free_bytes() + crumbs_.bytes(); }
 
-    /// Bytes of the largest block that a take can surely get now.
+    /// Bytes of the largest block that a take, or else 'squeeze', can surely get now.
     std::size_t largest() const noexcept {
-        return large_.largest() > ThresholdBytes ? large_.largest() : small_.largest();
+        std::size_t const most = large_.largest() > small_.largest() ? large_.largest() : small_.largest();
+        return most > ThresholdBytes || most == 0 ? most : base::align_down(most, Small::grain(most));
     }
 
     /// The splinters: free bytes in the small part's slabs. Each piece can serve blocks of only one size.
@@ -213,10 +223,11 @@ public:
     }
 
 private:
+    static constexpr std::size_t slabs_of_a_limit = 16 * KiB; // a slab is no larger than the limit divided by this
     static constexpr std::size_t most_lent_slabs = 8; // with 8 slabs, handing a block over costs a quarter less than with 1
 
-    by_size(Small&& small_part, Large&& large_part)
-        : small_(std::move(small_part)), large_(std::move(large_part)) {}
+    by_size(Small&& small_part, Large&& large_part, base::shared<detail::loose_blocks> const& loose)
+        : small_(std::move(small_part)), large_(std::move(large_part)), loose_(loose) {}
 
     auto into_large() noexcept {
         return [this](base::range slab) { large_.give(slab); };
@@ -229,6 +240,76 @@ private:
             small_.surrender(into_large());
         } catch (std::bad_alloc const&) {
         }
+    }
+
+    void give_small(base::range block) {
+        small_.give(block);
+        return_surplus();
+    }
+    // Not inlined, so that the usual path saves no registers.
+    [[gnu::noinline]] void give_small_or_loose(base::range block) {
+        if (!loose_->contains(block.offset))
+            return give_small(block);
+        reserve_bytes(1);
+        crumbs_.add(block, into_large());
+        loose_->erase(block.offset); // now, since its bytes are this object's
+    }
+
+    // Makes room for so many ranges of bytes that go to the large part.
+    void reserve_bytes(std::size_t ranges) {
+        crumbs_.reserve(ranges);
+        large_.reserve(3 * ranges);
+    }
+
+    base::range take_without_slab(std::size_t bytes, std::size_t alignment) {
+        if (!is_small(bytes, alignment))
+            return large_.take(enlarged(bytes), alignment);
+        std::size_t const size = Small::rounded(bytes, alignment);
+        crumbs_.reserve(1);
+        base::range const found = large_.lend(size, alignment); // not 'take', so that it may go back without memory
+        if (!found)
+            return found;
+        try {
+            loose_->insert(found.offset);
+        } catch (...) {
+            large_.give(found);
+            throw;
+        }
+        if (found.bytes != size)
+            crumbs_.add({found.offset + size, found.bytes - size}, into_large());
+        return {found.offset, size};
+    }
+
+    // Gives the large part what is free of slabs.
+    void break_slabs_up() {
+        small_.surrender_kept(into_large());
+        // The size after the last that the small part serves is 0.
+        for (std::size_t size = Small::rounded(1, 1); size - 1 < ThresholdBytes; size = Small::rounded(size + 1, 1))
+            for (;;) {
+                reserve_bytes(2);
+                base::range const block = small_.take_at_hand(size, 1);
+                if (!block)
+                    break;
+                give_up(block);
+            }
+    }
+    // Gives the large part a free block of a slab. The slab's other blocks are loose from now on. If the block is loose itself,
+    // that was done already, here or by a sibling.
+    void give_up(base::range block) {
+        if (!loose_->contains(block.offset)) {
+            std::size_t const slab_bytes = Small::refill(block.bytes, 1);
+            std::size_t const start = base::align_down(block.offset, slab_bytes);
+            std::size_t const blocks = slab_bytes / block.bytes;
+            try {
+                loose_->insert(start, block.bytes, blocks, block.offset);
+            } catch (...) {
+                small_.give(block);
+                throw;
+            }
+            crumbs_.add({start + blocks * block.bytes, slab_bytes - blocks * block.bytes}, into_large());
+        }
+        crumbs_.add(block, into_large());
+        loose_->erase(block.offset);
     }
 
     base::range take_large(std::size_t bytes, std::size_t alignment) {
@@ -244,8 +325,10 @@ private:
     }
 
     base::range take_from_fresh_slab(std::size_t bytes, std::size_t alignment) {
-        small_.prepare();
         std::size_t const wanted = Small::refill(bytes, alignment);
+        if (wanted > loose_->most_slab_bytes())
+            return take_without_slab(bytes, alignment);
+        small_.prepare();
         base::range const slab = take_large(wanted, wanted);
         if (!slab)
             return {};
@@ -255,6 +338,8 @@ private:
 
     Small small_;
     Large large_;
+    detail::crumbs<Large::granularity> crumbs_;
+    base::shared<detail::loose_blocks> loose_ = base::shared<detail::loose_blocks>::make();
 };
 
 } // namespace placement

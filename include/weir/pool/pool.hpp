@@ -97,8 +97,8 @@ public:
                                                            base::name_of(space) + ") is not that of one device; leave it out"
                                                      : "weir: pool_options::device names a device that is not the upstream's; "
                                                        "leave it out, or make the upstream of that device");
-        if (options_.reserve_bytes() != 0)
-            reserve(options_.reserve_bytes());
+        detail::tell_limit<Placement>(rule_, limit_bytes());
+        reserve(options_.reserve_bytes());
     }
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;

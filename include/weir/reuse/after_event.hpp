@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
@@ -74,6 +75,16 @@ struct after_event {
                 if (!block)
                     block = placement_.take(bytes, alignment);
             }
+            if (block)
+                used_.took(block);
+            return block;
+        }
+
+        /// As take, at whatever cost to the placement: where memory is short. Asks about no free.
+        template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_squeeze, P>>>
+        base::range squeeze(std::size_t bytes, std::size_t alignment, stream_ref) {
+            base::lock_guard<base::mutex> const lock(mutex_);
+            base::range const block = placement_.squeeze(bytes, alignment);
             if (block)
                 used_.took(block);
             return block;

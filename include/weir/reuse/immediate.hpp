@@ -14,6 +14,7 @@
 //            threads: see layer::synchronized.
 
 #include <cstddef>
+#include <type_traits>
 #include <weir/base/range.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
@@ -41,6 +42,15 @@ struct immediate {
         /// A block, or an empty range. Never blocks.
         base::range take(std::size_t bytes, std::size_t alignment, stream_ref) {
             base::range const block = placement_.take(bytes, alignment);
+            if (block)
+                used_.took(block);
+            return block;
+        }
+
+        /// As take, at whatever cost to the placement: where memory is short.
+        template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_squeeze, P>>>
+        base::range squeeze(std::size_t bytes, std::size_t alignment, stream_ref) {
+            base::range const block = placement_.squeeze(bytes, alignment);
             if (block)
                 used_.took(block);
             return block;

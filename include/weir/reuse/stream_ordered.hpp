@@ -33,11 +33,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
@@ -83,6 +85,16 @@ struct stream_ordered {
         explicit over(int device)
             : sets_(device), several_devices_(runtime::may_have_several_devices()) {}
 
+        /// The pool will hold at most `bytes` bytes: the less that is, the less a stream keeps for itself. Call it first.
+        void expect_at_most(std::size_t bytes) {
+            std::size_t const share = bytes / 256 > 64 * KiB ? bytes / 256 : 64 * KiB;
+            if (share < sets_.recent_bytes)
+                sets_.recent_bytes = share;
+            exchange_.expect_at_most(bytes, share);
+            if constexpr (contract::holds<contract::has_expect_at_most, Placement>)
+                sets_.host()->covered().expect_at_most(bytes); // all sets' placements are its siblings
+        }
+
         /// Rungs 1 and 2: a block that `stream` may use at once, or an empty range if there is none. Where the stream has no
         /// such block at hand, blocks in 'reclaim', and for room in a full queue. Throws usage_error, cuda_error,
         /// std::bad_alloc.
@@ -99,6 +111,19 @@ struct stream_ordered {
                 }
             }
             return take_slowly(bytes, alignment, who, false);
+        }
+
+        /// A block from the bytes that `stream` may use at once, at whatever cost to the placement: where memory is short,
+        /// after 'gather'. Never blocks. Throws as take.
+        template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_squeeze, P>>>
+        base::range squeeze(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+            exchange_.note_shortage();
+            auto const own = sets_.enter(caller(stream));
+            base::range const block = own->covered().squeeze(bytes, alignment);
+            own->update_hint();
+            if (block)
+                own->used().took(block);
+            return block;
         }
 
         /// Rung 4: as take, but `stream` may be made to wait for the last use of the bytes. For the host this call blocks

@@ -9,7 +9,7 @@
 
 using weir::placement::detail::slab_table;
 
-TEST_CASE("slab_table: a base has one record, which keeps what it knows") {
+TEST_CASE("slab_table: a base has one record a class, which keeps what it knows") {
     slab_table table;
     auto const s = table.record_of(0, 3); // base 0 is a base like any other
     auto const t = table.record_of(16384, 4);
@@ -21,8 +21,11 @@ TEST_CASE("slab_table: a base has one record, which keeps what it knows") {
     CHECK(table.record_of(0, 3) == s);
     CHECK(table[s].free == 5);
     CHECK(table[s].base == 0);
-    CHECK(table.record_of(16384, 7) == t);
-    CHECK(table[t].in == 7);
+    auto const other = table.record_of(16384, 7);
+    CHECK(other != t);
+    CHECK(table[other].in == 7);
+    CHECK(table.record_of(16384, 4) == t);
+    CHECK(table[t].in == 4);
     table.retire(s);
     auto const again = table.record_of(0, 1);
     CHECK(again == s); // its place is used again

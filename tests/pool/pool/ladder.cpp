@@ -45,6 +45,10 @@ struct rule {
     }
 };
 
+struct squeezing_rule : rule {
+    weir::base::range squeeze(std::size_t, std::size_t, weir::stream_ref) { return note->answer("squeeze"); }
+};
+
 // Of a rule that knows no waits but 'borrow'.
 struct plain_rule {
     notes* note;
@@ -67,6 +71,11 @@ struct supply {
     template <class Rule>
     bool grow(Rule&, std::size_t, std::size_t, weir::stream_ref, bool again) {
         note->answer(again ? "grow-again" : "grow");
+        return grows-- > 0;
+    }
+    template <class Rule>
+    bool grow_least(Rule&, std::size_t, std::size_t, weir::stream_ref) {
+        note->answer("grow-least");
         return grows-- > 0;
     }
     template <class Rule>
@@ -133,6 +142,12 @@ TEST_CASE("ladder: what only the end of all work frees is settled, where there i
     notes stranded;
     stranded.unsettled = 64;
     CHECK(climb<false>(stranded).find("wait take gather take grow give-back settle wait take") != std::string::npos);
+}
+
+TEST_CASE("ladder: where there is no more memory the placement squeezes, and at last gets room for just the block") {
+    CHECK(climb<false, squeezing_rule>({"", "reclaim take gather take grow squeeze"}) ==
+          "reclaim take gather take grow squeeze found");
+    CHECK(climb<false, squeezing_rule>({}).find("grow squeeze grow-least give-back borrow wait") != std::string::npos);
 }
 
 TEST_CASE("ladder: a block that no chunk can hold asks nobody") {

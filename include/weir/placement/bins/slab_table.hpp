@@ -4,12 +4,13 @@
 // slab_table: what is known about the slab at this address?
 //
 // A record has one 64-bit word that says which blocks of a slab are free here. The table finds a record by hashing the slab's
-// start. If a block of an unknown slab comes back, the table makes a record, since blocks move between tables. A record
-// without bits says nothing: its blocks are in use or free elsewhere, and its slab may even have been cut anew for another
-// class. It is kept nevertheless, and called asleep, because blocks of the slab usually come back. When the table would have
-// to grow and more than half of its records are asleep, it forgets those instead.
+// start and class. If a block of an unknown slab comes back, the table makes a record, since blocks move between tables. A
+// record without bits says nothing: its blocks are in use or free elsewhere, and its slab may even have been cut anew for
+// another class. It is kept nevertheless, and called asleep, because blocks of the slab usually come back. When the table would
+// have to grow and more than half of its records are asleep, it forgets those instead.
 //
-// invariant: a slab has at most one record; 'asleep_' counts the records without bits.
+// invariant: a start and a class have at most one record; 'asleep_' counts the records without bits. (A slab that was broken up
+//            may have blocks here while a part of it is cut anew for another class.)
 // order:     none; a table belongs to one lock.
 // cost:      operator[]: nothing; record_of: one look-up; 60 to 85 host bytes a record.
 // not for:   order among records: the user keeps lists of them, with 'next' and 'previous'.
@@ -48,12 +49,12 @@ public:
             forget_sleepers();
         if (lacks(more))
             records_.reserve(records_.size() + (more > records_.size() / 2 ? more : records_.size() / 2));
-        by_base_.reserve(by_base_.size() + more);
+        by_start_.reserve(by_start_.size() + more);
     }
 
     /// The record of the slab that starts at 'base', with class 'in'. If there was none, the new one is asleep.
     index_type record_of(std::size_t base, unsigned in) {
-        index_type s = by_base_.find(key_of(base));
+        index_type s = by_start_.find(key_of(base, in));
         if (s == base::address_map::none) {
             reserve(1);
             s = spare_;
@@ -65,16 +66,16 @@ public:
                 records_.push_back({});
             }
             records_[s].base = base;
-            by_base_.insert(key_of(base), s);
+            records_[s].in = in;
+            by_start_.insert(key_of(base, in), s);
             ++asleep_;
         }
-        records_[s].in = in;
         return s;
     }
 
     /// Forgets a record that is not asleep.
     void retire(index_type s) noexcept {
-        by_base_.erase(key_of(records_[s].base));
+        by_start_.erase(key_of(records_[s].base, records_[s].in));
         records_[s] = record();
         records_[s].next = spare_;
         spare_ = s;
@@ -93,13 +94,14 @@ public:
 
     /// Host bytes that the table holds.
     std::size_t bookkeeping_bytes() const noexcept {
-        return records_.capacity() * sizeof(record) + by_base_.bookkeeping_bytes();
+        return records_.capacity() * sizeof(record) + by_start_.bookkeeping_bytes();
     }
 
 private:
     static constexpr unsigned spare = UINT32_MAX;
 
-    static std::uint64_t key_of(std::size_t base) noexcept { return base | 1; } // the map has no key 0
+    // The map has no key 0. Slabs start at multiples of 1,024 at least, and there are fewer classes than that.
+    static std::uint64_t key_of(std::size_t base, unsigned in) noexcept { return base + in + 1; }
 
     bool lacks(std::size_t more) const noexcept {
         return spares_ + (records_.capacity() - records_.size()) < more;
@@ -113,7 +115,7 @@ private:
     }
 
     base::growing_array<record> records_;
-    base::address_map by_base_;
+    base::address_map by_start_;
     index_type spare_ = 0;
     std::size_t spares_ = 0;
     std::size_t asleep_ = 0;

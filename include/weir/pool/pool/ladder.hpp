@@ -16,12 +16,23 @@
 #include <cstddef>
 #include <weir/base/range.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace detail {
+
+/// Tells a pool's limit to its rule, or else to its placement, where they want to know it.
+template <class Placement, class Rule>
+void tell_limit(Rule& rule, std::size_t limit_bytes) {
+    if constexpr (contract::holds<contract::has_expect_at_most, Rule>)
+        rule.expect_at_most(limit_bytes);
+    else if constexpr (contract::holds<contract::has_expect_at_most, Placement> &&
+                       contract::holds<contract::has_visit_usable, Rule, stream_ref, Placement>)
+        rule.visit_usable(on_host, [limit_bytes](Placement& all) { all.expect_at_most(limit_bytes); });
+}
 
 /// `Lock`: makes sure that one thread at a time grows. `WaitsFirst`: rung 4 comes before rung 3.
 template <class Placement, class Rule, class Supply, class Lock, bool WaitsFirst>
@@ -108,6 +119,8 @@ private:
             for (int tries = 0; tries < 8 && supply_.grow(rule_, bytes, alignment, stream, tries != 0); ++tries)
                 if (base::range const block = rule_.take(bytes, alignment, stream))
                     return block;
+            if (base::range const block = squeeze(bytes, alignment, stream))
+                return block;
         } catch (...) {
             try {
                 supply_.give_back(rule_, before);
@@ -117,6 +130,18 @@ private:
         }
         supply_.give_back(rule_, before);
         return base::range{};
+    }
+
+    // There is no more memory, and no free range of the size that the placement wants: it may do with less.
+    base::range squeeze([[maybe_unused]] std::size_t bytes, [[maybe_unused]] std::size_t alignment,
+                        [[maybe_unused]] stream_ref stream) {
+        base::range block;
+        if constexpr (contract::holds<contract::has_rule_squeeze, Rule, stream_ref>) {
+            block = rule_.squeeze(bytes, alignment, stream);
+            if (!block && supply_.grow_least(rule_, bytes, alignment, stream))
+                block = rule_.squeeze(bytes, alignment, stream);
+        }
+        return block;
     }
 
     Rule& rule_;

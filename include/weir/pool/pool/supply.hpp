@@ -66,7 +66,7 @@ public:
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
         if (Placement::rounded(bytes, alignment) > base::align_down(held_.limit_bytes(), page) || suspended())
             return false;
-        std::size_t const needed = chunk_for(bytes, alignment); // 0: no chunk has such a block
+        std::size_t const needed = least_chunk_for(bytes, alignment); // 0: no chunk has such a block
         return needed != 0 && (needed <= held_.bytes() || held_.can_acquire(needed));
     }
     /// The kind of the pool's memory, in words.
@@ -79,6 +79,13 @@ public:
     static constexpr std::size_t chunk_for(std::size_t bytes, std::size_t alignment,
                                            std::size_t base = usual_alignment()) noexcept {
         return base::align_up(Placement::needs(bytes, alignment, base), page);
+    }
+
+    /// The same for a block for which the placement squeezes, if it can.
+    static constexpr std::size_t least_chunk_for(std::size_t bytes, std::size_t alignment) noexcept {
+        if constexpr (contract::holds<contract::has_squeeze, Placement>)
+            return base::align_up(Placement::squeeze_needs(bytes, alignment, usual_alignment()), page);
+        return chunk_for(bytes, alignment);
     }
 
     /// Gets room for such a block, for `stream` first; false: there is none. `again`: what the call before got was not enough,
@@ -97,6 +104,13 @@ public:
         give_back(rule, held_.bytes() > needed ? held_.bytes() - needed : 0);
         return acquire_at_most(rule, step, needed, block_in_chunk(bytes, alignment, needed), stream) ||
                (make_room(rule) && acquire(rule, needed, stream));
+    }
+
+    /// The same where 'grow' found no room, for a block for which the placement squeezes.
+    bool grow_least(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        std::size_t const needed = least_chunk_for(bytes, alignment);
+        return needed < chunk_for(bytes, alignment) && needed <= held_.limit_bytes() &&
+               acquire_at_most(rule, sizes().next(needed), needed, Placement::rounded(bytes, alignment), stream);
     }
 
     /// Gets `bytes` bytes side by side, in whole pages; false: no room, or too much for the limit. Throws as 'grow'.

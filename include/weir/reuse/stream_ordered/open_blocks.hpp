@@ -26,15 +26,16 @@ namespace reuse::detail {
 template <class Tuning>
 class open_blocks {
 public:
-    /// Begins to keep blocks of another stream, which is young.
-    void start_anew() noexcept {
+    /// Begins to keep blocks of another stream, which is young; later at most `recent_bytes` in the first store.
+    void start_anew(std::size_t recent_bytes = Tuning::recent_bytes) noexcept {
         young_frees_ = Tuning::young_frees;
-        limit_bytes_ = young_frees_ == 0 ? Tuning::recent_bytes : 0;
+        recent_bytes_ = recent_bytes;
+        limit_bytes_ = young_frees_ == 0 ? recent_bytes : 0;
     }
     /// Say so when the stream frees a block that went elsewhere: after so many of those it is no longer young.
     void count_free_elsewhere() noexcept {
         if (young_frees_ != 0 && --young_frees_ == 0)
-            limit_bytes_ = Tuning::recent_bytes; // not young any more: see Tuning::young_frees
+            limit_bytes_ = recent_bytes_; // not young any more: see Tuning::young_frees
     }
 
     /// Keeps a block in the first store. False: it may not go there, or there is no room.
@@ -78,6 +79,7 @@ public:
 private:
     recent_blocks<Tuning::recent_blocks> recent_;
     base::growing_array<base::range> held_;
+    std::size_t recent_bytes_ = 0;
     std::size_t limit_bytes_ = 0; // of the first store; 0 while the stream is young
     unsigned young_frees_ = 0; // how many frees until the stream is no longer young
 };

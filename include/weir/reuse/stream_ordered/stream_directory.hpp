@@ -63,6 +63,8 @@ public:
     using locked = weir::base::locked<set>;
     using caller = reuse::detail::caller<Identity>;
 
+    std::size_t recent_bytes = Tuning::recent_bytes; ///< of a stream: see Tuning. Set it before there are streams.
+
     /// `device`: the device of every stream; any_device: they may be of any.
     explicit stream_directory(int device) : device_(device), sets_(make()) {}
     stream_directory(stream_directory const&) = delete;
@@ -284,7 +286,7 @@ private:
         table_.reserve_one();
         set* const fresh = make();
         fresh->came_at.store(now, base::memory_order_relaxed);
-        fresh->name(who, device);
+        fresh->name(who, device, recent_bytes);
         table_.assign(who.key(), fresh);
         sets_.add(fresh);
         welcome(*fresh);
@@ -327,7 +329,7 @@ private:
         displaced_.note(former);
         table_.assign(who.key(), spare);
         spare->came_at.store(now, base::memory_order_relaxed); // else the next newcomer would take this set again
-        other->name(who, device);
+        other->name(who, device, recent_bytes);
         return spare;
     }
 

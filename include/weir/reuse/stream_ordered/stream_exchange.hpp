@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <weir/base/range.hpp>
+#include <weir/base/size.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/reuse/stream_ordered/stream_exchange/block_batch.hpp>
@@ -74,12 +75,23 @@ public:
     /// Whether the caller should 'gather' before it takes a block of `bytes` bytes: the block is large, and another set
     /// offers enough that joining may help. `mine` is locked.
     bool gathers_for(std::size_t bytes, set const& mine) const noexcept {
-        if (bytes >= Tuning::gather_bytes)
+        std::size_t const least = short_for_.load(base::memory_order_relaxed) == 0 ? gather_bytes_ : short_gather_bytes_;
+        if (bytes >= least)
             for (set const& each : sets_)
-                if (&each != &mine && &each != mine.older && each.hint.bytes() >= Tuning::gather_bytes)
+                if (&each != &mine && &each != mine.older && each.hint.bytes() >= least)
                     return true;
         return false;
     }
+
+    /// The pool will hold at most `bytes` bytes. The less that is, the smaller the blocks for which it gathers. Call it first.
+    /// `share`: of that, from which on it gathers.
+    void expect_at_most(std::size_t bytes, std::size_t share) noexcept {
+        gather_bytes_ = share < gather_bytes_ ? share : gather_bytes_;
+        short_gather_bytes_ = bytes / small_share < gather_bytes_ ? bytes / small_share : gather_bytes_;
+    }
+
+    /// Memory is short: for a while it gathers for smaller blocks too, since bytes join only where they lie together.
+    void note_shortage() noexcept { short_for_.store(gathers_of_a_shortage, base::memory_order_relaxed); }
 
     /// Brings all bytes that no work uses together in the host's set, where they join. From there they go to the set of the
     /// caller's stream, unless work uses the bytes that this set covers; with `grows` they go there in any case. `grows`: the
@@ -89,6 +101,8 @@ public:
         runtime::capture_mode_scope const relaxed;
         base::lock_guard<base::mutex> const alone(moving_);
         survey_.begin();
+        if (unsigned const left = short_for_.load(base::memory_order_relaxed))
+            short_for_.store(left - 1, base::memory_order_relaxed);
         set* const mine = sets_.enter(who).get(); // it is not locked any more
         std::size_t const free_bytes = survey_.collect(mine, grows);
         if (who.is_host())
@@ -246,12 +260,19 @@ private:
             sets_.host()->strand(stock, {}, true);
     }
 
+    static constexpr std::size_t small_share = 64 * KiB; // where memory is short it gathers from this share of the limit on
+    static constexpr unsigned gathers_of_a_shortage = 4096;
+
     directory& sets_;
     // Held while bytes go from one set to another. Only a close moves bytes without it, and only to sets further down the
     // list. So whoever looks at all sets in the order of the list and finds nothing has missed only what was handed out and
     // freed meanwhile.
     base::mutex moving_;
     set_survey<directory, Tuning> survey_{sets_}; // under 'moving_'
+    // It gathers for blocks of so many bytes, and where memory is short of so many. Constant once there are sets.
+    std::size_t gather_bytes_ = Tuning::gather_bytes;
+    std::size_t short_gather_bytes_ = Tuning::gather_bytes;
+    base::atomic<unsigned> short_for_{0}; // so many gathers from now on
 };
 
 } // namespace reuse::detail

@@ -55,11 +55,12 @@ public:
     explicit stream_set(Placement empty) : covered_(std::move(empty)) {}
 
     /// Makes this set, which is at rest, the set of the caller's stream, of which all is known. `device`: the stream's.
-    void name(caller<Identity> who, int device) noexcept {
+    /// `recent_bytes`: see Tuning; under a limit it may be less.
+    void name(caller<Identity> who, int device, std::size_t recent_bytes = Tuning::recent_bytes) noexcept {
         safe_.start_anew(device);
         id_ = who.id();
         this->wanted.store(false, base::memory_order_relaxed);
-        open_.start_anew();
+        open_.start_anew(recent_bytes);
         this->key.store(who.key(), base::memory_order_release);
     }
 
