@@ -11,11 +11,10 @@
 // mix. A slab whose blocks are all free here is whole. A class keeps one whole slab; others become raw bytes, which any class
 // may cut anew and which 'surrender' gives back.
 //
-// Blocks come from one slab until it is used up. The next is the used-up slab that had a first block back most recently. To
-// look for the fullest slab would not leave fewer in use, neither on traces nor when live blocks shrink to a tenth.
+// Blocks come from one slab until it is used up (bins/slab_lists.hpp). To look for the fullest slab then would not leave fewer
+// in use, neither on traces nor when live blocks shrink to a tenth.
 //
-// invariant: a record's bits are the blocks that are free here. A record with bits is in its class's list; one without is
-//            asleep, that is, it waits for blocks to come back. A class has at most one whole slab.
+// invariant: a record's bits are the blocks that are free here.
 // order:     none; an object belongs to one lock.
 // cost:      take: a bit scan; give: a multiplication and at most one look-up; a new slab: O(raw pieces). About 80 host bytes
 //            a slab, that is 1 to 5 a block.
@@ -28,7 +27,7 @@
 #include <weir/fwd.hpp>
 #include <weir/placement/bins/piece_list.hpp>
 #include <weir/placement/bins/slab_classes.hpp>
-#include <weir/placement/bins/slab_table.hpp>
+#include <weir/placement/bins/slab_lists.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -92,18 +91,11 @@ public:
         if (wanted == 0)
             return {};
         unsigned const in = classes::class_of(wanted);
-        index_type const s = kinds_[in].list != 0 ? kinds_[in].list : another_slab(in);
+        index_type const s = slabs_.first(in) != 0 ? slabs_.first(in) : another_slab(in);
         if (s == 0)
             return {};
-        if (s == kinds_[in].whole)
-            set_whole(in, 0);
-        placement::detail::slab_table::record& from = slabs_[s];
-        std::size_t const size = classes::block_bytes_of(in);
-        base::range const taken{from.base + base::lowest_bit(from.free) * size, size};
-        from.free &= from.free - 1;
-        free_bytes_ -= size;
-        if (from.free == 0)
-            use_up(s);
+        base::range const taken = slabs_.take(s);
+        free_bytes_ -= taken.bytes;
         return taken;
     }
 
@@ -111,12 +103,12 @@ public:
     void give(base::range block) {
         unsigned const in = classes::class_of(block.bytes);
         std::size_t const base = base::align_down(block.offset, classes::slab_bytes_of(in));
-        index_type s = kinds_[in].list;
+        index_type s = slabs_.first(in);
         if (s == 0 || slabs_[s].base != base) {
             s = slabs_.record_of(base, in);
             raw_.reserve(slabs_.capacity()); // if this throws, a sleeping record stays, which does no harm
         }
-        merge(s, std::uint64_t{1} << classes::block_index(in, block.offset - base), block.bytes);
+        merge(s, in, std::uint64_t{1} << classes::block_index(in, block.offset - base), block.bytes);
     }
 
     /// Makes a fresh range free for any class. Bytes at its ends that are no whole smallest slab stay unused.
@@ -157,7 +149,7 @@ public:
         });
         for (placement::detail::slab_table::record const& from : other.slabs_)
             if (from.free != 0)
-                merge(slabs_.record_of(from.base, from.in), from.free,
+                merge(slabs_.record_of(from.base, from.in), from.in, from.free,
                       base::count_bits(from.free) * classes::block_bytes(from.in));
         other = bins();
     }
@@ -198,6 +190,20 @@ public:
         return any;
     }
 
+    /// The same for the free blocks of each slab for which wanted(one of them) says so. Call surrender_kept first. O(slabs).
+    template <class Wanted, class TakeOver>
+    void surrender_blocks(Wanted&& wanted, TakeOver&& take_over) {
+        for (unsigned in = 0; in < classes::count; ++in)
+            for (index_type s = slabs_.first(in), next = 0; s != 0; s = next) {
+                next = slabs_.after(s);
+                if (wanted(slabs_.first_free(s)))
+                    for (unsigned left = base::count_bits(slabs_[s].free); left != 0; --left) {
+                        take_over(slabs_.first_free(s));
+                        free_bytes_ -= slabs_.take(s).bytes;
+                    }
+            }
+    }
+
     /// Free bytes here, in blocks and in raw pieces. The rest of a slab behind its last block counts as neither.
     std::size_t free_bytes() const noexcept { return free_bytes_; }
 
@@ -205,10 +211,9 @@ public:
     std::size_t largest() const noexcept {
         std::size_t piece = raw_.largest();
         for (unsigned in = 0; in < classes::count; ++in)
-            piece =
-                kinds_[in].whole != 0 && classes::slab_bytes(in) > piece ? classes::slab_bytes(in) : piece;
+            piece = slabs_.keeps_whole(in) && classes::slab_bytes(in) > piece ? classes::slab_bytes(in) : piece;
         for (unsigned in = classes::count; in-- > 0;)
-            if (kinds_[in].list != 0 || classes::slab_bytes(in) <= piece)
+            if (slabs_.first(in) != 0 || classes::slab_bytes(in) <= piece)
                 return classes::block_bytes(in);
         return 0;
     }
@@ -220,11 +225,6 @@ public:
 
 private:
     using index_type = placement::detail::slab_table::index_type;
-
-    struct kind {
-        index_type list = 0;  // slabs with free blocks; blocks come from the first
-        index_type whole = 0; // the whole slab among them, which is used after the others
-    };
 
     // The size to ask the classes for, so that the block is aligned; 0 if it is too large. A class is aligned as far as all
     // sizes that it serves.
@@ -240,52 +240,15 @@ private:
     }
 
     // Notes that blocks became free.
-    void merge(index_type s, std::uint64_t blocks, std::size_t bytes) noexcept {
-        placement::detail::slab_table::record& to = slabs_[s];
-        kind& k = kinds_[to.in];
-        if (to.free == 0) {
-            // The slab in use stays first, since it is in the cache. A whole slab does not stay first.
-            if (k.list == k.whole)
-                push(k.list, s, 0);
-            else
-                push(slabs_[k.list].next, s, k.list);
-            slabs_.woke();
-        }
-        to.free |= blocks;
+    void merge(index_type s, unsigned in, std::uint64_t blocks, std::size_t bytes) noexcept {
         free_bytes_ += bytes;
-        if (to.free == classes::all_blocks(to.in))
-            make_whole(s);
+        if (base::range const surplus = slabs_.give(s, blocks))
+            put_slab(surplus, in);
     }
-
-    void push(index_type& place, index_type s, index_type before) noexcept {
-        slabs_[s].previous = before;
-        slabs_[s].next = place;
-        if (place != 0)
-            slabs_[place].previous = s;
-        place = s;
-    }
-
-    void unlink(index_type s) noexcept {
-        placement::detail::slab_table::record const& from = slabs_[s];
-        (from.previous != 0 ? slabs_[from.previous].next : kinds_[from.in].list) = from.next;
-        if (from.next != 0)
-            slabs_[from.next].previous = from.previous;
-    }
-
-    // The first slab of a list has no free block left.
-    void use_up(index_type s) noexcept {
-        unlink(s);
-        slabs_.fell_asleep();
-        keep_whole(slabs_[s].in);
-    }
-
-    // Moves a whole slab behind another slab with free blocks, if there is one, so that it stays whole.
-    void keep_whole(unsigned in) noexcept {
-        index_type const first = kinds_[in].list;
-        if (first == 0 || first != kinds_[in].whole || slabs_[first].next == 0)
-            return;
-        unlink(first);
-        push(slabs_[kinds_[in].list].next, first, kinds_[in].list);
+    // Makes a slab that left the table raw bytes.
+    void put_slab(base::range slab, unsigned in) noexcept {
+        raw_.put(slab);
+        free_bytes_ += classes::tail_bytes(in);
     }
 
     // The list of the class is empty. Cuts a slab from raw bytes to start it again; 0 if there are not enough.
@@ -295,54 +258,21 @@ private:
         if (!piece)
             return 0;
         index_type const s = slabs_.record_of(piece.offset, in);
-        slabs_[s].free = classes::all_blocks(in);
-        slabs_.woke();
-        push(kinds_[in].list, s, 0);
-        set_whole(in, s);
+        slabs_.start(s);
         free_bytes_ -= classes::tail_bytes(in);
         return s;
     }
 
-    void make_whole(index_type s) noexcept {
-        unsigned const in = slabs_[s].in;
-        if (kinds_[in].whole != 0)
-            melt(s);
-        else
-            set_whole(in, s);
-        keep_whole(in);
-    }
-
-    // Sets the whole slab that the class keeps; 0: none. Exactly one of the old and the new one must be 0.
-    void set_whole(unsigned in, index_type s) noexcept {
-        kinds_[in].whole = s;
-        wholes_ = s != 0 ? wholes_ + 1 : wholes_ - 1;
-    }
-
-    // Makes a whole slab raw bytes.
-    void melt(index_type s) noexcept {
-        unsigned const in = slabs_[s].in;
-        unlink(s);
-        raw_.put({slabs_[s].base, classes::slab_bytes(in)});
-        free_bytes_ += classes::tail_bytes(in);
-        slabs_.retire(s);
-    }
-
     // Makes all whole slabs raw bytes. Returns whether there was one.
     bool shed() noexcept {
-        bool const any = wholes_ != 0;
-        for (unsigned in = 0; wholes_ != 0; ++in)
-            if (index_type const s = kinds_[in].whole) {
-                set_whole(in, 0);
-                melt(s);
-            }
+        bool const any = slabs_.any_whole();
+        slabs_.drop_wholes([this](base::range slab, unsigned in) { put_slab(slab, in); });
         return any;
     }
 
-    kind kinds_[classes::count];
-    placement::detail::slab_table slabs_;
+    placement::detail::slab_lists<MinimumBytes> slabs_;
     placement::detail::piece_list raw_;
     std::size_t free_bytes_ = 0;
-    unsigned wholes_ = 0; // how many classes keep a whole slab
 };
 
 } // namespace placement

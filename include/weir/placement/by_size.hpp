@@ -51,8 +51,8 @@ class by_size {
         detail::is_fed_by_slabs<Small>,
         "weir: by_size's Small slot needs 'static std::size_t refill(std::size_t bytes, std::size_t "
         "alignment)', 'static std::size_t grain(std::size_t bytes)', 'void prepare()', 'range take_at_hand(bytes, "
-        "alignment)', 'void surrender(TakeOver)' and 'bool surrender_kept(TakeOver)', since it lives on slabs of the "
-        "Large part; use 'bins<>'");
+        "alignment)', 'void surrender(TakeOver)', 'bool surrender_kept(TakeOver)' and 'void surrender_blocks(Wanted, "
+        "TakeOver)', since it lives on slabs of the Large part; use 'bins<>'");
     static_assert(
         detail::joins_freed_bytes<Large>,
         "weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)', 'void reserve(std::size_t gives)' and "
@@ -155,7 +155,7 @@ public:
     bool remove(base::range wanted) {
         if (large_.remove(wanted))
             return true;
-        return small_.surrender_kept(into_large()) && large_.remove(wanted);
+        return return_all() && large_.remove(wanted);
     }
     /// The same in O(1), but 'wanted' must lie in the large part's free range that starts at 'start'.
     bool remove(base::range wanted, std::size_t start) { return large_.remove(wanted, start); }
@@ -168,7 +168,7 @@ public:
     /// small part gives the large part the whole slabs that it keeps.
     template <class Visit>
     void for_each_free(std::size_t least, Visit&& visit) {
-        small_.surrender_kept(into_large());
+        return_all();
         large_.for_each_free(least, visit);
     }
 
@@ -186,6 +186,7 @@ public:
         crumbs_.reserve(other.crumbs_.size());
         large_.reserve(other.crumbs_.size());
         crumbs_.absorb(other.crumbs_, into_large());
+        parts_of_broken_slabs_ = parts_of_broken_slabs_ || loose_->any();
         return_surplus();
     }
 
@@ -283,29 +284,30 @@ private:
     // Gives the large part what is free of slabs.
     void break_slabs_up() {
         small_.surrender_kept(into_large());
-        // The size after the last that the small part serves is 0.
-        for (std::size_t size = Small::rounded(1, 1); size - 1 < ThresholdBytes; size = Small::rounded(size + 1, 1))
-            for (;;) {
-                reserve_bytes(2);
-                base::range const block = small_.take_at_hand(size, 1);
-                if (!block)
-                    break;
-                give_up(block);
-            }
+        parts_of_broken_slabs_ = true; // until it is through
+        small_.surrender_blocks([](base::range) { return true; }, [this](base::range block) { give_up(block); });
+        parts_of_broken_slabs_ = false;
+    }
+    // Gives the large part what no slab needs: whole slabs, and free blocks of slabs that were broken up. Returns whether there
+    // may have been any.
+    bool return_all() {
+        bool const any = small_.surrender_kept(into_large()) || parts_of_broken_slabs_;
+        if (parts_of_broken_slabs_)
+            small_.surrender_blocks([this](base::range block) { return loose_->contains(block.offset); },
+                                    [this](base::range block) { give_up(block); });
+        parts_of_broken_slabs_ = false;
+        return any;
     }
     // Gives the large part a free block of a slab. The slab's other blocks are loose from now on. If the block is loose itself,
     // that was done already, here or by a sibling.
+    // Throws before any change.
     void give_up(base::range block) {
+        reserve_bytes(2);
         if (!loose_->contains(block.offset)) {
             std::size_t const slab_bytes = Small::refill(block.bytes, 1);
             std::size_t const start = base::align_down(block.offset, slab_bytes);
             std::size_t const blocks = slab_bytes / block.bytes;
-            try {
-                loose_->insert(start, block.bytes, blocks, block.offset);
-            } catch (...) {
-                small_.give(block);
-                throw;
-            }
+            loose_->insert(start, block.bytes, blocks, block.offset);
             crumbs_.add({start + blocks * block.bytes, slab_bytes - blocks * block.bytes}, into_large());
         }
         crumbs_.add(block, into_large());
@@ -340,6 +342,7 @@ private:
     Large large_;
     detail::crumbs<Large::granularity> crumbs_;
     base::shared<detail::loose_blocks> loose_ = base::shared<detail::loose_blocks>::make();
+    bool parts_of_broken_slabs_ = false; // whether the small part may have free blocks of such slabs
 };
 
 } // namespace placement

@@ -31,13 +31,17 @@ template <class P>
 using has_surrender_kept = decltype(std::declval<P&>().surrender_kept(std::declval<void (*)(base::range)>()));
 
 template <class P>
+using has_surrender_blocks = decltype(std::declval<P&>().surrender_blocks(std::declval<bool (*)(base::range)>(),
+                                                                          std::declval<void (*)(base::range)>()));
+template <class P>
 using has_reserve = decltype(std::declval<P&>().reserve(std::size_t{}));
 
 template <class P>
 inline constexpr bool is_fed_by_slabs =
     contract::returns<std::size_t, has_refill, P> && contract::returns<std::size_t, has_grain, P> &&
     contract::holds<has_prepare, P> && contract::returns<base::range, contract::has_take_at_hand, P> &&
-    contract::holds<has_surrender, P> && contract::returns<bool, has_surrender_kept, P>;
+    contract::holds<has_surrender, P> && contract::returns<bool, has_surrender_kept, P> &&
+    contract::holds<has_surrender_blocks, P>;
 template <class P>
 inline constexpr bool joins_freed_bytes = contract::holds<contract::has_fence, P> &&
                                           contract::returns<bool, contract::has_remove, P> &&
