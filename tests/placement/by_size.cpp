@@ -474,7 +474,26 @@ TEST_CASE("by_size: a chunk is free as a whole again where siblings have parts o
     }
 }
 
-TEST_CASE("by_size: with a limit, only blocks that are small beside it have slabs") {
+TEST_CASE("by_size: with a limit, equal blocks fill seven eighths of it at least, and those of 256 bytes all of it") {
+    for (std::size_t bytes = 256; bytes <= 64 * KiB; bytes = by_size::rounded(bytes + 1, 1)) {
+        CAPTURE(bytes);
+        by_size p;
+        p.expect_at_most(2 * MiB);
+        p.add({1 * GiB, 2 * MiB});
+        std::size_t filled = 0;
+        for (;;) {
+            range block = p.take(bytes, 1);
+            if (!block)
+                block = p.squeeze(bytes, 1);
+            if (!block)
+                break;
+            filled += block.bytes;
+        }
+        CHECK(filled >= (bytes == 256 ? 2 * MiB : 2 * MiB / 8 * 7));
+    }
+}
+
+TEST_CASE("by_size: with a limit, only blocks that are small beside it, or would waste a part of a granule, have slabs") {
     by_size p;
     p.expect_at_most(256 * MiB); // slabs of 16 KiB at most
     by_size q = p.sibling();

@@ -47,16 +47,7 @@ class by_size {
     static_assert(base::is_power_of_two(ThresholdBytes),
                   "weir: by_size's ThresholdBytes must be a power of two, as in "
                   "'by_size<64 * KiB, bins<>, best_fit<>>'");
-    static_assert(
-        detail::is_fed_by_slabs<Small>,
-        "weir: by_size's Small slot needs 'static std::size_t refill(std::size_t bytes, std::size_t "
-        "alignment)', 'static std::size_t grain(std::size_t bytes)', 'void prepare()', 'range take_at_hand(bytes, "
-        "alignment)', 'void surrender(TakeOver)', 'bool surrender_kept(TakeOver)' and 'void surrender_blocks(Wanted, "
-        "TakeOver)', since it lives on slabs of the Large part; use 'bins<>'");
-    static_assert(
-        detail::joins_freed_bytes<Large>,
-        "weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)', 'void reserve(std::size_t gives)' and "
-        "'static std::size_t grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
+    static_assert(detail::require_parts<Small, Large>());
 
     static constexpr std::size_t enlarged(std::size_t bytes) noexcept {
         return bytes <= ThresholdBytes && bytes != 0 ? ThresholdBytes + 1 : bytes;
@@ -197,7 +188,7 @@ public:
         if (!is_small(bytes, alignment))
             return lend_large(enlarged(bytes), alignment);
         std::size_t const slab = Small::refill(bytes, alignment);
-        bool const cuts = slab <= loose_->most_slab_bytes();
+        bool const cuts = cuts_slab(slab, bytes, alignment);
         std::size_t const most = most_lent_slabs * (cuts ? slab : loose_->most_slab_bytes());
         std::size_t const least = cuts ? slab : 2 * Small::rounded(bytes, alignment);
         base::range stock;
@@ -260,6 +251,13 @@ private:
     void reserve_bytes(std::size_t ranges) {
         crumbs_.reserve(ranges);
         large_.reserve(3 * ranges);
+    }
+
+    // Whether such a block gets a slab of 'slab' bytes, if there is room. A loose block takes whole granules; where that costs
+    // an eighth of it or more, it gets one in any case.
+    bool cuts_slab(std::size_t slab, std::size_t bytes, std::size_t alignment) const noexcept {
+        std::size_t const size = Small::rounded(bytes, alignment);
+        return slab <= loose_->most_slab_bytes() || base::align_up(size, Large::granularity) - size >= size / 8;
     }
 
     base::range take_without_slab(std::size_t bytes, std::size_t alignment) {
@@ -328,7 +326,7 @@ private:
 
     base::range take_from_fresh_slab(std::size_t bytes, std::size_t alignment) {
         std::size_t const wanted = Small::refill(bytes, alignment);
-        if (wanted > loose_->most_slab_bytes())
+        if (!cuts_slab(wanted, bytes, alignment))
             return take_without_slab(bytes, alignment);
         small_.prepare();
         base::range const slab = take_large(wanted, wanted);

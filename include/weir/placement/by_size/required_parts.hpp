@@ -29,10 +29,9 @@ template <class P>
 using has_surrender = decltype(std::declval<P&>().surrender(std::declval<void (*)(base::range)>()));
 template <class P>
 using has_surrender_kept = decltype(std::declval<P&>().surrender_kept(std::declval<void (*)(base::range)>()));
-
 template <class P>
-using has_surrender_blocks = decltype(std::declval<P&>().surrender_blocks(std::declval<bool (*)(base::range)>(),
-                                                                          std::declval<void (*)(base::range)>()));
+using has_surrender_blocks =
+    decltype(std::declval<P&>().surrender_blocks(std::declval<bool (*)(base::range)>(), std::declval<void (*)(base::range)>()));
 template <class P>
 using has_reserve = decltype(std::declval<P&>().reserve(std::size_t{}));
 
@@ -46,6 +45,21 @@ template <class P>
 inline constexpr bool joins_freed_bytes = contract::holds<contract::has_fence, P> &&
                                           contract::returns<bool, contract::has_remove, P> &&
                                           contract::returns<std::size_t, has_grain, P> && contract::holds<has_reserve, P>;
+
+/// Checks what fills the slots of by_size.
+template <class Small, class Large>
+constexpr bool require_parts() {
+    static_assert(is_fed_by_slabs<Small>,
+                  "weir: by_size's Small slot needs 'static std::size_t refill(std::size_t bytes, std::size_t "
+                  "alignment)', 'static std::size_t grain(std::size_t bytes)', 'void prepare()', 'range take_at_hand(bytes, "
+                  "alignment)', 'void surrender(TakeOver)', 'bool surrender_kept(TakeOver)' and 'void surrender_blocks(Wanted, "
+                  "TakeOver)', since it lives on slabs of the Large part; use 'bins<>'");
+    static_assert(
+        joins_freed_bytes<Large>,
+        "weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)', 'void reserve(std::size_t gives)' and "
+        "'static std::size_t grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
+    return true;
+}
 
 } // namespace placement::detail
 } // namespace v0
