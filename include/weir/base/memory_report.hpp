@@ -79,8 +79,8 @@ struct memory_report {
     std::size_t in_use_bytes = 0;             ///< handed out and not yet freed, rounding included; SIZE_MAX: not known
     std::size_t reserved_bytes = 0;           ///< held from the upstream; SIZE_MAX: not known
     std::size_t limit_bytes = unknown;        ///< the most it may hold; SIZE_MAX: there is no limit, or it is not known
-    std::size_t largest_free_bytes = unknown; ///< some stream can get a block of this size without growth; larger blocks may
-                                              ///< fit too; SIZE_MAX: not known
+    std::size_t largest_free_bytes = unknown; ///< a block of this size is not refused to some stream, though the pool may
+                                              ///< grow for it first; larger ones may fit too; SIZE_MAX: not known
     std::size_t live_blocks = 0;              ///< blocks handed out and not yet freed
     std::size_t chunks = 0;                   ///< pieces of memory that the pool got from the upstream
     std::size_t lost_bytes = 0; ///< freed, but handed out to nobody: graphs may use them, or the host had no memory

@@ -22,7 +22,7 @@ namespace base {
 struct usage {
     std::size_t bytes = 0;              ///< taken and not yet given back
     std::size_t blocks = 0;             ///< blocks taken and not yet given back
-    std::size_t largest_free_bytes = 0; ///< the largest range that can be taken without more memory
+    std::size_t largest_free_bytes = 0; ///< the largest block that is not refused where there is no more memory
     std::size_t unsettled_bytes = 0;    ///< freed, and before a 'settle' only the stream that freed them may get them
     std::size_t lost_bytes = 0;         ///< freed, but handed out to nobody: graphs may use them, or the host had no memory
 
