@@ -388,6 +388,7 @@ TEST_CASE("thrust: page-locked memory that is freed on a default stream is freed
     weir::check(cudaMemcpyAsync(target.data(), p, bytes, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
     {
         weir::runtime::device_scope const other(1);
+        CHECK(from != weir::interop::thrust::pinned_allocator<char>(pool, cudaStreamLegacy));
         from.deallocate(p, bytes);
         void* const next = pool.allocate(weir::on_host, bytes);
         std::memset(next, 1, bytes);

@@ -143,9 +143,10 @@ public:
         source::deallocate_for_container(detail::address(p), count * sizeof(T), alignof(T));
     }
 
-    /// Whether each may free what the other allocated, that is, whether pool and stream are the same.
+    /// Whether each may free what the other allocated, that is, whether pool and stream are the same. The default streams of
+    /// two devices are two.
     friend bool operator==(basic_allocator const& a, basic_allocator const& b) noexcept {
-        return a.pool() == b.pool() && a.stream() == b.stream();
+        return a.pool() == b.pool() && a.is_on_stream_of(b);
     }
     friend bool operator!=(basic_allocator const& a, basic_allocator const& b) noexcept { return !(a == b); }
 };
