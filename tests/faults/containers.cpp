@@ -117,9 +117,10 @@ struct containers {
             q.check_unchanged();
         u.check_unchanged();
     }
+    std::size_t lost_bytes() const { return pool->state().lost_bytes + pinned->state().lost_bytes; }
     void check(bool may_lose) {
-        CHECK((may_lose || pool->state().lost_bytes + pinned->state().lost_bytes == 0));
-        may_lose = pool->state().lost_bytes + pinned->state().lost_bytes != 0;
+        CHECK((may_lose || lost_bytes() == 0));
+        may_lose = lost_bytes() != 0;
         y.check_unchanged(); // every act only reads it
         CHECK(pool->state().live_blocks == live(x) + live(y) + live(w) + live(v));
         CHECK(pinned->state().live_blocks == live(z) + live(q) + live(u));

@@ -242,6 +242,8 @@ public:
         CHECK((!undo || is_driver || now.reserved_bytes <= before.reserved_bytes));
     }
 
+    std::size_t lost_bytes() const { return pool->state().lost_bytes; }
+
     /// The pool's books are the scene's, and everything works.
     void check(bool may_lose) {
         {

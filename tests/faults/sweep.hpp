@@ -17,6 +17,7 @@
 //     Scene(limit)          the state, before 'prepare'
 //     bool refused          whether the operation answered null
 //     string reason         why
+//     lost_bytes()          how many bytes are lost: freed, and never handed out again
 //     remember()            before the operation
 //     check_unchanged(undo) after it threw; 'undo': what it did before could be undone
 //     check(may_lose)       everything is as its own books say, everything works, and all of it comes back;
@@ -210,7 +211,11 @@ bool strike(act<Scene> const& what, fault const& how, std::uint64_t k, bool refu
                 s.check_unchanged(how.how == until::once);
                 s.refused = false;
                 what.attempt(s);
-                CHECK((s.refused == refused || (may_lose && s.refused))); // what is lost leaves no room
+                if (s.refused != refused) { // what is lost leaves no room
+                    CHECK((may_lose && s.refused && s.lost_bytes() != 0));
+                    CHECK_MESSAGE(s.reason.find("the pool's limit leaves no room for") != std::string::npos,
+                                  "another reason than what is lost: ", s.reason);
+                }
             }
             s.check(may_lose);
         }

@@ -318,40 +318,41 @@ TEST_CASE("thrust: what ends while the default stream is captured stays for its 
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("thrust: whatever call fails where a vector ends, it is freed once the default stream is done, or stays") {
     struct state {
-        state() { CHECK(cudaMemsetAsync(p, 1, 1000, cudaStream_t{}) == cudaSuccess); }
+        explicit state(cudaStream_t by_default) : from(pool, stream, by_default) {
+            pool.poisons = false; // that call would fail, too
+            CHECK(cudaMemsetAsync(p, 1, 1000, by_default) == cudaSuccess);
+        }
         pool_type pool;
         support::scoped_stream stream;
-        source from{pool, stream};
+        source from;
         void* p = from.allocate_by_default(1000, 1);
     };
-    std::uint64_t const runs = support::fault_sweep(
-        [] {
-            auto fresh = std::make_unique<state>();
-            fresh->pool.poisons = false; // that call would fail, too
-            return fresh;
-        },
-        [](state& s) {
-            s.from.deallocate_by_default(s.p, 1000, 1); // the simulated device tells of a free that comes too early
-            s.from.deallocate_by_default(nullptr, 0, 1);
-        },
-        [](state& s, support::struck const& fault) {
-            CHECK((s.pool.live_blocks() == 0 || fault.for_ever || fault.pair)); // one failure is no lost device
-            if (s.pool.live_blocks() == 0)
-                return;
-            weir::synchronize(cudaStreamLegacy);
-            s.from.deallocate(s.p, 1000, 1);
-        },
-        support::faults::pairs_too);
-    CHECK(runs > 10);
+    for (cudaStream_t const by_default : {cudaStreamLegacy, cudaStreamPerThread}) {
+        std::uint64_t const runs = support::fault_sweep(
+            [=] { return std::make_unique<state>(by_default); },
+            [](state& s) {
+                s.from.deallocate_by_default(s.p, 1000, 1); // the simulated device tells of a free that comes too early
+                s.from.deallocate_by_default(nullptr, 0, 1);
+            },
+            [=](state& s, support::struck const& fault) {
+                CHECK((s.pool.live_blocks() == 0 || fault.for_ever || fault.pair)); // one failure is no lost device
+                if (s.pool.live_blocks() == 0)
+                    return;
+                weir::synchronize(by_default);
+                s.from.deallocate(s.p, 1000, 1);
+            },
+            support::faults::pairs_too);
+        CHECK(runs > 10);
 
-    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
-    state s;
-    simulated_cuda::fail_call(1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
-    s.from.deallocate_by_default(s.p, 1000, 1);
-    simulated_cuda::clear_faults();
-    CHECK(s.pool.live_blocks() == 1); // nobody could wait for the default stream
-    weir::synchronize(cudaStreamLegacy);
-    s.from.deallocate(s.p, 1000, 1);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        state s(by_default);
+        simulated_cuda::fail_call(1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+        s.from.deallocate_by_default(s.p, 1000, 1);
+        simulated_cuda::clear_faults();
+        CHECK(s.pool.live_blocks() == 1); // nobody could wait for the default stream
+        weir::synchronize(by_default);
+        s.from.deallocate(s.p, 1000, 1);
+    }
 }
 
 TEST_CASE("thrust: what ends while another device is current is freed behind both devices' default streams") {

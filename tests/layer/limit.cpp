@@ -118,7 +118,8 @@ TEST_CASE("limit: what the pool refuses or throws is not counted") {
 }
 
 TEST_CASE("limit: says who refused, and what to do") {
-    limited pool(1000, std::size_t{500}, "shared");
+    limited pool(1000, std::size_t{2000}, "shared");
+    void* const others = pool.inner().try_allocate(on_host, 1500);
     void* const p = pool.allocate(on_host, 400);
     try {
         static_cast<void>(pool.allocate(on_host, 601));
@@ -138,10 +139,12 @@ TEST_CASE("limit: says who refused, and what to do") {
     CHECK(pool.refusal(600, 16) == "shared has no 600"); // which would fill this one
     CHECK(pool.refusal(1000, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 bytes, "
                                     "free 400 bytes of its blocks, or raise the layer's limit");
-    for (std::size_t never : {std::size_t{1001}, SIZE_MAX}) // whatever is freed
-        CHECK(pool.refusal(never, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 "
-                                         "bytes, or raise the layer's limit");
+    CHECK(pool.refusal(1001, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 "
+                                    "bytes, or raise the layer's limit"); // whatever is freed
+    CHECK(pool.refusal(2001, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested, and its pool 'shared' "
+                                    "(1.85 KiB in use, 0 B reserved, limit 1.95 KiB) refuses: shared has no 2001");
     pool.deallocate(on_host, p, 400);
+    pool.inner().deallocate(on_host, others, 1500);
     CHECK(limited(100, std::size_t{500}).state().limit_bytes == 100);
     limited one(1);
     CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time; ask for at most 1 byte, or raise the layer's limit");
@@ -150,6 +153,22 @@ TEST_CASE("limit: says who refused, and what to do") {
                                 "the layer's limit");
     CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is requested; raise the layer's limit");
     one.deallocate(on_host, q, 1);
+}
+
+TEST_CASE("limit: what the pool below could never hold is refused with that pool's reason, and no limit is to be raised for it") {
+    weir::host_pool card(weir::pool_options{}.name("card").limit(2 * MiB));
+    weir::layer::limit<weir::host_pool&> tenant(weir::layer_options{}.name("tenant"), 1 * MiB, card);
+    std::string const said = "layer::limit 'tenant' allows 1048576 bytes (1 MiB) at a time";
+    std::string const below = ", and its pool 'card' (0 B in use, 0 B reserved, limit 2 MiB) refuses: it needs a chunk of ";
+    std::string const never = tenant.refusal(3 * MiB, 16).c_str();
+    CHECK(never.find(said + below) == 0);
+    CHECK(never.find("more than the pool's limit of 2097152 bytes (2 MiB); ask for less or raise pool_options::limit") !=
+          std::string::npos);
+    CHECK(never.find("the layer's limit") == std::string::npos);
+    CHECK(tenant.refusal(3 * MiB / 2, 16) == (said + "; ask for at most 1048576 bytes (1 MiB), or raise the layer's limit").c_str());
+    weir::layer::limit<weir::layer::limit<weir::host_pool&>&> inner(512 * weir::KiB, tenant); // and so through several
+    CHECK(std::string(inner.refusal(2 * MiB, 16).c_str()).find("refuses: " + said + "; ask for at most") != std::string::npos);
+    CHECK(std::string(inner.refusal(3 * MiB, 16).c_str()).find("refuses: " + said + below) != std::string::npos);
 }
 
 TEST_CASE("limit: a tenant is refused by its name, with its own counts and its own largest blocks") {

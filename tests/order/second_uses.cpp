@@ -399,6 +399,19 @@ TEST_CASE("second_uses: a marked stream that is captured makes the block its gra
     });
 }
 
+TEST_CASE("second_uses: what it asks CUDA leaves the capture of another stream whole") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b, captured;
+        second_uses uses;
+        uses.mark(64, b);
+        support::capture graph(captured);
+        for (int times = 0; times < 100; ++times)
+            uses.add(64, a); // and which of its events were reached
+        CHECK_FALSE(uses.take(64, weir::on_host, true).events.empty()); // and whether 'b' is idle
+        CHECK(graph.unbroken());
+    });
+}
+
 TEST_CASE("second_uses: what was taken out and put back is marked as before") {
     support::every_schedule([] {
         support::scoped_stream const a, b;

@@ -906,6 +906,40 @@ TEST_CASE("graph_memory: where CUDA does not say which capture frees a block, on
     }
 }
 
+TEST_CASE("graph_memory: where CUDA does not say whose default stream frees, its bytes wait for all work, and for the owner's word") {
+    for (cudaStream_t const by_default : {cudaStreamLegacy, cudaStreamPerThread}) {
+        CAPTURE(weir::runtime::is_legacy(by_default));
+        simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+        support::scoped_stream const s, last;
+        weir::device_pool pool;
+        memory_of memory(pool);
+        bool is_done = false;
+        {
+            recording graph(s);
+            void* const p = memory.allocate(s, 1 * MiB);
+            graph.end();
+            check(simulated_cuda::launch(by_default, {}, {{p, 1 * MiB}}, [&] { is_done = true; }), "launch"); // on device 0
+            check(cudaSetDevice(1), "cudaSetDevice");
+            for (std::uint64_t const call : {2u, 4u}) // the others are asked as an event is made
+                simulated_cuda::fail_call("cudaGetDevice", call, cudaErrorUnknown);
+            memory.deallocate(by_default, p, 1 * MiB);
+            CHECK(simulated_cuda::failed_calls() == 2);
+            check(cudaSetDevice(0), "cudaSetDevice");
+        }
+        bool goes = false;
+        for (int tries = 0; tries < 20 && !goes; ++tries)
+            goes = goes_back(memory, last);
+        CHECK(goes == weir::runtime::is_legacy(by_default)); // the other may be captured, into a graph that nobody knows
+        memory.release(last);
+        CHECK(is_done);
+        CHECK(pool.in_use_bytes() == 0);
+        void* const q = pool.allocate(last, 1 * MiB);
+        fill(q, 1, 1 * MiB, last);
+        pool.deallocate(last, q, 1 * MiB);
+        drain(last);
+    }
+}
+
 TEST_CASE("graph_memory: where a graph could not be watched the call fails, and the next one watches it") {
     for (bool const frees : {false, true}) {
         CAPTURE(frees);

@@ -16,6 +16,9 @@ using weir::converting_view;
 using weir::staging::copy_converted_to_device_async;
 using weir::staging::copy_converted_to_host_async;
 using weir::staging::copy_stored_to_host_async;
+using weir::staging::copy_to_device_async;
+using weir::staging::copy_to_host_async;
+using weir::staging::copy_to_host_sync;
 
 namespace {
 
@@ -282,6 +285,51 @@ TEST_CASE("converted_copy: what a kernel's launch throws comes out, and the targ
                 check_round_trip(here.ring, s, 5 * slot_bytes); // the ring works
                 CHECK(std::all_of(to.begin(), to.end(), [](float x) { return x == 77; }));
                 other.deallocate(on_host, memory, count * sizeof(__half));
+            });
+        }
+}
+
+TEST_CASE("converted_copy: a kernel's launch copies through another ring than the one whose slot it fills") {
+    for (bool const locked : {false, true})
+        for (std::size_t const slots : {1u, 3u}) {
+            CAPTURE(locked);
+            CAPTURE(slots);
+            support::every_schedule([&] {
+                support::scoped_stream const s;
+                ringed here(small(slots)), other(small(1));
+                pinned_pool pinned;
+                std::size_t const count = slot_bytes; // two chunks
+                std::vector<float> const row = small_numbers<float>(count);
+                numbers<float> const whole(row);
+                std::vector<__half> halves(count);
+                void* const memory = pinned.allocate(on_host, count * sizeof(__half));
+                converting_view<float, __half> const to(locked ? static_cast<__half*>(memory) : halves.data(), count);
+                scene::memory const table(100);
+                octets const fresh = counting(100);
+                octets back(100);
+                pending_copy before = copy_to_host_async(here.ring, s, back.data(), table.at(), slots == 1 ? 0 : 100);
+                char const* const sentence = "holds one of its slots meanwhile; let it copy through another ring";
+                auto const through = [&](pinned_ring& ring, bool waits) {
+                    return [&, waits](weir::stream_ref on, auto view, float const* from) {
+                        if (waits)
+                            before.wait();
+                        copy_to_device_async(ring, on, table.at(), fresh.data(), fresh.size());
+                        copy_to_host_sync(ring, on, back.data(), table.at(), back.size());
+                        converter{}(on, view, from);
+                    };
+                };
+                auto const copy = [&](auto const& convert) {
+                    copy_stored_to_host_async(here.ring, s, to, static_cast<float const*>(whole.data()), count, convert).wait();
+                };
+                CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { copy(through(here.ring, false)); }), sentence);
+                if (before)
+                    CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { copy(through(other.ring, true)); }), sentence);
+                check_round_trip(here.ring, s, 5 * slot_bytes); // the ring works
+                copy(through(other.ring, false));
+                CHECK(back == fresh);
+                CHECK(std::equal(row.begin(), row.end(), to.begin()));
+                before.wait();
+                pinned.deallocate(on_host, memory, count * sizeof(__half));
             });
         }
 }

@@ -434,6 +434,48 @@ TEST_CASE("streaming: chunks go back only when both ways of the link and the str
     }
 }
 
+TEST_CASE("streaming: chunks whose copies cannot be waited for twice stay handed out, unless a later try can wait for them") {
+    struct waits {
+        std::vector<std::uint64_t> that_fail;
+        bool lost;
+    };
+    // Each of three streams is tried twice, and then all of them once more.
+    for (waits const& each : {waits{{1, 2}, false}, {{2, 3}, false}, {{3, 4}, false}, {{1, 2, 5, 6}, true},
+                              {{2, 3, 6, 7}, true}, {{3, 4, 7, 8}, true}, {{1, 2, 3, 4, 5, 6}, false}}) {
+        CAPTURE(each.that_fail.size());
+        CAPTURE(each.that_fail.front());
+        device::world world(device::config{}.late(), support::report_all);
+        support::scoped_stream const s;
+        weir::pinned_pool pinned;
+        watched_pool pool;
+        pinned_ring ring(pinned, small(3));
+        octets const row = counting(9 * chunk_bytes);
+        octets back(row.size());
+        struct thrown {};
+        void const* first = nullptr;
+        CHECK_THROWS_AS(stream_chunks(ring, pool, s, from_memory(row.data(), row.size()), to_memory(back.data(), back.size()),
+                                      small_chunks(),
+                                      [&](weir::stream_ref, chunk const& c) {
+                                          if (c.index == 0)
+                                              first = c.data;
+                                          if (c.index == 4) {
+                                              for (std::uint64_t const call : each.that_fail)
+                                                  device::fail_call("cudaStreamSynchronize", call, cudaErrorUnknown);
+                                              throw thrown{};
+                                          }
+                                      }),
+                        thrown);
+        CHECK(device::failed_calls() == each.that_fail.size());
+        device::clear_faults();
+        CHECK(pool.under_way == 0);
+        CHECK(pool.state().live_blocks == (each.lost ? 1 : 0));
+        std::size_t const all = 3 * weir::base::align_up(chunk_bytes, 256);
+        void* const next = pool.allocate(s, all);
+        CHECK((next == first) == !each.lost);
+        pool.deallocate(s, next, all);
+    }
+}
+
 TEST_CASE("streaming: a default stream is that of the ring's device, whichever is current") {
     for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
         device::world const world(device::config{}.with_devices(2).late(), support::report_all);

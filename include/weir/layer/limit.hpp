@@ -141,7 +141,8 @@ public:
         return text(this->pool_.report()) + "; through " + self() + ": " + base::bytes_text(requested_bytes()) +
                " requested, limit " + (limit_bytes() == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes()));
     }
-    /// Why an allocation finds no room at this moment: this layer's limit, or the wrapped pool's reason.
+    /// Why an allocation finds no room at this moment: this layer's limit, or the wrapped pool's reason; both if the pool could
+    /// never hold it.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const requested = requested_bytes();
         std::size_t const left = room(requested);
@@ -150,6 +151,8 @@ public:
         text said = self() + " allows " + base::exact_bytes_text(limit_bytes()) + " at a time";
         if (requested != 0)
             said = said + ", of which " + base::exact_bytes_text(requested) + (requested == 1 ? " is" : " are") + " requested";
+        if (!wrapper::can_hold(bytes, alignment)) // then nothing helps that is done about this limit alone
+            return said + ", and " + refusal_below_text(this->pool_.state(), this->pool_.refusal(bytes, alignment));
         said = said + "; ";
         if (left != 0)
             said = said + "ask for at most " + base::exact_bytes_text(left) + ", ";

@@ -47,12 +47,16 @@ namespace weir {
 inline namespace v0 {
 
 /// Any thread may call any member. But the first call for a capture names its graph to CUDA (graph_life.hpp): meanwhile no
-/// other thread may use that graph, also not through another graph_memory. `Placement`: which bytes of a chunk.
+/// other thread may use that graph, also not through another graph_memory. `Pool`: stream ordered. `Placement`: which bytes
+/// of a chunk.
 template <class Pool, class Placement>
 class graph_memory : public resource<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
     static_assert(contract::returns<int, contract::has_device, Pool>,
                   "weir: the pool slot of graph_memory needs 'int device() const'");
+    static_assert(Pool::stream_ordered,
+                  "weir: graph memory goes back to its pool while the graph's last launch may use it, and this pool would hand "
+                  "it out again at once; use a pool of 'weir::reuse::stream_ordered<>' or 'weir::reuse::after_event'");
     static_assert(contract::require_placement<Placement>());
 
 public:

@@ -96,7 +96,9 @@ pending_copy copy_converted_to_host_async(pinned_ring& ring, stream_ref stream, 
 /// `convert` is called with a stream, a converting_view of page-locked memory, and an address of elements of the device: it
 /// enqueues the kernel that stores as many as the view has, and throws what goes wrong. 'converting_kernel'
 /// (staging/converting_kernel.cuh) is such a one; so is a call of thrust::copy. It is called for each chunk before the call
-/// returns; once for all if `to` is page-locked. Everything else is as for 'copy_to_host_async' and above.
+/// returns; once for all if `to` is page-locked. The copy holds a slot of the ring meanwhile. So `convert` may copy through
+/// another ring, but must not use this one in any way: a copy through it, and a wait for one, throw usage_error. Everything
+/// else is as for 'copy_to_host_async' and above.
 template <class Element, class Storage, class Convert>
 pending_copy copy_stored_to_host_async(pinned_ring& ring, stream_ref stream, converting_view<Element, Storage> to,
                                        Element const* from, std::size_t count, Convert const& convert) {

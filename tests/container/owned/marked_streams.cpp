@@ -141,6 +141,29 @@ TEST_CASE("marked_streams: where a marked stream is captured at the end, the blo
     });
 }
 
+TEST_CASE("marked_streams: where two graphs use a block at the end, and its pool cannot be told, it stays handed out") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b, c;
+        for (cudaStream_t const own : {static_cast<cudaStream_t>(a), static_cast<cudaStream_t>(b)}) { // which may be captured
+            support::recording_pool<> pool;
+            pool.poisons = false;
+            auto x = std::make_unique<device_buffer>(pool, own, 100);
+            x->used_on(b);
+            x->used_on(c);
+            void* const p = x->data();
+            check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
+            {
+                support::capture one(b), another(c);
+                x.reset();
+                CHECK(pool.live_blocks() == 1);
+                CHECK(another.unbroken());
+                CHECK(one.unbroken());
+            }
+            pool.deallocate(own, p, 100);
+        }
+    });
+}
+
 TEST_CASE("marked_streams: a mark of a thread's own default stream is that thread's, also where another grows and ends it") {
     support::every_schedule([] {
         support::scoped_stream const a;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <support/capture.hpp>
@@ -127,11 +128,29 @@ TEST_CASE("ordered_copy: where the source's stream cannot be made to wait, the h
     CHECK(to.last() == 7);
     fill(from, 7, {b, 0});
     simulated_cuda::fail_call("cudaStreamWaitEvent", 2, cudaErrorUnknown);
-    simulated_cuda::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+    for (std::uint64_t const call : {1u, 2u})
+        simulated_cuda::fail_call("cudaStreamSynchronize", call, cudaErrorUnknown);
     CHECK_THROWS_AS(copy(to, {a, 0}, from, {b, 0}), weir::cuda_error);
     simulated_cuda::clear_faults();
     CHECK(cudaGetLastError() == cudaSuccess); // nothing is left on CUDA's record
     weir::synchronize(a);
+}
+TEST_CASE("ordered_copy: where the source's stream cannot be made to wait in a capture, the error is told and the capture goes on") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a, b;
+    block const to, from;
+    fill(from, 7, {b, 0});
+    weir::synchronize(b);
+    support::capture graph(a);
+    weir::order_after(b, a);
+    simulated_cuda::fail_call("cudaStreamWaitEvent", 2, cudaErrorUnknown);
+    CHECK_THROWS_AS(copy(to, {a, 0}, from, {b, 0}), weir::cuda_error);
+    CHECK(simulated_cuda::failed_calls() == 1);
+    copy(to, {a, 0}, from, {b, 0});
+    weir::order_after(a, b);
+    std::size_t copies = 0;
+    CHECK(graph.unbroken(&copies));
+    CHECK(copies == 2);
 }
 #endif
 

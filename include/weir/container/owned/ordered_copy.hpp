@@ -7,7 +7,8 @@
 // the copy. Memory of two devices need not be open to either device: it is copied with cudaMemcpyPeerAsync. A target that
 // lies on no device (managed) is filled by the source's stream, if the source lies on a device.
 //
-// invariant: if this throws, nothing was enqueued, or what was enqueued is finished (unless CUDA does not answer at all).
+// invariant: if this throws, nothing was enqueued, or what was enqueued is finished (unless CUDA does not answer at all). In a
+//            capture the graph may keep the copy, and what the other stream does later does not come after it.
 // order:     after the work on both streams so far, before all later work on both.
 // cost:      on one stream that of the copy; on two streams also two events, about 2 us.
 // not for:   copies that the host makes.
@@ -15,11 +16,13 @@
 #include <cstddef>
 #include <cuda_runtime_api.h>
 #include <weir/base/error.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -62,10 +65,12 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
     try {
         order_after(other, on);
     } catch (...) {
-        // The copy may be running, and the other stream does not wait for it. So the host waits instead.
-        runtime::device_scope const its(on.device);
-        runtime::capture_mode_scope const relaxed;
-        if (!runtime::succeeded(cudaStreamSynchronize(on.stream.get())))
+        // The copy may be running, and the other stream does not wait for it. So the host waits instead; not for a captured
+        // stream, whose work does not run yet.
+        if (!base::try_twice([&] {
+                runtime::device_scope const its(on.device);
+                return synchronize(on.stream), true;
+            }))
             throw;
     }
 }

@@ -52,10 +52,11 @@ public:
     explicit operator bool() const noexcept { return ring_ != nullptr; }
 
     /// Blocks until the target holds all bytes. Throws cuda_error if CUDA cannot say that a part has arrived; call it again, or
-    /// let the object go. Breaks no capture.
+    /// let the object go. Throws usage_error in a function that converts for a copy through the same ring. Breaks no capture.
     void wait() {
         if (!ring_)
             return;
+        ring_->slots().require_no_user();
         runtime::device_scope const here(ring_->device());
         runtime::capture_mode_scope const relaxed;
         while (ring_->slots().finish_some(copy_, threads_)) {

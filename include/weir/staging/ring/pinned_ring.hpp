@@ -102,8 +102,10 @@ public:
 
     /// A slot for the chunk with which a copy begins, or for the event behind a direct copy; see slot_table. Null: the ring is
     /// full, and the copy is to be left to CUDA. Blocks while the ring is full, if the options say so. The caller holds no
-    /// slot. Throws out_of_memory if the copy is refused; cuda_error.
+    /// slot. Throws out_of_memory if the copy is refused; usage_error in a function of the user's that is called for a slot;
+    /// cuda_error.
     detail::held_slot begin(unsigned long long stream_id, std::size_t chunk_bytes, direction way) {
+        slots_.require_no_user();
         if (detail::held_slot slot = slots_.try_take(stream_id, chunk_bytes, way))
             return slot;
         if (options_.on_full() == full_action::wait)
@@ -113,8 +115,10 @@ public:
         count(left_to_cuda_, 1);
         return {};
     }
-    /// A slot for a later chunk. Blocks while the ring is full. The caller holds no slot. Throws cuda_error.
+    /// A slot for a later chunk. Blocks while the ring is full. The caller holds no slot. Throws usage_error as 'begin';
+    /// cuda_error.
     detail::held_slot take(unsigned long long stream_id, std::size_t chunk_bytes, direction way) {
+        slots_.require_no_user();
         if (detail::held_slot slot = slots_.try_take(stream_id, chunk_bytes, way))
             return slot;
         count(waits_, 1);

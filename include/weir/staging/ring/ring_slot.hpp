@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/staging/ring/copy_threads.hpp>
@@ -34,7 +35,7 @@ enum class slot_use : unsigned char {
 };
 
 struct ring_slot {
-    base::mutex lock; // all but 'passed', which any thread may wait for, belongs to the one who holds this
+    base::mutex lock; // all but 'passed', which any thread may wait for, and 'user' belongs to the one who holds this
     runtime::event passed;
     std::byte* data = nullptr;
     slot_use use = slot_use::none;
@@ -44,6 +45,7 @@ struct ring_slot {
     std::uint64_t copy = 0;           // whose copy to the host this is: pending_copy's number; 0: nobody waits for it
     piece_span out;                   // what the host has to copy out afterwards
     piece own;                        // where `out` points if it is a plain copy
+    base::atomic<std::uintptr_t> user{0}; // the thread that holds it and calls a function of the user's; 0: none
 
     void set_free() noexcept {
         use = slot_use::none;

@@ -12,7 +12,7 @@
 // invariant: a slot is reused only if its event was recorded behind its last copy and has been reached, or if the stream or
 //            the device was waited for. If nothing can be known, the slot is stranded: it is counted, and it comes back only
 //            when no other slot is left and the device could be waited for.
-// invariant: a thread that holds a slot takes others only if it gets them at once.
+// invariant: a thread that holds a slot takes others only if it gets them at once. In a function of the user's it takes none.
 // cost:      to take a slot: a lock, and as a rule one query (112 ns). To close it: an event (148 ns).
 // not for:   choosing what to do if all are in use: see pinned_ring.hpp.
 
@@ -59,6 +59,33 @@ public:
     }
 
     std::size_t size() const noexcept { return slots_.size(); }
+
+    /// Calls a function of the user's while `slot` is held. Until it returns, the thread may wait for no slot of this table.
+    template <class Function>
+    void call_user(ring_slot& slot, Function const& function) {
+        struct scope {
+            scope(slot_table& in, ring_slot& held) noexcept : table(in), slot(held) {
+                slot.user.store(base::this_thread(), base::memory_order_relaxed);
+                table.users_.fetch_add(1, base::memory_order_relaxed);
+            }
+            ~scope() {
+                table.users_.fetch_sub(1, base::memory_order_relaxed);
+                slot.user.store(0, base::memory_order_relaxed);
+            }
+            slot_table& table;
+            ring_slot& slot;
+        } const now(*this, slot);
+        function();
+    }
+    /// Throws usage_error within such a function.
+    void require_no_user() const {
+        if (users_.load(base::memory_order_relaxed) == 0)
+            return;
+        for (base::shared<ring_slot> const& each : slots_)
+            if (each->user.load(base::memory_order_relaxed) == base::this_thread())
+                throw usage_error("weir: a function that converts for a copy through a ring holds one of its slots meanwhile; "
+                                  "let it copy through another ring, and wait for copies through this one outside");
+    }
 
     /// How many slots are in use in one of two ways: `copies` counts also those that nobody has looked after.
     std::size_t count(slot_use use) const noexcept {
@@ -248,6 +275,7 @@ private:
     base::atomic<std::size_t> cursor_{0}; // the slot behind the one taken last: as a rule the oldest
     base::atomic<std::uint64_t> tickets_{1};
     base::atomic<std::uint64_t> copies_{1};
+    base::atomic<std::size_t> users_{0}; // threads in functions of the user's that hold a slot
 };
 
 } // namespace detail

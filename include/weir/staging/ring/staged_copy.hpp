@@ -146,7 +146,9 @@ inline void enqueue_chunk(ring_call const& call, ring_slot& slot, std::size_t at
     try {
         conversion const& how = chunk.how;
         if (how.by_device)
-            how.by_device(how.kernel, call.stream(), slot.data + at, chunk.first->from, how.count(chunk.bytes));
+            call.ring().slots().call_user(slot, [&] {
+                how.by_device(how.kernel, call.stream(), slot.data + at, chunk.first->from, how.count(chunk.bytes));
+            });
         else
             detail::visit_pieces(chunk, 0, chunk.bytes, [&](void* to, void const* from, std::size_t skip, std::size_t bytes) {
                 std::byte* const in_slot = slot.data + at + skip;
@@ -270,7 +272,7 @@ inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece con
         }
         slot->copy = pending.number();
         try {
-            enqueue();
+            how ? ring.slots().call_user(*slot, enqueue) : enqueue();
         } catch (...) {
             call.close_after_failure(*slot);
             throw;
