@@ -1516,6 +1516,28 @@ TEST_CASE_TEMPLATE("pool: a fitting block that another thread freed while the po
         }
 }
 
+TEST_CASE("pool: what one thread settles, another one that looks at that moment finds") {
+    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+        CAPTURE(seed);
+        stage::world const here(simulated_cuda::config{}.random(seed));
+        support::scoped_stream const a, b, c;
+        device_pool pool(pool_options{}.limit(4 * MiB));
+        for (int i = 0; i < 12; ++i) // then the stream is not young, and keeps blocks for itself
+            pool.deallocate(c, pool.allocate(c, 512 * KiB), 512 * KiB);
+        void* all[8];
+        for (void*& each : all)
+            each = pool.allocate(c, 512 * KiB);
+        for (void* each : all)
+            pool.deallocate(c, each, 512 * KiB);
+        void* got[2] = {};
+        simulated_cuda::run_threads({[&] { got[0] = pool.try_allocate(a, 512 * KiB); }, [&] { got[1] = pool.try_allocate(b, 512 * KiB); }});
+        CHECK(got[0] != nullptr);
+        CHECK(got[1] != nullptr);
+        pool.deallocate(a, got[0], 512 * KiB);
+        pool.deallocate(b, got[1], 512 * KiB);
+    }
+}
+
 TEST_CASE("pool: once the device is lost nothing blocks, and every call says so") {
     simulated_cuda::world world(simulated_cuda::config{}.late());
     support::scoped_stream const s, other;

@@ -294,10 +294,10 @@ public:
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (suspended())
             return is_suspended;
-        std::size_t const needed = supply_of::chunk_for(bytes, alignment);
+        std::size_t const needed = supply_of::least_chunk_for(bytes, alignment);
         return detail::block_refusal(held(), needed, base::name_of(space),
                                      ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
-                                     supply_of::chunk_for(1, 1)) +
+                                     supply_of::least_chunk_for(1, 1)) +
                (needed == 0 || alignment <= default_alignment ? ""
                                                               : " (a block aligned to " + base::number_text(alignment) + ")");
     }

@@ -83,12 +83,14 @@ private:
     base::range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if constexpr (gathers) {
             for (int waits = 0; waits < most_waits; ++waits) {
+                // Asked before the search: afterwards another thread may have settled what this search did not find.
+                bool const settles = rule_.unsettled_bytes() != 0;
                 bool const waited = rule_.wait();
                 if (base::range const block = search(bytes, alignment, stream))
                     return block;
                 if (waited)
                     continue;
-                if (rule_.unsettled_bytes() == 0)
+                if (!settles)
                     return base::range{}; // nothing is left to wait for: all free bytes were searched
                 rule_.settle();
             }
