@@ -163,8 +163,8 @@ TEST_CASE("layer contract: a tower of layers says which part refused and why") {
         support::scoped_stream const s;
         tower pool(60 * MiB, weir::pool_options{}.limit(32 * MiB).name("first"), driver_limit(32 * MiB));
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 61 * MiB)); }),
-                   "layer::limit allows 62914560 bytes (60 MiB) at a time; ask for at most 62914560 bytes (60 MiB), or raise the "
-                   "layer's limit");
+                   "layer::limit allows 62914560 bytes (60 MiB) at a time, and its pool 'first, then driver' (0 B in use, 0 B "
+                   "reserved, limit 64 MiB) refuses: first: it needs a chunk of "); // no limit is to be raised in vain
         std::string const both =
             support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 50 * MiB)); });
         CHECK_SAYS(both, "pool 'first, then driver' cannot hand out 52428800 bytes (50 MiB): first: it needs a chunk of 52428800 bytes "
