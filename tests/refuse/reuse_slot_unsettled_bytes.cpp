@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'std::size_t unsettled_bytes()', which 'settle'
-// would free
+// expect: weir: the reuse slot's 'over' has 'wait', so it needs 'std::size_t unsettled_bytes()', which 'settle' would free
 #include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/pool.hpp>

@@ -9,8 +9,9 @@
 // optional:  'fits<Placement>': whether the rule works over such a placement (fitting_parts.hpp asks).
 //            'borrow': takes memory that was freed on streams which are still at work.
 //            'gather': brings all free memory that a stream may have to that stream, where it joins. It needs 'reclaim',
-//            which settles when much memory can be had in no other way. With 'borrow' it also needs 'wait', which blocks until
-//            freed memory may be reused, and 'unsettled_bytes', the bytes that only 'settle' would free.
+//            which settles when much memory can be had in no other way; with 'borrow' also 'wait'.
+//            'wait', with 'unsettled_bytes': blocks until freed memory may be reused, before a pool refuses; and the bytes
+//            that only 'settle' would free.
 //            'squeeze': takes a block from what a stream may have at once, at whatever cost to the placement.
 //            'strand': takes a block back whose last use nobody knows; only 'settle' frees it.
 //            'visit_usable', 'visit_unused': show a pool that grows in place the placements whose free memory a stream may
@@ -112,12 +113,15 @@ constexpr bool require_reuse() {
                   "alignment, stream_ref)'");
     if constexpr (holds<has_gather, R, Stream>)
         static_assert(holds<has_reclaim, R>, "weir: the reuse slot's 'over' has 'gather', so it needs 'void reclaim()'");
-    if constexpr (holds<has_gather, R, Stream> && holds<has_borrow, R, Stream>) {
+    if constexpr (holds<has_gather, R, Stream> && holds<has_borrow, R, Stream>)
         static_assert(returns<bool, has_wait, R>, "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool "
                                                   "wait()', true where something was in flight");
+    if constexpr (holds<has_wait, R>) {
+        static_assert(returns<bool, has_wait, R>, "weir: the reuse slot's 'over' has 'wait', which must be 'bool wait()', true "
+                                                  "where something was in flight");
         static_assert(returns<std::size_t, has_unsettled_bytes, R>,
-                      "weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'std::size_t "
-                      "unsettled_bytes()', which 'settle' would free");
+                      "weir: the reuse slot's 'over' has 'wait', so it needs 'std::size_t unsettled_bytes()', which 'settle' "
+                      "would free");
     }
     static_assert(holds<has_strand, R> == holds<has_lose, R>,
                   "weir: the reuse slot's 'over' needs both or none of 'void strand(range) noexcept', for a block of whose "

@@ -90,15 +90,36 @@ struct after_event {
             return block;
         }
 
-        /// As take, but first blocks the host until all that was freed before is in no use. Throws cuda_error, usage_error,
-        /// std::bad_alloc.
-        base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-            wait();
-            if (base::range const block = take(bytes, alignment, stream))
-                return block;
-            settle(); // also what no event tells of, for which a device is waited for
-            return take(bytes, alignment, stream);
+        /// Blocks until the events that are pending at the call were reached; then anyone may have those blocks. True if there
+        /// were any. Throws cuda_error, std::bad_alloc.
+        bool wait() {
+            base::growing_array<base::shared<reuse::detail::pending_free>> now;
+            {
+                base::lock_guard<base::mutex> const lock(mutex_);
+                pending_.for_each_last([&](base::shared<reuse::detail::pending_free> const& each) { now.push_back(each); });
+                ++waiters_; // meanwhile nobody records these events again
+            }
+            try {
+                runtime::capture_mode_scope const relaxed;
+                for (base::shared<reuse::detail::pending_free> const& each : now) { // without the lock, so that others go on
+                    if (each->passed)
+                        each->passed.synchronize();
+                    for (runtime::event const& use : each->uses)
+                        use.synchronize();
+                }
+            } catch (...) {
+                base::lock_guard<base::mutex> const lock(mutex_);
+                --waiters_;
+                throw;
+            }
+            base::lock_guard<base::mutex> const lock(mutex_);
+            --waiters_;
+            poll();
+            return !now.empty();
         }
+
+        /// Bytes of which no event tells when others may have them. 'settle' makes them available.
+        std::size_t unsettled_bytes() { return used().unsettled_bytes; }
 
         /// Takes back a block whose last use comes before this call in the order of `stream`. What a captured stream frees is
         /// handed out again only when nothing is left of its graph, which may use it at each launch. Waits at most for room in
@@ -232,34 +253,6 @@ struct after_event {
                     throw;
             }
             return fitting;
-        }
-
-        // Blocks until the events that are pending at the call were reached, and gives those blocks to the placement. It
-        // holds no lock while it waits, so that other threads go on. Meanwhile 'waiters_' keeps anybody from recording these
-        // events again.
-        void wait() {
-            base::growing_array<base::shared<reuse::detail::pending_free>> now;
-            {
-                base::lock_guard<base::mutex> const lock(mutex_);
-                pending_.for_each_last([&](base::shared<reuse::detail::pending_free> const& each) { now.push_back(each); });
-                ++waiters_;
-            }
-            try {
-                runtime::capture_mode_scope const relaxed;
-                for (base::shared<reuse::detail::pending_free> const& each : now) {
-                    if (each->passed)
-                        each->passed.synchronize();
-                    for (runtime::event const& use : each->uses)
-                        use.synchronize();
-                }
-            } catch (...) {
-                base::lock_guard<base::mutex> const lock(mutex_);
-                --waiters_;
-                throw;
-            }
-            base::lock_guard<base::mutex> const lock(mutex_);
-            --waiters_;
-            poll();
         }
 
         // Needs the lock.

@@ -58,8 +58,9 @@ public:
         if constexpr (contract::holds<contract::has_borrow, Rule, stream_ref>) {
             if (base::range const block = rule_.borrow(bytes, alignment, stream))
                 return block;
-            return await(bytes, alignment, stream);
         }
+        if constexpr (waits)
+            return await(bytes, alignment, stream);
         return base::range{};
     }
 
@@ -78,22 +79,21 @@ public:
 private:
     static constexpr int most_waits = 16; // for one allocation
     static constexpr bool gathers = contract::holds<contract::has_gather, Rule, stream_ref>;
+    static constexpr bool waits = contract::holds<contract::has_wait, Rule>;
 
     // One wait may not be enough, since other threads free memory meanwhile that is again in flight. But nobody waits for ever.
     base::range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        if constexpr (gathers) {
-            for (int waits = 0; waits < most_waits; ++waits) {
-                // Asked before the search: afterwards another thread may have settled what this search did not find.
-                bool const settles = rule_.unsettled_bytes() != 0;
-                bool const waited = rule_.wait();
-                if (base::range const block = search(bytes, alignment, stream))
-                    return block;
-                if (waited)
-                    continue;
-                if (!settles)
-                    return base::range{}; // nothing is left to wait for: all free bytes were searched
-                rule_.settle();
-            }
+        for (int turn = 0; turn < most_waits; ++turn) {
+            // Asked before the search: afterwards another thread may have settled what this search did not find.
+            bool const settles = rule_.unsettled_bytes() != 0;
+            bool const waited = rule_.wait();
+            if (base::range const block = search(bytes, alignment, stream))
+                return block;
+            if (waited)
+                continue;
+            if (!settles)
+                return base::range{}; // nothing is left to wait for: all free bytes were searched
+            rule_.settle();
         }
         return search(bytes, alignment, stream);
     }

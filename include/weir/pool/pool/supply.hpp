@@ -67,7 +67,7 @@ public:
         if (Placement::rounded(bytes, alignment) > base::align_down(held_.limit_bytes(), page) || suspended())
             return false;
         std::size_t const needed = least_chunk_for(bytes, alignment); // 0: no chunk has such a block
-        return needed != 0 && (needed <= held_.bytes() || held_.can_acquire(needed));
+        return needed != 0 && (needed <= held_.bytes() || (needed <= held_.limit_bytes() && held_.can_acquire(needed)));
     }
     /// The kind of the pool's memory, in words.
     char const* kind() const noexcept {
@@ -89,10 +89,11 @@ public:
     }
 
     /// Gets room for such a block, for `stream` first; false: there is none. `again`: what the call before got was not enough,
-    /// since another thread took it or the chunk started at no page. Throws what the upstream and the rule throw.
+    /// since another thread took it or the chunk started at no such address as chunks do as a rule. Throws what the upstream
+    /// and the rule throw.
     bool grow(Rule& rule, std::size_t bytes, std::size_t alignment, stream_ref stream, bool again) {
         std::size_t const promised = grows_in_place && !extends() ? usual_cuda_alignment : Upstream::alignment;
-        std::size_t const needed = again ? chunk_for(bytes, alignment, promised) : chunk_for(bytes, alignment);
+        std::size_t const needed = chunk_for(bytes, alignment, again && starts_anywhere_ ? promised : usual_alignment());
         if (needed == 0 || needed > held_.limit_bytes())
             return false;
         if constexpr (grows_in_place)
@@ -115,9 +116,13 @@ public:
 
     /// Gets `bytes` bytes side by side, in whole pages; false: no room, or too much for the limit. Throws as 'grow'.
     bool acquire(Rule& rule, std::size_t bytes, stream_ref stream) {
+        base::range chunk;
         if constexpr (grows_in_place)
-            return free_in(rule).add(held_.acquire(bytes, sizes().piece_of(bytes)), stream, false);
-        return free_in(rule).add(held_.acquire(bytes), stream, false);
+            chunk = held_.acquire(bytes, sizes().piece_of(bytes));
+        else
+            chunk = held_.acquire(bytes);
+        starts_anywhere_ = starts_anywhere_ || !base::is_aligned(chunk.offset, usual_alignment());
+        return free_in(rule).add(chunk, stream, false);
     }
     /// Bytes of a page.
     static constexpr std::size_t page_bytes() noexcept { return page; }
@@ -203,6 +208,7 @@ private:
     chunks_of held_;
     growth_in_place<Placement, Growth, free_of> in_place_;
     base::atomic<bool> suspended_{false};
+    bool starts_anywhere_ = false; // whether a chunk started at no multiple of 'usual_alignment'; one thread at a time grows
 };
 
 } // namespace detail
