@@ -17,7 +17,8 @@ struct tile_cache {
     };
     using pool_type = weir::layer::failure_handler<weir::device_pool, give_way>;
 
-    // The oldest go, as many as have 'bytes' bytes. Freed on their stream: work that still uses them is safe.
+    // The oldest go, as many as have 'bytes' bytes. Freed on their stream: work that still uses them is safe. One thread uses
+    // this cache; where several allocate, several may be here at once, and it needs a lock.
     bool drop(std::size_t bytes) {
         if (tiles.empty())
             return false; // nothing left; for more than the pool's limit nobody is asked

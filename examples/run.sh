@@ -45,7 +45,7 @@ esac
 weir_name=
 for weir_each in $(weir_names); do
     case $weir_each in
-    "$weir_wanted" | [0-9][0-9]_"$weir_wanted" | "$weir_wanted"_* | [0-9][0-9]_"$weir_wanted"_*) weir_name=$weir_each && break ;;
+    "$weir_wanted"* | [0-9][0-9]_"$weir_wanted"*) weir_name=$weir_each && break ;;
     esac
 done
 if [ -z "$weir_name" ]; then

@@ -27,8 +27,10 @@
 #define WEIR_GUARD 1
 #endif
 #endif
-#if WEIR_GUARD != 0 && WEIR_GUARD != 1
+#if 0 - WEIR_GUARD - 1 == 1 || (WEIR_GUARD + 0 != 0 && WEIR_GUARD + 0 != 1) // the first: it is empty
 #error "weir: WEIR_GUARD is 1 (the recipes catch wrong frees) or 0 (they do not); define it as one of these, or leave it out"
+#undef WEIR_GUARD
+#define WEIR_GUARD 0 // so that nothing that follows from it is told
 #endif
 
 namespace weir {
@@ -158,7 +160,7 @@ template <class... Handlers>
 class chain_of;
 } // namespace handler
 
-namespace staging {
+namespace staging { // defined in <weir/staging.hpp>
 class copy_threads;
 class pending_copy;
 class pinned_ring;
@@ -203,7 +205,7 @@ class converting_reference;
 template <class Element, class Storage>
 class converting_view;
 template <class Element, class Storage>
-class stored_vector;
+class stored_vector; // defined, as the two above, in <weir/staging.hpp>
 
 } // namespace v0
 } // namespace weir

@@ -328,6 +328,7 @@ TEST_CASE_TEMPLATE(
 #endif
             }
         CHECK(pool.can_hold(1 * MiB, 256));
+        CHECK(pool.can_hold(1 * MiB));
         pool.deallocate(s, live, 1 * MiB);
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });

@@ -45,6 +45,8 @@ static_assert(weir::base::host_accessible(mixed<memory_space::pinned, memory_spa
               weir::base::device_accessible(mixed<memory_space::pinned, memory_space::managed>::space));
 static_assert(both::thread_safe && both::stream_ordered && both::default_alignment == 16);
 static_assert(!std::is_copy_constructible_v<both> && !std::is_copy_assignable_v<both>);
+static_assert(std::is_same_v<decltype(fallback(std::declval<counting_pool<>&>(), std::declval<both&>())),
+                             fallback<counting_pool<>&, both&>>);
 
 namespace {
 

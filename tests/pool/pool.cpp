@@ -272,7 +272,7 @@ TEST_CASE("pool: a block that the placement has not says so") {
     recorded_pool<placement::slab<64>> pool{recorded_upstream<>(ledger)};
     CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(65)); }),
                "pool 'unnamed' cannot hand out 65 bytes: no block of this pool can have that size and alignment; ask for "
-               "less (in use 0 B, reserved 0 B, limit none, largest free 0 B)");
+               "less, as its blocks have 64 bytes (in use 0 B, reserved 0 B, limit none, largest free 0 B)");
     CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(64, 128)); }), "can have that size and alignment");
     void* const p = pool.allocate_sync(64, 64);
     pool.deallocate_sync(p, 64, 64);

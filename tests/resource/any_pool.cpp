@@ -101,6 +101,8 @@ TEST_CASE("any_pool: hands each call on to the pool inside") {
         CHECK(pool.full_state().device_free_bytes == 5);
         CHECK(pool.can_hold(99, 1));
         CHECK_FALSE(pool.can_hold(100, 1));
+        CHECK(pool.can_hold(99));
+        CHECK(pool.ref().can_hold(99));
         try {
             static_cast<void>(pool.allocate(s, std::size_t{1} << 40));
             FAIL_CHECK("nothing was thrown");

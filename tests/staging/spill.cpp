@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <stdexcept>
+#include <support/standard_error.hpp>
 #include <weir/layer/failure_handler.hpp>
 #include <weir/weir.hpp>
 #ifdef WEIR_SIMULATED_CUDA
@@ -478,6 +479,35 @@ TEST_CASE("spill: a buffer ends whenever it likes: on its way, away, under an ac
                 CHECK(s.host.live_blocks() == 0);
             });
         }
+}
+
+TEST_CASE("spill: a set that ends before its buffers says so, and they end without it") {
+    support::every_schedule([] {
+        device_pool device;
+        pinned_pool host;
+        support::scoped_stream const stream;
+        std::optional<spill_set<>> set(std::in_place, device, host, 2 * buffer_bytes);
+        buffer here(*set, buffer_bytes), away(*set, buffer_bytes), unused(*set, buffer_bytes);
+        write(away.access(stream), 1);
+        CHECK(away.spill());
+        write(here.access(stream), 2);
+        std::string const said = support::standard_error_of([&] { set.reset(); });
+        CHECK_SAYS(said, "a spill_set ends before 3 of its buffers");
+        CHECK(device.live_blocks() == 0); // what nobody accesses goes back
+        CHECK(host.live_blocks() == 0);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { use(here, stream); }), "spill_set has ended");
+
+        weir::device_pool keeps{weir::pool_options{}.on_leak(weir::leak_action::ignore)};
+        set.emplace(keeps, host, 2 * buffer_bytes);
+        {
+            std::optional<buffer> first(std::in_place, *set, buffer_bytes), last(std::in_place, *set, buffer_bytes);
+            auto const kept = first->access(stream), outlived = last->access(stream);
+            first.reset();
+            CHECK_SAYS(support::standard_error_of([&] { set.reset(); }), "a spill_set ends before 2 of its buffers");
+            CHECK(keeps.state().live_blocks == 2); // work may use them
+        }
+        CHECK(support::standard_error_of([&] { spill_set<>(device, host, 1); }).empty());
+    });
 }
 
 TEST_CASE("spill: a pool that hands out at once what is freed is refused, for the device and for what it reaches of the host") {

@@ -100,6 +100,9 @@ public:
                 if_known(", free on the device ", state_.device_free_bytes) +
                 (state_.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(state_.lost_bytes)) + ")" +
                 live_text(state_.largest_live)) {}
+    /// The same refusal with another reason, which may also say what the memory was for.
+    out_of_memory(out_of_memory const& refusal, text reason)
+        : out_of_memory(refusal.asked_bytes_, refusal.state_, std::move(reason)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
 

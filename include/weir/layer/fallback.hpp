@@ -216,7 +216,7 @@ public:
         return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
     }
     /// Whether either pool could have room for such a block if no other block were handed out. Throws as their 'state'.
-    bool can_hold(std::size_t bytes, std::size_t alignment) const {
+    bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         return weir::can_hold(first_, bytes, alignment) || weir::can_hold(second_, bytes, alignment);
     }
     /// The first pool's device. Exists if that pool has one.
@@ -267,6 +267,10 @@ private:
     First first_;
     Second second_;
 };
+
+/// Stands on two pools that live elsewhere, by reference: fallback both(first, second).
+template <class First, class Second>
+fallback(First&, Second&) -> fallback<First&, Second&>;
 
 } // namespace layer
 } // namespace v0

@@ -131,7 +131,7 @@ public:
     }
 
     /// Whether this layer's limit and the wrapped pool could have room for such a block if no other block were handed out.
-    bool can_hold(std::size_t bytes, std::size_t alignment) const {
+    bool can_hold(std::size_t bytes, std::size_t alignment = wrapper::default_alignment) const {
         return bytes <= limit_bytes() && wrapper::can_hold(bytes, alignment);
     }
 

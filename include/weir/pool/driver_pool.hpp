@@ -263,7 +263,7 @@ public:
     }
     /// Whether a block of that size and alignment could be handed out if no other were. Takes into account that CUDA rounds a
     /// limit up to pages of 2 MiB. Asks CUDA how much memory there is in all. Any thread.
-    bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
+    bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const noexcept {
         return detail::block_origins::can_be(bytes, alignment) &&
                detail::driver_can_hold(Space, options_, bytes + detail::block_origins::padding_for(alignment));
     }

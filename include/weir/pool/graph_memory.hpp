@@ -177,7 +177,7 @@ public:
         return weir::examine(*pool_, now);
     }
     text report() const { return report_text(state(), base::name_of(space)); }
-    bool can_hold(std::size_t bytes, std::size_t alignment) const {
+    bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
         return needed != 0 && weir::can_hold(*pool_, needed, default_alignment);
     }

@@ -100,7 +100,7 @@ public:
         detail::tell_limit<Placement>(rule_, limit_bytes());
         reserve(options_.reserve_bytes());
     }
-    pool(pool const&) = delete;
+    pool(pool const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
     pool& operator=(pool const&) = delete;
 
     /// Waits, as 'settle' does, for the work that uses the memory, and gives all of it back to the upstream. Blocks still
@@ -197,6 +197,9 @@ public:
         return suspension_.begin();
     }
 
+    template <class S = supply_of, std::enable_if_t<!S::can_suspend, int> = 0>
+    void suspend() = delete; // weir: only pools over mapped memory can be suspended: use 'upstream::virtual_memory<>'
+
     /// The same, but the contents of blocks are copied to blocks of `keep`. The host reaches `keep`, which outlives this pool
     /// or the next 'resume' (pinned_pool copies at the link's speed). Slabs of small blocks are copied whole. `keep` must call
     /// no pool that is being suspended, as a failure_handler around it might. Throws also what `keep.allocate` throws.
@@ -289,17 +292,14 @@ public:
 
     /// Whether a block of that size and alignment could be handed out if no other were: within the limit and what the upstream
     /// can ever have, while the pool is not suspended. May call CUDA, mostly once in the pool's life. Any thread.
-    bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept { return supply_.can_hold(bytes, alignment); }
+    bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const noexcept {
+        return supply_.can_hold(bytes, alignment);
+    }
     /// Why an allocation of `bytes` bytes finds no room now. Throws std::bad_alloc.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (suspended())
             return is_suspended;
-        std::size_t const needed = supply_of::least_chunk_for(bytes, alignment);
-        return detail::block_refusal(held(), needed, base::name_of(space),
-                                     ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
-                                     supply_of::least_chunk_for(1, 1)) +
-               (needed == 0 || alignment <= default_alignment ? ""
-                                                              : " (a block aligned to " + base::number_text(alignment) + ")");
+        return detail::block_refusal<supply_of, Placement>(held(), bytes, alignment, default_alignment, ends_many);
     }
 
 private:

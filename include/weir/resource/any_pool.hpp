@@ -172,7 +172,9 @@ public:
     }
     void examine(memory_report& now) const noexcept { held_->examine(now); }
     void examine_own(memory_report& now) const noexcept { held_->examine_own(now); }
-    bool can_hold(std::size_t bytes, std::size_t alignment) const { return held_->can_hold(bytes, alignment); }
+    bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
+        return held_->can_hold(bytes, alignment);
+    }
     text refusal(std::size_t bytes, std::size_t alignment) const { return held_->refusal(bytes, alignment); }
     text report() const { return held_->report(); }
 

@@ -53,7 +53,7 @@ public:
     /// Whether nothing that the wrapped pool hands out goes past this layer: no pool below is a reference.
     static constexpr bool stands_alone = !std::is_reference_v<Pool> && resource_detail::stands_alone<pool_type>::value;
 
-    layered(layered const&) = delete;
+    layered(layered const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
     layered& operator=(layered const&) = delete;
 
     /// The wrapped pool.
@@ -63,7 +63,9 @@ public:
     // These members are forwarded: each does what the wrapped pool documents.
     memory_report state() const { return locked()->state(); }
     text refusal(std::size_t bytes, std::size_t alignment) const { return locked()->refusal(bytes, alignment); }
-    bool can_hold(std::size_t bytes, std::size_t alignment) const { return weir::can_hold(*locked(), bytes, alignment); }
+    bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
+        return weir::can_hold(*locked(), bytes, alignment);
+    }
     template <class P = pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) { return locked()->device(); }
     /// Adds what the wrapped pool can tell, and the live blocks of this layer, if it lists any: then it has a member 'void

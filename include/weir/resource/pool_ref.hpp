@@ -234,6 +234,7 @@ public:
 
     /// Whether the pool could hand out such a block if no other were out; true if it does not say. Throws as its 'can_hold'.
     bool can_hold(std::size_t bytes, std::size_t alignment) const { return calls_->can_hold(pool_, bytes, alignment); }
+    bool can_hold(std::size_t bytes) const { return can_hold(bytes, default_alignment()); }
 
     /// Whether a stream on which memory was freed may end at any time; if not, 'settle' comes first (identity::promised).
     bool streams_may_end() const noexcept { return calls_->settle == nullptr; }

@@ -139,6 +139,7 @@ private:
 };
 
 /// Buffers under one budget. `Victims`: which of them leaves first; see spill/victims.hpp. Pools and set outlive the buffers.
+/// A set that ends before its buffers says so on stderr; they lose their contents, and can only end after that.
 template <class Victims>
 class spill_set : public any_spill_set {
     static_assert(detail::chooses_victims<Victims>,
@@ -185,7 +186,9 @@ public:
     access_scope& operator=(access_scope&&) = delete;
     /// The work that the stream has by now may use the buffer, later work may not.
     ~access_scope() {
-        if (record_)
+        if (record_ && record_->is_late)
+            detail::spill_core::end_late(*record_, false);
+        else if (record_)
             core_->finish(*record_, stream_, !std::is_const_v<T>, std::move(at_end_));
     }
 
@@ -249,7 +252,9 @@ public:
         return *this;
     }
     ~spillable() {
-        if (record_)
+        if (record_ && record_->is_late)
+            detail::spill_core::end_late(*record_, true);
+        else if (record_)
             core_->end(*record_);
     }
 
@@ -302,6 +307,8 @@ private:
     detail::spill_record& record() const {
         if (!record_)
             throw usage_error("weir: this buffer was moved from; use the one that it was moved to");
+        if (record_->is_late)
+            throw usage_error("weir: this buffer's spill_set has ended; end the buffer before the set");
         return *record_;
     }
 

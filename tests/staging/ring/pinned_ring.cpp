@@ -65,7 +65,9 @@ TEST_CASE("pinned_ring: what cannot be is refused with a sentence") {
         CHECK_SAYS(said(small().device(77)), "there is no device 77");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { pinned_ring const ring(managed, small()); }),
                    "managed memory moves to whoever touches it; give the ring a pinned pool");
-        CHECK_THROWS_AS(pinned_ring(pool, small().slot_bytes(64 * MiB)), weir::out_of_memory);
+        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { pinned_ring const ring(pool, small().slot_bytes(64 * MiB)); }),
+                   "it is for ring 'small' with 2 slots of 64 MiB, so fewer or smaller ones need less "
+                   "('pinned_ring_options::slots', 'slot_bytes')");
         CHECK(pool.live_blocks() == 0);
     });
 }

@@ -13,8 +13,11 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
+#include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
+#include <weir/base/usage.hpp>
+#include <weir/contract/placement_slot.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/resource/report_text.hpp>
 
@@ -32,12 +35,22 @@ upstream_lack lack_of(Held const& held, [[maybe_unused]] std::size_t chunk_bytes
     return lack;
 }
 
-/// Why a block that needs a chunk of `chunk_bytes` bytes finds no room; see refusal_text. Throws as lack_of.
-template <class Held>
-text block_refusal(Held const& held, std::size_t chunk_bytes, char const* kind, bool ends_together, std::size_t least_bytes) {
+/// Why a block of that size and alignment finds no room; see refusal_text. `usual`: the pool's default alignment. `ends_many`:
+/// whether the pool can end many blocks at once. Throws as lack_of.
+template <class Supply, class Placement, class Held>
+text block_refusal(Held const& held, std::size_t bytes, std::size_t alignment, std::size_t usual, bool ends_many) {
+    std::size_t const chunk_bytes = Supply::least_chunk_for(bytes, alignment);
     bool const fits = chunk_bytes != 0 && held.has_room(chunk_bytes); // or else the limit is in the way
-    return refusal_text(chunk_bytes, held.bytes(), held.limit_bytes(), held.refused_bytes(), kind, ends_together,
-                        fits ? detail::lack_of(held, chunk_bytes) : upstream_lack{held.most_bytes()}, least_bytes);
+    text const reason = refusal_text(chunk_bytes, held.bytes(), held.limit_bytes(), held.refused_bytes(),
+                                     base::name_of(std::decay_t<decltype(held.upstream())>::space),
+                                     ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
+                                     fits ? detail::lack_of(held, chunk_bytes) : upstream_lack{held.most_bytes()},
+                                     Supply::least_chunk_for(1, 1));
+    if (chunk_bytes != 0)
+        return alignment <= usual ? reason : reason + " (a block aligned to " + base::number_text(alignment) + ")";
+    std::size_t const one = Placement::rounded(1, 1);
+    bool const all_alike = Placement::rounded(one + 1, 1) == 0; // as placement::slab's
+    return all_alike && bytes > one ? reason + ", as its blocks have " + base::exact_bytes_text(one) : reason;
 }
 
 /// Why the pool cannot hold `bytes` bytes; see reserve_refusal_text. Throws as lack_of.

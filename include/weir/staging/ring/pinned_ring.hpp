@@ -40,11 +40,11 @@ class pinned_ring {
 
 public:
     /// Allocates the slots from `pool`. Blocks. Throws usage_error for options that cannot be, and for a pool of managed
-    /// memory; what the pool's 'allocate' throws; cuda_error; std::bad_alloc.
+    /// memory; what the pool's 'allocate' throws (an out_of_memory also names the ring); cuda_error; std::bad_alloc.
     explicit pinned_ring(pool_ref<memory_space::pinned> pool, pinned_ring_options const& options = {})
         : pool_(pool), options_(valid(pool, options)), device_(runtime::existing_device(options.device())),
           slot_bytes_(base::align_up(options.slot_bytes(), 256)), slots_(options.slots(), device_),
-          memory_(static_cast<std::byte*>(pool_.allocate(on_host, bytes()))) {
+          memory_(allocate()) {
         slots_.set_memory(memory_, slot_bytes_);
     }
     /// Refused with a sentence: a pool of pageable memory.
@@ -156,6 +156,17 @@ private:
     static void count(counter& of, std::uint64_t more) noexcept { of.fetch_add(more, base::memory_order_relaxed); }
 
     std::size_t bytes() const noexcept { return slot_bytes_ * slots_.size(); }
+
+    std::byte* allocate() {
+        try {
+            return static_cast<std::byte*>(pool_.allocate(on_host, bytes()));
+        } catch (out_of_memory const& refusal) {
+            throw out_of_memory(refusal, refusal.reason() + "; it is for ring '" + options_.name() + "' with " +
+                                             base::count_text(slots_.size(), " slot") + " of " +
+                                             base::bytes_text(slot_bytes_) + ", so fewer or smaller ones need less "
+                                             "('pinned_ring_options::slots', 'slot_bytes')");
+        }
+    }
 
     [[noreturn, gnu::noinline]] void refuse(std::size_t asked_bytes) {
         count(refusals_, 1);

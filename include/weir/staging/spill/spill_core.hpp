@@ -18,6 +18,7 @@
 // not for:   users: see staging/spill.hpp.
 
 #include <cstddef>
+#include <cstdio>
 #include <new>
 #include <utility>
 #include <weir/base/error.hpp>
@@ -57,7 +58,13 @@ public:
     spill_core& operator=(spill_core const&) = delete;
 
     /// Blocks until the pools allow that the set's streams end, where a pool asks for that. If it fails, the streams stay.
+    /// Buffers that are still there are told on stderr, and lose their memory and contents.
     ~spill_core() {
+        if (std::size_t const left = ledger_.end([&](spill_record& of) { mover_.release(of); }))
+            std::fprintf(stderr,
+                         "weir: a spill_set ends before %zu of its buffers, which lose their contents; end the buffers, and "
+                         "their accesses, before the set\n",
+                         left);
         bool may_end = base::try_twice([&] { return mover_.host().settle(), true; });
         for (pool_ref<memory_space::device> const& each : promised_)
             may_end = base::try_twice([&] { return each.settle(), true; }) && may_end;
@@ -94,6 +101,14 @@ public:
         if (of.live != 0)
             of.uses.forget_names(mover_.device());
         unlock_or_end(of);
+    }
+
+    /// The owner of a record, or else an access of it, ends after the set, which is touched no more. One thread at a time.
+    static void end_late(spill_record& of, bool owner_ends) noexcept {
+        of.is_orphan |= owner_ends;
+        of.live -= owner_ends ? 0 : 1;
+        if (of.is_orphan && of.live == 0)
+            delete &of;
     }
 
     /// Begins an access, and brings the buffer in. Its address. See 'spillable::access'.

@@ -82,6 +82,19 @@ public:
             in_use_ -= of.bytes;
     }
 
+    /// The set ends: notes that in each record which is still there, and calls free(record), unless it is being accessed. How
+    /// many there are. Nobody else uses the ledger.
+    template <class Free>
+    std::size_t end(Free const& free) noexcept {
+        std::size_t count = 0;
+        for (spill_record* each = first_; each; each = each->after, ++count) {
+            each->is_late = true;
+            if (each->live == 0)
+                free(*each);
+        }
+        return count;
+    }
+
     /// Notes an access of the record, whose lock is held.
     void touch(spill_record& of) noexcept { of.last_use = clock_.fetch_add(1, base::memory_order_relaxed) + 1; }
 

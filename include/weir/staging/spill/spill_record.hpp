@@ -65,6 +65,7 @@ struct spill_record {
     void* host = nullptr;
     bool is_current = false; // the host block has the contents
     bool is_orphan = false;  // its owner has ended; the last access, or the mover, ends it. See spill_ledger::leave_to_mover
+    bool is_late = false;    // the set has ended before it, and nobody asks it anything any more
     std::size_t live = 0;    // accesses that have not ended
     access_order uses;
     std::uint64_t last_use = 0;

@@ -106,7 +106,7 @@ private:
         throw out_of_memory(in_all(), now,
                             "streaming needs at least " + base::bytes_text(in_all()) + " at once, " +
                                 base::count_text(depth_, " chunk") + " of " + base::bytes_text(bytes_) +
-                                "; ask for smaller chunks or less depth; the pool said: " +
+                                (pool_.can_hold(1) ? "; ask for smaller chunks or less depth" : "") + "; the pool said: " +
                                 error.reason());
     }
 
