@@ -254,10 +254,10 @@ private:
     }
 
     // Whether such a block gets a slab of 'slab' bytes, if there is room. A loose block takes whole granules; where that costs
-    // an eighth of it or more, it gets one in any case.
+    // a quarter of it or more, it gets one in any case.
     bool cuts_slab(std::size_t slab, std::size_t bytes, std::size_t alignment) const noexcept {
         std::size_t const size = Small::rounded(bytes, alignment);
-        return slab <= loose_->most_slab_bytes() || base::align_up(size, Large::granularity) - size >= size / 8;
+        return slab <= loose_->most_slab_bytes() || base::align_up(size, Large::granularity) - size >= size / 4;
     }
 
     base::range take_without_slab(std::size_t bytes, std::size_t alignment) {
