@@ -1087,4 +1087,71 @@ TEST_CASE("spill: a set knows its device") {
     CHECK(set.state().to_device_bytes == buffer_bytes);
 }
 
+TEST_CASE("spill: a stream of another device than the pool's is refused, whichever call names it") {
+    device::world const world(device::config{}.late().with_devices(2), support::report_all);
+    weir::device_pool pool;
+    weir::pinned_pool host;
+    spill_set<> set(pool, host, 2 * buffer_bytes);
+    support::scoped_stream const here;
+    weir::check(cudaSetDevice(1), "cudaSetDevice");
+    support::scoped_stream const there;
+    weir::check(cudaSetDevice(0), "cudaSetDevice");
+    buffer a(set, buffer_bytes), b(set, buffer_bytes), none(set, 0);
+    buffer made(set, 16, [](weir::stream_ref, unsigned char*, std::size_t) { FAIL("not to be called"); });
+    use(a, here);
+    for (bool const is_first : {false, true}) {
+        CAPTURE(is_first);
+        for (buffer* each : {&a, &b, &none, &made})
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { static_cast<void>(each->read(there)); }),
+                       "belongs to device 1 and the buffer's pool to device 0; name a stream of the pool's device");
+        CHECK_THROWS_AS(use(a, there), weir::usage_error);
+        CHECK_THROWS_AS(a.prefetch(there), weir::usage_error);
+        CHECK_THROWS_AS(made.prefetch(there), weir::usage_error);
+        a.spill();
+    }
+    CHECK_FALSE(b.is_on_device());
+    CHECK(set.state().accessed_bytes == 0);
+}
+
+TEST_CASE("spill: streams of two devices use managed memory, which goes back behind the work of both") {
+    for (bool const leaves : {false, true})
+        for (bool const is_captured : {false, true}) {
+            CAPTURE(leaves);
+            CAPTURE(is_captured);
+            device::world const world(device::config{}.late().with_devices(2), support::report_all);
+            device::watched<weir::managed_pool> pool;
+            weir::pinned_pool host;
+            support::scoped_stream const here;
+            weir::check(cudaSetDevice(1), "cudaSetDevice");
+            support::scoped_stream const first, second;
+            weir::check(cudaSetDevice(0), "cudaSetDevice");
+            spill_set<> set(pool, host, buffer_bytes);
+            auto a = std::make_unique<buffer>(set, buffer_bytes);
+            write(a->access(here), 1);
+            std::optional<access_scope<unsigned char const>> x, y;
+            x.emplace(a->read(first));
+            y.emplace(a->read(second));
+            {
+                weir::runtime::device_scope const its(1);
+                device::launch(first, {{x->data(), buffer_bytes}}, {}, {}, "one");
+                device::launch(second, {{y->data(), buffer_bytes}}, {}, {}, "two");
+            }
+            if (!leaves)
+                a.reset();
+            std::optional<support::capture> graph;
+            if (is_captured)
+                graph.emplace(second);
+            y.reset();
+            x.reset();
+            if (leaves)
+                CHECK(a->spill());
+            void* const next = pool.allocate(here, buffer_bytes);
+            device::launch(here, {}, {{next, buffer_bytes}}, {}, "next");
+            if (graph)
+                CHECK(graph->unbroken());
+            graph.reset();
+            pool.deallocate(here, next, buffer_bytes);
+        }
+}
+
 #endif

@@ -24,6 +24,7 @@
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/text.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/runtime/devices.hpp>
@@ -36,22 +37,33 @@ inline namespace v0 {
 namespace staging {
 namespace detail {
 
-/// Throws usage_error unless a buffer can be put in order with the work of `stream`; cuda_error.
-inline void require_ordered(order::placed_stream const& stream) {
-    if (stream.stream.is_host())
-        throw usage_error("weir: a buffer that may be spilled is accessed by the work of a stream, and 'on_host' is none; name "
-                          "the stream, and copy from there");
-    if (stream.is_captured())
-        throw usage_error("weir: a buffer that may be spilled cannot come to a stream that is being captured into a graph (the "
-                          "graph would keep its address; use a container for what graphs use), nor to the legacy default "
-                          "stream while a blocking stream is captured");
-}
-
 /// One thread at a time. Members that make a stream wait need the set's device as the current one.
 class access_order {
 public:
+    /// `device`: the number of the one that the buffer's pool has its memory on; any_device if that is no single one.
+    explicit access_order(int device) noexcept
+        : device_(device), asks_device_(device != any_device && runtime::may_have_several_devices()) {}
+
     /// The copy that moved the buffer last, to the device or away from it. No event: it was never moved.
     runtime::event moved;
+
+    /// Throws usage_error unless the buffer can be put in order with the work of `stream`; cuda_error.
+    void require_ordered(order::placed_stream const& stream) const {
+        if (stream.stream.is_host())
+            throw usage_error("weir: a buffer that may be spilled is accessed by the work of a stream, and 'on_host' is none; "
+                              "name the stream, and copy from there");
+        if (stream.is_captured())
+            throw usage_error("weir: a buffer that may be spilled cannot come to a stream that is being captured into a graph "
+                              "(the graph would keep its address; use a container for what graphs use), nor to the legacy "
+                              "default stream while a blocking stream is captured");
+        if (!asks_device_ || runtime::is_default_stream(stream.stream))
+            return;
+        int const its = runtime::device_of(stream.stream);
+        if (its != device_)
+            throw usage_error("weir: the stream belongs to device " + base::number_text(static_cast<std::size_t>(its)) +
+                              " and the buffer's pool to device " + base::number_text(static_cast<std::size_t>(device_)) +
+                              "; name a stream of the pool's device");
+    }
 
     /// Whether `stream` may go on with nothing to wait for. Notes that it does.
     bool goes_on(order::placed_stream const& stream, bool writes) noexcept {
@@ -65,7 +77,7 @@ public:
 
     /// Makes `stream` wait for what it must, and lists it. `live`: the accesses that have not ended, this one included. If the
     /// stream is a thread's own, `end` becomes the event that 'end' is to record. Throws usage_error while the stream is
-    /// captured, or is the host; cuda_error; std::bad_alloc. What is listed then is what it was.
+    /// captured, or is the host, or another device's; cuda_error; std::bad_alloc. What is listed then is what it was.
     void begin(order::placed_stream const& stream, bool writes, std::size_t live, int device, runtime::event& end) {
         require_ordered(stream);
         uses_.reserve_more(live + 1); // so that no end fails
@@ -104,7 +116,7 @@ public:
     /// An access has ended. `at_end`: the event that 'begin' made, if it made one: it is recorded. `records`: so is the end of
     /// any access, since others may soon wait for its work but not for what the stream does next. If CUDA fails they wait for
     /// more.
-    void end(order::placed_stream const& stream, bool wrote, runtime::event&& at_end, bool records, int device) noexcept {
+    void end(order::placed_stream const& stream, bool wrote, runtime::event&& at_end, bool records) noexcept {
         bool const by_event = static_cast<bool>(at_end);
         use* own = by_event ? nullptr : find(stream);
         if (!own) {
@@ -116,7 +128,7 @@ public:
             for (use& each : uses_)
                 each.sees_writes = each.sees_writes && &each == own;
         }
-        own->is_passed_last = (by_event || records) && base::try_twice([&] { return record(*own, device); });
+        own->is_passed_last = (by_event || records) && base::try_twice([&] { return record(*own); });
     }
 
     /// Makes `stream` wait for all uses. Blocks until the device has done its work if no event tells of one: see the head.
@@ -129,10 +141,10 @@ public:
     }
 
     /// The owner has ended while accesses go on: from here on the listed streams may end, too.
-    void forget_names(int device) noexcept {
+    void forget_names() noexcept {
         for (use& each : uses_) {
             if (!each.is_passed_last && !each.is_by_event)
-                each.is_passed_last = base::try_twice([&] { return record(each, device); });
+                each.is_passed_last = base::try_twice([&] { return record(each); });
             each.is_by_event = true;
         }
     }
@@ -177,25 +189,27 @@ private:
         return nullptr;
     }
     // Records the end of the stream's last access. False if it is being captured.
-    static bool record(use& of, int device) {
-        runtime::device_scope const there(device);
+    static bool record(use& of) {
         if (of.stream.is_captured())
             return false;
+        runtime::device_scope const there(of.stream.device);
         if (!of.passed)
-            of.passed = runtime::event(device);
+            of.passed = runtime::event(runtime::device_of(of.stream.stream));
         of.passed.record(of.stream.stream);
         return true;
     }
     // A stream that is being captured by now cannot be waited for: the wait would be part of its graph.
-    static void wait(order::placed_stream const& later, use const& earlier) {
+    void wait(order::placed_stream const& later, use const& earlier) const {
         if (earlier.is_passed_last)
             earlier.passed.make_wait(later.stream);
         else if (earlier.is_by_event || earlier.stream.is_captured())
-            runtime::wait_for_device(runtime::current_device());
+            runtime::wait_for_device(device_);
         else
             order_after(later, earlier.stream);
     }
 
+    int device_;
+    bool asks_device_; // whether a stream may be another device's
     base::growing_array<use> uses_;
     bool is_pending_ = false; // 'moved' is an arrival that not every listed stream has waited for
 };

@@ -99,7 +99,7 @@ public:
         of.lock.lock();
         of.is_orphan = true;
         if (of.live != 0)
-            of.uses.forget_names(mover_.device());
+            of.uses.forget_names();
         unlock_or_end(of);
     }
 
@@ -116,7 +116,7 @@ public:
         order::placed_stream const on = mover_.placed(stream);
         held_record const held(*this, of);
         if (of.bytes == 0) {
-            require_ordered_here(on); // and there is nothing that a stream uses
+            of.uses.require_ordered(on); // and there is nothing that a stream uses
         } else {
             bool has_room = false;
             if (!of.device)
@@ -137,9 +137,9 @@ public:
     void finish(spill_record& of, stream_ref stream, bool wrote, runtime::event&& at_end) noexcept {
         of.lock.lock();
         if (of.bytes != 0)
-            of.uses.end(mover_.placed(stream), wrote, std::move(at_end), ledger_.is_short(), mover_.device());
+            of.uses.end(mover_.placed(stream), wrote, std::move(at_end), ledger_.is_short());
         if (--of.live != 0 && of.is_orphan)
-            of.uses.forget_names(mover_.device());
+            of.uses.forget_names();
         unlock_or_end(of);
     }
 
@@ -147,7 +147,7 @@ public:
     bool prefetch(spill_record& of, stream_ref stream) {
         order::placed_stream const on = mover_.placed(stream);
         held_record const held(*this, of);
-        require_ordered_here(on);
+        of.uses.require_ordered(on);
         if (of.device || of.bytes == 0 || !(of.is_current || of.is_computed()))
             return true; // it is there, or there is nothing to bring
         bool has_room = false;
@@ -220,14 +220,9 @@ private:
         std::size_t copied = 0;
     };
 
-    void require_ordered_here(order::placed_stream const& on) const {
-        runtime::device_scope const there(mover_.device());
-        require_ordered(on);
-    }
-
     // The record's lock is held. `has_room` becomes true once the buffer has memory.
     void bring(spill_record& of, order::placed_stream const& on, bool& has_room) {
-        require_ordered_here(on);
+        of.uses.require_ordered(on);
         arrival in(ledger_, of);
         if (!of.pool.can_hold(of.bytes, of.alignment))
             ledger_.refuse_for_pool(of);

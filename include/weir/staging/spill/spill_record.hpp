@@ -39,8 +39,8 @@ enum class spill_place : unsigned char {
 };
 
 struct spill_record {
-    spill_record(pool_ref<memory_space::device> from, std::size_t size, std::size_t aligned) noexcept
-        : pool(from), bytes(size), alignment(aligned), cost(static_cast<double>(size)) {}
+    spill_record(pool_ref<memory_space::device> from, std::size_t size, std::size_t aligned)
+        : pool(from), bytes(size), alignment(aligned), uses(from.device()), cost(static_cast<double>(size)) {}
     virtual ~spill_record() = default;
     spill_record(spill_record const&) = delete;
     spill_record& operator=(spill_record const&) = delete;
