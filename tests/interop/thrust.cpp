@@ -315,6 +315,20 @@ TEST_CASE("thrust: what ends while the default stream is captured stays for its 
     weir::synchronize(stream);
 }
 
+TEST_CASE("thrust: beside the capture of the default stream, memory of the legacy one stays for that graph and no longer") {
+    weir::device_pool pool;
+    source const from(pool, cudaStreamLegacy, cudaStreamPerThread);
+    void* const p = from.allocate_by_default(1000, 1);
+    {
+        support::capture graph(cudaStreamPerThread, cudaStreamCaptureModeRelaxed);
+        weir::check(cudaMemsetAsync(p, 1, 1000, cudaStreamPerThread), "cudaMemsetAsync");
+        from.deallocate_by_default(p, 1000, 1);
+        CHECK(graph.unbroken());
+    }
+    pool.settle();
+    CHECK(pool.state().live_blocks == 0);
+}
+
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("thrust: whatever call fails where a vector ends, it is freed once the default stream is done, or stays") {
     struct state {

@@ -42,6 +42,9 @@ struct placed_stream {
         runtime::device_scope const there(device);
         return runtime::is_capturing(stream);
     }
+    /// Whether a graph has the stream's work: as 'is_captured', except for the legacy stream. That is never captured itself,
+    /// and only says so while a capture stands in its way. Throws cuda_error.
+    bool is_in_graph() const { return !runtime::is_legacy(stream) && is_captured(); }
     friend bool operator==(order::placed_stream const& a, order::placed_stream const& b) noexcept {
         return a.stream == b.stream && a.device == b.device;
     }

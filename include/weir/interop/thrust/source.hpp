@@ -49,8 +49,8 @@ inline bool wait_for_default_stream(order::placed_stream& stream, order::placed_
     bool in_graph = false;
     bool alone = false;
     auto const ask = [&] {
-        in_graph = !runtime::is_legacy(by_default.stream) && by_default.is_captured();
-        alone = in_graph && !stream.is_captured();
+        in_graph = by_default.is_in_graph();
+        alone = in_graph && !stream.is_in_graph();
         return true;
     };
     auto const order = [&] { return order_after(stream, by_default), true; };
