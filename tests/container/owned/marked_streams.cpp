@@ -218,6 +218,35 @@ TEST_CASE("marked_streams: outside a graph's capture, a stream of it is refused"
     CHECK(graph.unbroken());
 }
 
+TEST_CASE("marked_streams: a container on the legacy stream is in no graph, though a capture stands in that stream's way") {
+    for (bool const captures_user : {false, true}) {
+        CAPTURE(captures_user);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        cudaStream_t blocking = nullptr, user = nullptr;
+        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check(cudaStreamCreate(&user), "cudaStreamCreate");
+        support::scoped_stream const later;
+        support::recording_pool<> pool;
+        pool.poisons = false;
+        auto x = std::make_unique<device_buffer>(pool, cudaStreamLegacy, 1000);
+        x->used_on(user);
+        weir::order_after(user, cudaStreamLegacy);
+        work(*x, user);
+        check(cudaStreamSynchronize(captures_user ? user : cudaStreamLegacy), "cudaStreamSynchronize");
+        {
+            support::capture graph(captures_user ? user : blocking, cudaStreamCaptureModeRelaxed);
+            x->used_on(later); // which no graph has
+            CHECK_THROWS_AS(x->used_on(cudaStreamLegacy), weir::usage_error); // whose end nobody may ask for now
+            x.reset();
+            CHECK(graph.unbroken());
+        }
+        REQUIRE(pool.frees.size() == 1); // one graph is not two
+        CHECK(pool.frees[0].stream == weir::stream_ref(captures_user ? user : cudaStreamLegacy));
+        check(cudaStreamDestroy(user), "cudaStreamDestroy");
+        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+    }
+}
+
 TEST_CASE("marked_streams: where a capture hides the end of a marked legacy stream, its device is waited for") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const a;

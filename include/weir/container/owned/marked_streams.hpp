@@ -40,9 +40,10 @@ public:
     /// usage_error while `user` is captured, except if it is captured into the same graph as `own` and the pool cannot be
     /// told; also what the pool's 'used_on' throws; std::bad_alloc. Nothing is listed then.
     void add(any_pool_ref pool, void* p, order::placed_stream const& own, order::placed_stream const& user) {
-        if (user == own && own.is_captured())
+        bool const own_in_graph = own.is_in_graph();
+        if (user == own && own_in_graph)
             return; // the block is freed in the same graph
-        bool const in_graph = !pool.has_used_on() && own.is_captured();
+        bool const in_graph = !pool.has_used_on() && own_in_graph;
         runtime::device_scope const there(user.device);
         if (in_graph)
             order::detail::require_same_graph(own, runtime::capture_of(user.stream).id);
@@ -117,13 +118,13 @@ private:
 
     static bool may_be_captured(order::placed_stream const& own) noexcept {
         bool may = !runtime::is_legacy(own.stream);
-        base::try_twice([&] { return may = own.is_captured(), true; });
+        base::try_twice([&] { return may = own.is_in_graph(), true; });
         return may;
     }
 
     // The same for one listed stream. False if nobody knows where its work ends.
     static bool make_wait(order::placed_stream const& own, order::stream_mark const& marked, freeing& how) {
-        bool const in_graph = own.is_captured(); // then the listed streams are of the same graph: no look at them is allowed
+        bool const in_graph = own.is_in_graph(); // then the listed streams are of the same graph: no look at them is allowed
         runtime::device_scope const there(marked.place());
         using state = order::stream_mark::state;
         order::stream_mark::view const found =

@@ -43,7 +43,7 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
         return;
     bool const by_peers = here != any_device && there != any_device && there != here;
     bool const in_graph = (by_peers || source != target) && target.is_captured();
-    if (source != target && !in_graph && !runtime::is_legacy(source.stream) && source.is_captured())
+    if (source != target && !in_graph && source.is_in_graph())
         throw usage_error(
             "weir: the source's stream is being captured into a graph, which would write the target at each launch; "
             "put the target's stream after it first ('order_after'), or copy after the capture");

@@ -96,7 +96,7 @@ public:
             return;
         if (pool_.has_used_on())
             return pool_.last_used_on(block_.data, stream);
-        if (!runtime::is_legacy(stream) && !stream_.is_captured())
+        if (!runtime::is_legacy(stream) && !stream_.is_in_graph())
             runtime::require_no_capture(stream);
         order_after(stream_, user);
     }
