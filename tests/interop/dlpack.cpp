@@ -511,6 +511,32 @@ TEST_CASE("dlpack: default streams are those of the array's device, whichever is
     CHECK(seen == sevens);
 }
 
+TEST_CASE("dlpack: a vector that lies on no device alone is exported behind the default stream that it was put on") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+#endif
+    if (!support::two_peers())
+        return;
+    weir::managed_pool pool;
+    std::vector<int> const sevens(many, 7);
+    std::vector<int> seen(many);
+    scoped_stream const on_first;
+    for (weir::stream_ref const consumer : {weir::stream_ref(on_first), weir::stream_ref(cudaStreamLegacy)}) {
+        dlpack::managed_tensor* array = nullptr;
+        {
+            weir::runtime::device_scope const other(1);
+            weir::device_vector<int> given(pool, cudaStreamLegacy, sevens);
+            weir::runtime::device_scope const first(0);
+            CHECK((given.placed() == weir::order::placed_stream{cudaStreamLegacy, 1}));
+            array = dlpack::export_vector(std::move(given), consumer);
+        }
+        check(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, consumer.get()), "copy");
+        weir::synchronize(consumer);
+        array->deleter(array);
+        CHECK(seen == sevens);
+    }
+}
+
 TEST_CASE("dlpack: what cannot be imported stays its owner's") {
     struct row {
         char const* name;

@@ -38,7 +38,6 @@
 #include <weir/container/vector.hpp>
 #include <weir/interop/dlpack/structs.hpp>
 #include <weir/order/order_after.hpp>
-#include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
@@ -91,19 +90,14 @@ inline std::size_t count_of(std::int64_t const* sides, std::size_t dimensions, s
     return count;
 }
 
-// The legacy stream is never captured itself; it only says so while a capture stands in its way.
-inline bool is_in_graph(order::placed_stream const& placed) {
-    return !runtime::is_legacy(placed.stream) && placed.is_captured();
-}
-
 } // namespace detail
 
 /// The vector's array as a struct that its new owner ends by its deleter, on any thread. `consumer`: the stream that uses it
 /// first; it waits for the vector's stream, and must live until the deleter was called, as the vector's stream and pool must.
-/// A default stream is that of the array's device, or of the current one if it lies on no device alone. 'on_host': nothing
-/// waits, and whoever ends it promises that no work uses it. `shape`: in rows; one dimension by default. Never blocks. Throws
-/// usage_error if the shape has another number of elements, or if one of two streams is captured; cuda_error, std::bad_alloc.
-/// The vector is then as it was.
+/// If `consumer` is a default stream, it is that of the array's device, or of the current one if it lies on no device alone.
+/// 'on_host': nothing waits, and whoever ends it promises that no work uses it. `shape`: in rows; one dimension by default.
+/// Never blocks. Throws usage_error if the shape has another number of elements, or if one of two streams is captured;
+/// cuda_error, std::bad_alloc. The vector is then as it was.
 template <class T>
 [[nodiscard]] managed_tensor* export_vector(device_vector<T>&& vector, stream_ref consumer,
                                             std::initializer_list<std::int64_t> shape = {}) {
@@ -120,10 +114,11 @@ template <class T>
         own->sides.reserve(2 * dimensions);
         if (!consumer.is_host()) {
             runtime::device_scope const there(vector.pool().device());
-            if (detail::is_in_graph({vector.stream()}) && !runtime::is_capturing(consumer))
+            order::placed_stream const later = order::placed_stream::now(consumer);
+            if (vector.placed().is_in_graph() && !later.is_captured())
                 throw usage_error("weir: the stream of an exported vector is being captured into a graph, which the consumer's "
                                   "stream would become part of; export it before the capture begins, or after the graph ran");
-            order_after(consumer, vector.stream());
+            order_after(later, vector.placed());
             vector.used_on(consumer);
         }
     } catch (...) {
@@ -222,7 +217,7 @@ public:
             return;
         bool const on_device = array_->tensor.device.kind == device_kind::cuda;
         order::placed_stream const later{producer, on_device ? device() : any_device};
-        if (detail::is_in_graph(stream_) && !later.is_captured())
+        if (stream_.is_in_graph() && !later.is_captured())
             throw usage_error("weir: the stream of an imported array is being captured into a graph, which the producer's "
                               "stream would become part of; end the array when the graph is gone");
         order_after(later, stream_);

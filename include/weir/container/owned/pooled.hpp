@@ -53,6 +53,10 @@ public:
     /// The stream that the container's own work is enqueued on, and that it is freed on.
     stream_ref stream() const noexcept { return stream_.stream; }
 
+    /// The same stream, together with its device if it is a default stream. A default stream's name alone, which 'stream'
+    /// returns, means that of whichever device is current. For 'order_after'.
+    order::placed_stream const& placed() const noexcept { return stream_; }
+
     /// Changes to `stream`, which is made to wait for the work that is enqueued on the present stream so far. So the new
     /// stream sees all of that work's results. Waits at most for room in a full queue. Throws cuda_error; usage_error for the
     /// host; usage_error if the container holds memory and `stream` is being captured while the present stream is not. If it
@@ -162,8 +166,6 @@ protected:
         block_.size = size;
     }
 
-    /// The stream, together with its device if it is a default stream.
-    order::placed_stream const& placed() const noexcept { return stream_; }
     /// The number of the device that the memory lies on; any_device if it does not lie on one device alone.
     int device() const { return device_of(pool_); }
     /// The device to make current for calls. CUDA refuses one that mapped memory, or that of a driver_pool, is not open to.
