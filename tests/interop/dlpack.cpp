@@ -96,6 +96,19 @@ TEST_CASE("dlpack: an exported vector says what it is") {
     array->deleter(array);
     CHECK(pool.state().live_blocks == 0);
 
+    weir::pinned_pool locked;
+    weir::managed_pool managed;
+    dlpack::managed_tensor* const both[] = {
+        dlpack::export_vector(weir::device_vector<int>(locked, stream, 10), stream),
+        dlpack::export_vector(weir::device_vector<int>(managed, stream, 10), stream),
+    };
+    CHECK(both[0]->tensor.device.kind == dlpack::device_kind::cuda_host);
+    CHECK(both[1]->tensor.device.kind == dlpack::device_kind::cuda_managed);
+    for (dlpack::managed_tensor* const each : both) {
+        CHECK(each->tensor.device.number == 0);
+        CHECK(dlpack::imported_vector<int>(each, stream).size() == 10);
+    }
+
     dlpack::managed_tensor* const none =
         dlpack::export_vector(weir::device_vector<bool>(pool, stream), cudaStreamLegacy);
     CHECK(none->tensor.data == nullptr);
@@ -545,7 +558,7 @@ TEST_CASE("dlpack: what cannot be imported stays its owner's") {
     };
     row const rows[] = {
         {"version", [](foreign& array) { array.whole.major_version = 2; }, "version 2"},
-        {"host", [](foreign& array) { array.whole.tensor.device.kind = dlpack::device_kind::cpu; }, "host's memory"},
+        {"host", [](foreign& array) { array.whole.tensor.device.kind = dlpack::device_kind::cpu; }, "which is not page-locked"},
         {"bits", [](foreign& array) { array.whole.tensor.type.bits = 64; }, "another type (code 2, 64 bits)"},
         {"code", [](foreign& array) { array.whole.tensor.type.code = dlpack::type_code::integer; }, "another type (code 0"},
         {"lanes", [](foreign& array) { array.whole.tensor.type.lanes = 4; }, "another type"},
@@ -561,6 +574,10 @@ TEST_CASE("dlpack: what cannot be imported stays its owner's") {
         {"too many", [](foreign& array) { array.shape[0] = array.shape[1] = huge; }, "more elements than addresses"},
         {"too many bytes", [](foreign& array) { array.shape[0] = INT64_MAX / 6; }, "more elements than addresses"},
         {"no address", [](foreign& array) { array.whole.tensor.data = nullptr; }, "cannot lie at"},
+        {"beyond the last address",
+         [](foreign& array) { array.whole.tensor.data = reinterpret_cast<void*>(UINTPTR_MAX - 23); }, "and the last address"},
+        {"an offset that wraps", [](foreign& array) { array.whole.tensor.byte_offset = UINT64_MAX - 255; },
+         "an offset of 18446744073709551360 bytes"},
         {"between addresses", [](foreign& array) { array.whole.tensor.byte_offset = 6; }, "cannot lie at"},
     };
     scoped_stream const stream;
@@ -588,6 +605,7 @@ TEST_CASE("dlpack: what lies together is imported, however that is said") {
     row const rows[] = {
         {"as it is", [](foreign&) {}, 6},
         {"managed", [](foreign& array) { array.whole.tensor.device.kind = dlpack::device_kind::cuda_managed; }, 6},
+        {"page-locked", [](foreign& array) { array.whole.tensor.device.kind = dlpack::device_kind::cuda_host; }, 6},
         {"no strides", [](foreign& array) { array.whole.tensor.strides = nullptr; }, 6},
         {"one row", [](foreign& array) { array.shape[0] = 1, array.strides[0] = 99; }, 3},
         {"no rows", [](foreign& array) { array.shape[0] = 0, array.strides[1] = 5; }, 0},

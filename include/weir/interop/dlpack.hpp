@@ -20,7 +20,7 @@
 // order:     export: the consumer's stream waits for the vector's, and the vector's memory is free for others once the
 //            consumer's stream has passed the deleter's call. Import: see 'imported_vector'.
 // cost:      export: one allocation, an event, and 'used_on'. Import: two questions to CUDA.
-// not for:   arrays with gaps between their elements, or in the host's memory.
+// not for:   arrays with gaps between their elements, or in ordinary memory of the host, which is not page-locked.
 
 #include <cstddef>
 #include <cstdint>
@@ -61,6 +61,12 @@ inline stream_ref consumer_stream(std::int64_t number) {
 }
 
 namespace detail {
+
+constexpr device_kind kind_of(memory_space space) noexcept {
+    return space == memory_space::device   ? device_kind::cuda
+           : space == memory_space::pinned ? device_kind::cuda_host
+                                           : device_kind::cuda_managed;
+}
 
 template <class T>
 struct exported {
@@ -134,7 +140,7 @@ template <class T>
         own->sides.push_back(stride);
     }
     own->vector = std::move(vector);
-    device_kind const kind = own->vector.pool().space() == memory_space::device ? device_kind::cuda : device_kind::cuda_managed;
+    device_kind const kind = detail::kind_of(own->vector.pool().space());
     int const number = own->vector.pool().device();
     own->whole = managed_tensor{major_version, 0, own, &detail::end_exported<T>, 0,
                                 tensor{own->vector.data(), device{kind, number == any_device ? 0 : number},
@@ -151,8 +157,8 @@ public:
     /// Takes the array over. `stream`: the one whose work uses it; the producer was told of it, and has made it wait. A default
     /// stream is that of the current device. Never blocks. Throws usage_error for another version, element type or kind of
     /// memory, for another device's array, for gaps between elements, for an array that cannot be (a negative side, more
-    /// elements than addresses, an element at no address of its kind), and for a read-only array if T is not const; cuda_error.
-    /// The array is then still the caller's.
+    /// elements than addresses or beyond the last one, an element at no address of its kind), and for a read-only array if T is
+    /// not const; cuda_error. The array is then still the caller's.
     imported_vector(managed_tensor* array, stream_ref stream)
         : array_(array), stream_(order::placed_stream::now(stream)) {
         if (array->major_version != major_version)
@@ -160,8 +166,9 @@ public:
                               " came, and version 1 is what is known here");
         tensor const& found = array->tensor;
         bool const on_device = found.device.kind == device_kind::cuda && found.device.number >= 0;
-        if (!on_device && found.device.kind != device_kind::cuda_managed)
-            throw usage_error("weir: kernels cannot use this array: it lies in the host's memory, or on no device of CUDA's");
+        if (!on_device && found.device.kind != device_kind::cuda_managed && found.device.kind != device_kind::cuda_host)
+            throw usage_error("weir: kernels cannot use this array: it lies in the host's memory, which is not page-locked, or "
+                              "on no device of CUDA's");
         if (!(found.type == type_of<std::remove_const_t<T>>::value))
             throw usage_error("weir: the array's elements are of another type (code " +
                               base::number_text(static_cast<std::size_t>(found.type.code)) + ", " +
@@ -180,6 +187,13 @@ public:
         if (!lies_together && size_ != 0)
             throw usage_error("weir: there are gaps between the array's elements, or they are not in the order of rows; export "
                               "a contiguous copy");
+        auto const begin = reinterpret_cast<std::uintptr_t>(found.data);
+        if (size_ != 0 && (base::add_overflows(begin, found.byte_offset) ||
+                           base::add_overflows(begin + found.byte_offset, size_ * sizeof(T))))
+            throw usage_error("weir: " + base::number_text(size_) + " elements do not fit between " +
+                              base::address_text(found.data) + ", with an offset of " +
+                              base::exact_bytes_text(found.byte_offset) + ", and the last address; whoever made the array "
+                              "gave a wrong address or offset");
         if (size_ != 0 && (!found.data || reinterpret_cast<std::uintptr_t>(data()) % alignof(T) != 0))
             throw usage_error("weir: an element of this type cannot lie at " + base::address_text(data()) +
                               ", where the array begins; export a copy");
