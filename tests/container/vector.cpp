@@ -107,6 +107,13 @@ TEST_CASE_TEMPLATE("vector: is empty without memory, and grows, shrinks and clea
         x.append(counting(1, 10));
         CHECK(x.capacity() == 15);
         CHECK(contents(x) == counting(11));
+        x.append(counting(5, 11));
+        CHECK(x.capacity() == 23); // half of an odd number, rounded up
+        Vector another(pool, stream, counting(3));
+        another.append(Vector(pool, stream, 1));
+        CHECK(another.capacity() == 5);
+        another = Vector(pool, stream);
+        x.resize(11);
         x.reserve(100);
         CHECK(x.capacity() == 100);
         x.resize(200);

@@ -90,7 +90,8 @@ public:
         this->assign_bytes(source);
     }
 
-    /// As 'assign', but adds behind the contents. The capacity grows by at least half, so that many appends cost little each.
+    /// As 'assign', but adds behind the contents. The capacity grows by at least half, if the pool has room for that, so that
+    /// many appends cost little each.
     void append(void const* source, std::size_t bytes) { this->append_bytes(source, bytes); }
     template <memory_space Other>
     void append(detail::contents<Other> const& source) {

@@ -166,11 +166,11 @@ public:
 
     /// As 'assign', but adds behind the contents. The capacity grows by at least half, if the pool has room for that, so that
     /// many appends cost little each.
-    void append(T const* source, std::size_t count) { this->append_bytes(source, rules::bytes_of(count)); }
+    void append(T const* source, std::size_t count) { this->append_bytes(source, rules::bytes_of(count), sizeof(T)); }
     template <class Range, class = if_holds<Range, T>>
     void append(Range const& source) {
         if constexpr (decltype(is_container(source))::value)
-            this->append_bytes(source);
+            this->append_bytes(source, sizeof(T));
         else
             append(data_of(source), size_of(source));
     }

@@ -57,22 +57,23 @@ protected:
     }
 
     /// The `bytes` bytes at `source`, which may lie in this block, become the contents.
-    void assign_bytes(void const* source, std::size_t bytes) { splice(0, {source, bytes, this->placed()}); }
-    /// Adds the `bytes` bytes at `source`, which may lie in this block, behind the contents.
-    void append_bytes(void const* source, std::size_t bytes) {
-        splice(this->block_.size, {source, bytes, this->placed()});
+    void assign_bytes(void const* source, std::size_t bytes) { splice(0, {source, bytes, this->placed()}, 0); }
+    /// Adds the `bytes` bytes at `source`, which may lie in this block, behind the contents. If the capacity grows, then by at
+    /// least half of its elements of `element_bytes` bytes.
+    void append_bytes(void const* source, std::size_t bytes, std::size_t element_bytes = 1) {
+        splice(this->block_.size, {source, bytes, this->placed()}, half(element_bytes));
     }
 
     /// The same from another container.
     template <memory_space Other>
     void assign_bytes(contents<Other> const& source) {
         require_reach<Other>();
-        splice(0, source.as_source());
+        splice(0, source.as_source(), 0);
     }
     template <memory_space Other>
-    void append_bytes(contents<Other> const& source) {
+    void append_bytes(contents<Other> const& source, std::size_t element_bytes = 1) {
         require_reach<Other>();
-        splice(this->block_.size, source.as_source());
+        splice(this->block_.size, source.as_source(), half(element_bytes));
     }
 
 private:
@@ -92,6 +93,11 @@ private:
         this->replace_block(fresh, this->block_.size);
     }
 
+    std::size_t half(std::size_t element_bytes) const noexcept {
+        std::size_t const elements = this->block_.capacity / element_bytes;
+        return (elements - elements / 2) * element_bytes;
+    }
+
     // A block of `wanted` bytes if the pool has room, else of `needed` bytes.
     spare_block with_capacity(std::size_t wanted, std::size_t needed) const {
         try {
@@ -102,8 +108,9 @@ private:
         return spare_block(*this, needed);
     }
 
-    // The contents become their first `kept` bytes (none or all), followed by the source's.
-    void splice(std::size_t kept, copy_source const& source) {
+    // The contents become their first `kept` bytes (none or all), followed by the source's. A larger block has `more_bytes`
+    // more, if the pool has room for that.
+    void splice(std::size_t kept, copy_source const& source, std::size_t more_bytes) {
         require_not_null(source.data, source.size);
         if (base::add_overflows(kept, source.size))
             throw usage_error("weir: the bytes to append do not fit the address space beside those that are there");
@@ -117,7 +124,7 @@ private:
             this->block_.size = needed;
             return;
         }
-        spare_block fresh = with_capacity(kept != 0 ? capacity + capacity / 2 : capacity, needed);
+        spare_block fresh = with_capacity(capacity + more_bytes, needed);
         this->copy(fresh.data(), data, kept);
         this->copy_in_order(fresh.data() + kept, source);
         this->replace_block(fresh, needed);
