@@ -331,10 +331,10 @@ TEST_CASE("spill: what cannot be says why, and how much is needed; nothing is lo
         CHECK_SAYS(says(wide), "the buffer needs 10001 bytes (9.76 KiB) on the device, more than the set's budget of 10000");
         {
             auto const a = s.buffers[0].read(s.stream), b = s.buffers[1].read(s.stream);
-            CHECK_SAYS(says(s.buffers[2]), "being accessed; end an access, or raise the budget to 15000 bytes");
+            CHECK_SAYS(says(s.buffers[2]), "being accessed; end an access, or raise the budget to at least 15000 bytes");
             CHECK_FALSE(s.buffers[2].prefetch(s.stream));
             CHECK(s.set.set_budget(buffer_bytes) == buffer_bytes); // lowered under them
-            CHECK_SAYS(says(s.buffers[2]), "raise the budget to 15000 bytes");
+            CHECK_SAYS(says(s.buffers[2]), "raise the budget to at least 15000 bytes");
             CHECK(s.set.state().in_use_bytes == 2 * buffer_bytes);
         }
         CHECK(s.set.set_budget(buffer_bytes) == 0);
@@ -804,12 +804,32 @@ TEST_CASE("spill: what can never be held is refused before anybody leaves") {
         {
             auto const kept = a.access(stream); // with which the other one does not fit
             CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { use(fits, stream); }),
-                       "not enough of the other buffers can leave: they are being accessed; end an access, or raise the budget to "
-                       "12582912 bytes");
+                       "not enough of the other buffers can leave: they are being accessed; end an access, or raise the "
+                       "budget to at least 12582912 bytes");
             CHECK(b.is_on_device());
         }
         use(fits, stream);
         CHECK_FALSE(b.is_on_device());
+    });
+}
+
+TEST_CASE("spill: the budget that a refusal names is the least; while the host has no memory, more is needed") {
+    support::every_schedule([] {
+        weir::device_pool pool;
+        weir::layer::limit<weir::pinned_pool> host(3 * MiB / 2); // for one of the small buffers
+        support::scoped_stream const stream;
+        spill_set<> set(pool, host, 6 * MiB);
+        buffer a(set, MiB), b(set, MiB), c(set, MiB), kept(set, 3 * MiB), last(set, 4 * MiB);
+        for (buffer* each : {&a, &b, &c})
+            use(*each, stream);
+        auto const now = kept.access(stream);
+        for (std::size_t const named : {std::size_t{7}, std::size_t{9}}) { // all three, then none of those that are left
+            CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { use(last, stream); }),
+                       "raise the budget to at least " + std::to_string(named * MiB) + " bytes");
+            set.set_budget(named * MiB);
+        }
+        use(last, stream);
+        CHECK(set.state().in_use_bytes == 9 * MiB);
     });
 }
 

@@ -264,9 +264,9 @@ public:
 
     /// Brings the buffer to the device if it is not there, and keeps it there for the scope, for work on `stream` that reads
     /// and writes it: a stream of the pool's device; of any device if the pool's memory lies on none alone. Throws
-    /// out_of_memory, which says how much is needed, if not enough of the others can leave, or if the pool can never hold it;
-    /// usage_error for the host, another device's stream, a captured stream, a buffer that is computed, one that was moved
-    /// from, and in a handler that a move has called; cuda_error; std::bad_alloc. Then nothing is lost.
+    /// out_of_memory, which says how much is needed at least, if not enough of the others can leave, or if the pool can never
+    /// hold it; usage_error for the host, another device's stream, a captured stream, a buffer that is computed, one that was
+    /// moved from, and in a handler that a move has called; cuda_error; std::bad_alloc. Then nothing is lost.
     access_scope<T> access(stream_ref stream) {
         if (record().is_computed())
             throw usage_error("weir: what is written to a buffer that is computed again would be lost; 'read' it, or let the "

@@ -54,7 +54,7 @@ struct victim_search {
     std::size_t host_bytes = SIZE_MAX; ///< the host has no memory for so much
     bool may_change = false;           ///< there is no victim now, but others are on the move
     bool is_away = false;              ///< some were away already
-    std::size_t found_bytes = 0;       ///< of all that may leave now
+    std::size_t found_bytes = 0;       ///< of all that may leave now, if the host has memory for them
 };
 
 /// Any thread may call any member.
@@ -313,6 +313,7 @@ private:
         now.limit_bytes = budget_;
         return now;
     }
+    // Whether the host has memory is known only once a buffer tries to leave; so what is needed is said as a least figure.
     [[noreturn]] void refuse(spill_record const& of, victim_search const& look) const {
         memory_report const now = figures();
         text const needed = "the buffer needs " + base::exact_bytes_text(of.bytes) + " on the device, ";
@@ -325,7 +326,8 @@ private:
                             needed + "the set's budget is " + all + ", and not enough of the other buffers can leave: " +
                                 (look.host_bytes != SIZE_MAX ? "the host pool has no memory for them; give it more, "
                                                              : "they are being accessed; end an access, ") +
-                                "or raise the budget to " + base::exact_bytes_text(in_use_ - look.found_bytes + of.bytes));
+                                "or raise the budget to at least " +
+                                base::exact_bytes_text(in_use_ - look.found_bytes + of.bytes));
     }
 
     static constexpr std::uint64_t remembered_accesses = 4096; // more than most programs make on their way round
