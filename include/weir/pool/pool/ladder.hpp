@@ -55,11 +55,10 @@ public:
         }
         if (base::range const block = search(bytes, alignment, stream))
             return block;
-        if constexpr (contract::holds<contract::has_borrow, Rule, stream_ref>) {
+        if constexpr (borrows)
             if (base::range const block = rule_.borrow(bytes, alignment, stream))
                 return block;
-        }
-        if constexpr (waits)
+        if constexpr (borrows || waits)
             return await(bytes, alignment, stream);
         return base::range{};
     }
@@ -79,21 +78,24 @@ public:
 private:
     static constexpr int most_waits = 16; // for one allocation
     static constexpr bool gathers = contract::holds<contract::has_gather, Rule, stream_ref>;
+    static constexpr bool borrows = contract::holds<contract::has_borrow, Rule, stream_ref>;
     static constexpr bool waits = contract::holds<contract::has_wait, Rule>;
 
     // One wait may not be enough, since other threads free memory meanwhile that is again in flight. But nobody waits for ever.
     base::range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        for (int turn = 0; turn < most_waits; ++turn) {
-            // Asked before the search: afterwards another thread may have settled what this search did not find.
-            bool const settles = rule_.unsettled_bytes() != 0;
-            bool const waited = rule_.wait();
-            if (base::range const block = search(bytes, alignment, stream))
-                return block;
-            if (waited)
-                continue;
-            if (!settles)
-                return base::range{}; // nothing is left to wait for: all free bytes were searched
-            rule_.settle();
+        if constexpr (waits) {
+            for (int turn = 0; turn < most_waits; ++turn) {
+                // Asked before the search: afterwards another thread may have settled what this search did not find.
+                bool const settles = rule_.unsettled_bytes() != 0;
+                bool const waited = rule_.wait();
+                if (base::range const block = search(bytes, alignment, stream))
+                    return block;
+                if (waited)
+                    continue;
+                if (!settles)
+                    return base::range{}; // nothing is left to wait for: all free bytes were searched
+                rule_.settle();
+            }
         }
         return search(bytes, alignment, stream);
     }
