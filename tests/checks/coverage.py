@@ -64,7 +64,7 @@ def main():
             print(f"FAILED {complaint}\n")
         for old in (BUILD / PRESET).rglob("*.gcda"):
             old.unlink()
-        passed, failed = execute_all(PRESET, programs(PRESET))
+        passed, failed = execute_all(PRESET, programs(PRESET), figures=True)
         failed += 1 if complaint else 0
     entries = exclusions()
     total = reached = excluded = 0

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builds the test programs of one preset and runs them.
 
-usage: programs.py PRESET [--figures] [--threads] [--without PROGRAM,...] [PROGRAM...]
+usage: programs.py PRESET [--figures] [--threads] [--part K] [--without PROGRAM,...] [PROGRAM...]
 
 All of them, or the named ones: a program has the name of its folder of tests/. Prints a line a program, adds up
 doctest's cases, and closes with 'N passed, N failed'.
   --figures  fails unless there are as many cases and assertions as the project promises
   --threads  only the files of tests in which threads are started
+  --part K   every K-th program, others at another commit
 """
 
 import argparse
@@ -16,7 +17,7 @@ import os
 import re
 import time
 
-from workshop import BUILD, JOBS, ROOT, at_once, close, run, tail
+from workshop import BUILD, JOBS, ROOT, at_once, close, run, tail, turn
 
 LEAST_CASES = 400
 LEAST_ASSERTIONS = 100_000
@@ -126,6 +127,7 @@ def main():
     parser.add_argument("preset")
     for flag in ("--figures", "--threads"):
         parser.add_argument(flag, action="store_true")
+    parser.add_argument("--part", type=int, default=1)
     parser.add_argument("--without", default="")
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
@@ -138,6 +140,8 @@ def main():
     if unknown and not complaint:
         complaint = f"{options.preset} has no program {', '.join(sorted(unknown))}; there are: {', '.join(names)}"
     some = [name for name in names if name not in options.without.split(",") and name in (options.programs or names)]
+    due = turn(options.part)
+    some = [name for number, name in enumerate(some) if number % options.part == due]
     if not complaint:
         complaint = build(options.preset, extra, targets=[f"test-{name}" for name in some] if some != names else ())
     if complaint:
