@@ -396,3 +396,17 @@ TEST_CASE_TEMPLATE("recipes: random replacement survives what best fit over one 
             });
         }
 }
+
+TEST_CASE_TEMPLATE("recipes: a limit below a slab's bytes is enough for a small block", Pool, weir::host_pool, weir::pinned_pool) {
+    Pool pool(weir::pool_options{}.limit(512 * KiB));
+    void* const p = pool.allocate(weir::on_host, 60 * KiB); // a slab for it is 1 MiB
+    void* const q = pool.allocate(weir::on_host, 400 * KiB);
+    CHECK(pool.try_allocate(weir::on_host, 60 * KiB) == nullptr);
+    pool.deallocate(weir::on_host, p, 60 * KiB);
+    void* const again = pool.allocate(weir::on_host, 60 * KiB);
+    pool.deallocate(weir::on_host, again, 60 * KiB);
+    pool.deallocate(weir::on_host, q, 400 * KiB);
+    pool.settle();
+    pool.trim();
+    CHECK(pool.reserved_bytes() == 0);
+}

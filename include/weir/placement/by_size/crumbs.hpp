@@ -47,7 +47,7 @@ public:
     void absorb(crumbs& other, TakeOver const& whole) {
         if (&other == this)
             return;
-        other.free_.visit([&](std::uint64_t key, std::uint32_t bytes) { add_crumb(key - 1, bytes, whole); });
+        other.free_.visit([&](std::uint64_t start, std::uint32_t bytes) { add_crumb(start - 1, bytes, whole); });
         other = crumbs();
     }
 
