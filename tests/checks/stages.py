@@ -51,7 +51,7 @@ NEEDS = {
     "examples": f"{BUILDS} zlib cli11",
     "lines": "g++ cuda",
     "python": "g++ cuda pybind11",
-    "umbrella": "g++ nvcc",
+    "umbrella": "g++ nvcc valgrind",
     "reference": "g++ cmake ninja cuda doxygen",
     "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any nvcc gpu",
 }
