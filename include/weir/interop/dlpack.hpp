@@ -194,8 +194,9 @@ public:
                               base::address_text(found.data) + ", with an offset of " +
                               base::exact_bytes_text(found.byte_offset) + ", and the last address; whoever made the array "
                               "gave a wrong address or offset");
-        if (size_ != 0 && (!found.data || reinterpret_cast<std::uintptr_t>(data()) % alignof(T) != 0))
-            throw usage_error("weir: an element of this type cannot lie at " + base::address_text(data()) +
+        if (size_ != 0 && (!found.data || (begin + found.byte_offset) % alignof(T) != 0))
+            throw usage_error("weir: an element of this type cannot lie at " +
+                              base::address_text(reinterpret_cast<void const*>(begin + found.byte_offset)) +
                               ", where the array begins; export a copy");
         int const here = device_of_stream();
         if (on_device && here != any_device && here != found.device.number)
