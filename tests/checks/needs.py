@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 
+from programs import asked
 from stages import NEEDS, STAGES
 from workshop import ROOT, run, tail
 
@@ -120,11 +121,26 @@ def on_little(stages, has, said):
     return "" if done.code == 1 and "fetching" not in done.output else f"exit {done.code}:\n{tail(done.output)}"
 
 
+def unreadable(command):
+    """Complaint about a stage's command line that programs.py cannot read, or that names no folder of tests, or ''."""
+    try:
+        options = asked(command[2:])
+    except SystemExit:
+        return f"programs.py cannot read '{' '.join(command[2:])}'"
+    names = [*options.programs, *filter(None, options.without.split(","))]
+    return "".join(f"tests/ has no folder {name}\n" for name in names if not (ROOT / "tests" / name).is_dir())
+
+
 def results():
     """(name, complaint) of everything here."""
     found = [(f"needs: {stage.name}", undeclared(NEEDS[stage.name].split(), {
         str(path.relative_to(ROOT)): text for path, text in sources(ROOT / stage.command[1]).items()}))
         for stage in {stage.name: stage for stage in STAGES if stage.name != "checks"}.values()]
+    found += [(f"needs: reads what {stage.name} asks for", unreadable(stage.command))
+              for stage in STAGES if stage.command[1].endswith("/programs.py")]
+    for command in (["gcc", "--parts", "2"], ["gcc", "no_folder"]):
+        said = unreadable(["python3", "programs.py", *command])
+        found.append((f"needs: sees that {' '.join(command)} is wrong", "" if said else "it says nothing"))
     for needs, text, word in MISTAKES:
         said = undeclared(needs.split(), {"script.py": text})
         found.append((f"needs: sees a mistake ({word})", "" if word in said else f"{text}it says: {said}"))

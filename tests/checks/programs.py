@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import sys
 import time
 
 from workshop import BUILD, JOBS, ROOT, at_once, close, run, tail, turn
@@ -122,15 +123,20 @@ def execute_all(preset, names, figures=False):
     return passed, failed
 
 
-def main():
-    parser = argparse.ArgumentParser()
+def asked(arguments):
+    """What a command line asks for; SystemExit if it cannot be read."""
+    parser = argparse.ArgumentParser(prog="programs.py")
     parser.add_argument("preset")
     for flag in ("--figures", "--threads"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--part", type=int, default=1)
     parser.add_argument("--without", default="")
     parser.add_argument("programs", nargs="*")
-    options = parser.parse_intermixed_args()
+    return parser.parse_intermixed_args(arguments)
+
+
+def main():
+    options = asked(sys.argv[1:])
     extra = [f"-DWEIR_THREADS_ONLY={'ON' if options.threads else 'OFF'}"]
     complaint = configure(options.preset, extra)
     names = [] if complaint else programs(options.preset)

@@ -88,7 +88,7 @@ STAGES = [
           [PY, "tests/checks/programs.py", "tsan", "--threads", "--part", "2", "--without", "interleavings,interop"], ("ci",)),
     Stage("tsan", "all tests, clang++ C++17, thread sanitizer", [PY, "tests/checks/programs.py", "tsan"]),
     Stage("coverage", "every line of the host code reached", [PY, "tests/checks/coverage.py"], ("all", "ci")),
-    Stage("headers", "each header alone: g++, clang++; nvcc: C++17 or 20", [PY, "tests/headers/run.py", "--part"], ("ci",)),
+    Stage("headers", "each header alone: g++, clang++, nvcc; C++17 or 20", [PY, "tests/headers/run.py", "--part"], ("ci",)),
     Stage("headers", "each header alone: g++, clang++, nvcc; C++17, 20", [PY, "tests/headers/run.py"]),
     Stage("refuse", "promised compile errors, accept and reject", [PY, "tests/refuse/run.py"], ("all", "ci")),
     Stage("bugs", "a sixteenth of the planted bugs turn tests red", [PY, "tests/bugs/run.py", "--part", "16"], ("ci",)),

@@ -24,7 +24,7 @@ MOST_INSTRUCTIONS = 4.6  # those of an empty file
 INTEROP_AIM_SECONDS = 0.3
 INTEROP_BOUND = 0.4  # empty files
 INTEROP_ROUNDS = 12  # at most
-ROUNDS = 8
+ROUNDS = 3
 
 
 def seconds(source):
