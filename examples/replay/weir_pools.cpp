@@ -14,6 +14,8 @@
 #define cudaFree(...) ::replay::counted_call(::replay::waiting_memory_call, cudaFree(__VA_ARGS__))
 #define cudaHostAlloc(...) ::replay::counted_call(::replay::waiting_memory_call, cudaHostAlloc(__VA_ARGS__))
 #define cudaFreeHost(...) ::replay::counted_call(::replay::waiting_memory_call, cudaFreeHost(__VA_ARGS__))
+#define cudaHostRegister(...) ::replay::counted_call(::replay::waiting_memory_call, cudaHostRegister(__VA_ARGS__))
+#define cudaHostUnregister(...) ::replay::counted_call(::replay::waiting_memory_call, cudaHostUnregister(__VA_ARGS__))
 #define cudaDeviceSynchronize(...) ::replay::counted_call(::replay::wait_alone, cudaDeviceSynchronize(__VA_ARGS__))
 #define cudaStreamSynchronize(...) ::replay::counted_call(::replay::wait_alone, cudaStreamSynchronize(__VA_ARGS__))
 #define cudaEventSynchronize(...) ::replay::counted_call(::replay::wait_alone, cudaEventSynchronize(__VA_ARGS__))
@@ -28,6 +30,8 @@
 #undef cudaFree
 #undef cudaHostAlloc
 #undef cudaFreeHost
+#undef cudaHostRegister
+#undef cudaHostUnregister
 #undef cudaDeviceSynchronize
 #undef cudaStreamSynchronize
 #undef cudaEventSynchronize

@@ -37,6 +37,7 @@
 #include <weir/upstream/host.hpp>
 #include <weir/upstream/managed.hpp>
 #include <weir/upstream/pinned.hpp>
+#include <weir/upstream/registered_host.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
 namespace weir {
@@ -122,7 +123,7 @@ struct compact_device {
 };
 /// Page-locked host memory for staging. A block freed on a stream may go to anyone once that stream has reached the free.
 struct pinned {
-    using parts = pool<upstream::pinned<>, general_placement, reuse::after_event, growth::geometric<host_growth>>;
+    using parts = pool<upstream::registered_host, general_placement, reuse::after_event, growth::geometric<host_growth>>;
 };
 /// Managed memory, ordered by streams.
 struct managed {

@@ -83,7 +83,7 @@ REFUSED = [
     (["tests/bugs/run.py", "nosuch"], "no bug 'nosuch'"),
 ]
 TAKEN = [
-    (["tests/run.sh", "--ci", "--only", "headers", "--list"], "nvcc: C++17 or 20"),
+    (["tests/run.sh", "--ci", "--only", "headers", "--list"], "nvcc; C++17 or 20"),
     (["tests/run.sh", "--only", "headers", "--list"], "nvcc; C++17, 20"),
     (["tests/run.sh", "--list"], "all tests, g++ C++17"),
 ]

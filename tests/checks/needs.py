@@ -6,6 +6,8 @@ nearly nothing is on the path.
 """
 
 import ast
+import contextlib
+import io
 import pathlib
 import re
 import shutil
@@ -124,7 +126,8 @@ def on_little(stages, has, said):
 def unreadable(command):
     """Complaint about a stage's command line that programs.py cannot read, or that names no folder of tests, or ''."""
     try:
-        options = asked(command[2:])
+        with contextlib.redirect_stderr(io.StringIO()):
+            options = asked(command[2:])
     except SystemExit:
         return f"programs.py cannot read '{' '.join(command[2:])}'"
     names = [*options.programs, *filter(None, options.without.split(","))]

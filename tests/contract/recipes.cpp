@@ -264,9 +264,9 @@ std::unique_ptr<Pool> made() {
 std::uint64_t heavy_calls() {
     std::uint64_t sum = 0;
     for (char const* const each :
-         {"cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", "cudaMalloc", "cudaFree",
-          "cudaHostAlloc", "cudaFreeHost", "cudaMallocManaged", "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemAddressReserve",
-          "cudaMemPoolTrimTo"})
+         {"cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", "cudaMalloc",
+          "cudaFree", "cudaHostAlloc", "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister", "cudaMallocManaged",
+          "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemAddressReserve", "cudaMemPoolTrimTo"})
         sum += simulated_cuda::calls(each);
     return sum;
 }

@@ -937,8 +937,9 @@ namespace {
 /// How many calls that wait the device saw.
 std::uint64_t waits_seen() {
     std::uint64_t all = 0;
-    for (char const* const call : {"cudaMalloc", "cudaFree", "cudaMallocManaged", "cudaHostAlloc", "cudaFreeHost",
-                                   "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"})
+    for (char const* const call :
+         {"cudaMalloc", "cudaFree", "cudaMallocManaged", "cudaHostAlloc", "cudaFreeHost", "cudaHostRegister",
+          "cudaHostUnregister", "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"})
         all += simulated_cuda::calls(call);
     return all;
 }

@@ -526,9 +526,9 @@ void suspended_contents() {
     char last = 0;
     for (int round = 0; round < 2; ++round) {
         require(weir_suspend(0, 1, &given) == 0 && given >= size && state().reserved == 0, "the device did not get its memory");
-        std::uint64_t const before = simulated_device::calls("cudaFreeHost");
+        std::uint64_t const before = simulated_device::calls("cudaHostUnregister");
         require(weir_resume(0) == 0, "resume failed");
-        require(simulated_device::calls("cudaFreeHost") != before, "the host's memory stays locked");
+        require(simulated_device::calls("cudaHostUnregister") != before, "the host's memory stays locked");
         check(cudaMemcpy(&last, static_cast<char*>(p) + size - 1, 1, cudaMemcpyDeviceToHost));
         require(last == 1, "contents are lost");
     }

@@ -1200,6 +1200,7 @@ private:
         static constexpr char const* functions[] = {
             "cudaMalloc",           "cudaMallocManaged",    "cudaHostAlloc",       "cudaFree",
             "cudaFreeHost",         "cudaEventRecord",      "cudaEventQuery",      "cudaEventSynchronize",
+            "cudaHostRegister",     "cudaHostUnregister",
             "cudaEventRecord",      "cudaEventQuery",       "cudaStreamWaitEvent", "cudaEventCreateWithFlags",
             "cudaStreamGetId",      "cudaStreamGetDevice",  "cudaStreamIsCapturing", "cudaDeviceSynchronize",
             "cudaStreamWaitEvent",  "cudaThreadExchangeStreamCaptureMode", "cudaStreamGetCaptureInfo",

@@ -386,10 +386,18 @@ TEST_CASE("copy: steady copying allocates nothing, on the host or on the device,
             to.push_back({there.at((69 - i) * 400), row.data() + i * 400, 300});
             from.push_back({back.data() + i * 400, there.at((69 - i) * 400), 300});
         }
-        char const* const forbidden[] = {"cudaMalloc",         "cudaMallocManaged",     "cudaHostAlloc",
-                                         "cudaFree",           "cudaFreeHost",          "cudaEventCreateWithFlags",
-                                         "cudaMallocAsync",    "cudaStreamSynchronize", "cudaDeviceSynchronize",
-                                         "cudaStreamWaitEvent"};
+        char const* const forbidden[] = {"cudaMalloc",
+                                         "cudaMallocManaged",
+                                         "cudaHostAlloc",
+                                         "cudaFree",
+                                         "cudaFreeHost",
+                                         "cudaEventCreateWithFlags",
+                                         "cudaMallocAsync",
+                                         "cudaStreamSynchronize",
+                                         "cudaDeviceSynchronize",
+                                         "cudaStreamWaitEvent",
+                                         "cudaHostRegister",
+                                         "cudaHostUnregister"};
         std::vector<std::uint64_t> before;
         for (char const* each : forbidden)
             before.push_back(device::calls(each));

@@ -953,8 +953,14 @@ TEST_CASE("spill: however far the host is ahead, moves make it wait for nothing,
         }
     };
     pass(), pass();
-    char const* const calls[] = {"cudaMalloc", "cudaHostAlloc", "cuMemCreate", "cudaStreamCreateWithFlags",
-                                 "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize"};
+    char const* const calls[] = {"cudaMalloc",
+                                 "cudaHostAlloc",
+                                 "cudaHostRegister",
+                                 "cuMemCreate",
+                                 "cudaStreamCreateWithFlags",
+                                 "cudaStreamSynchronize",
+                                 "cudaEventSynchronize",
+                                 "cudaDeviceSynchronize"};
     std::vector<std::uint64_t> counts;
     for (char const* each : calls)
         counts.push_back(device::calls(each));

@@ -8,6 +8,8 @@
 #include <cuda_runtime_api.h>
 #include <dirent.h>
 #include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <support/capture.hpp>
@@ -17,6 +19,7 @@
 #include <sys/mman.h>
 #include <thread>
 #include <type_traits>
+#include <unistd.h>
 #include <vector>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/runtime/devices.hpp>
@@ -167,6 +170,38 @@ TEST_CASE("registered_host: more than the host has is null, and no error is left
     }
 }
 
+TEST_CASE("registered_host: the limits of a container and of all groups around it say how much room there is") {
+    namespace files = std::filesystem;
+    files::path const place = files::temp_directory_path() / ("weir_groups_" + std::to_string(getpid()));
+    auto const write = [&](char const* name, char const* what) {
+        files::create_directories((place / name).parent_path());
+        std::ofstream(place / name) << what << "\n";
+    };
+    write("memory.max", "9000"); // of a container that does not see where it lies itself
+    write("memory.current", "1000");
+    write("job/memory.max", "5000");
+    write("job/memory.current", "900");
+    write("job/step/memory.max", "max");
+    write("job/step/memory.current", "800");
+    write("full/memory.max", "10");
+    write("full/memory.current", "20");
+    write("memory/old/memory.limit_in_bytes", "700");
+    write("memory/old/memory.usage_in_bytes", "100");
+    struct row {
+        char const* list;
+        std::size_t room;
+    };
+    for (row const& each : {row{"0::/job/step", 4100}, row{"0::/", 8000}, row{"0::/elsewhere/that/is/not/seen", 8000},
+                            row{"0::/full", 0}, row{"5:cpu:/job\n4:memory:/old", 600}, row{"5:cpu:/job", SIZE_MAX},
+                            row{"nothing", SIZE_MAX}}) {
+        CAPTURE(each.list);
+        write("list", each.list);
+        CHECK(weir::upstream::detail::room_in_groups((place / "list").c_str(), place.c_str()) == each.room);
+    }
+    CHECK(weir::upstream::detail::room_in_groups((place / "none").c_str(), place.c_str()) == SIZE_MAX);
+    files::remove_all(place);
+}
+
 TEST_CASE("registered_host: neither acquire nor release breaks a capture, from any thread") {
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -184,6 +219,27 @@ TEST_CASE("registered_host: neither acquire nor release breaks a capture, from a
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("registered_host: where the platform cannot register memory, chunks are cudaHostAlloc's") {
+    simulated_cuda::world const world;
+    simulated_cuda::fail_call("cudaHostRegister", 1, cudaErrorNotSupported, simulated_cuda::lasting::for_ever);
+    registered_host upstream;
+    for (std::size_t const bytes : {64 * KiB, 4 * MiB}) {
+        auto* const chunk = static_cast<unsigned char*>(upstream.acquire(bytes));
+        REQUIRE(chunk != nullptr);
+        CHECK(cudaPeekAtLastError() == cudaSuccess);
+        CHECK(reinterpret_cast<std::uintptr_t>(chunk) % registered_host::alignment == 0);
+        cudaPointerAttributes attributes{};
+        for (std::size_t const at : {std::size_t{0}, bytes - 1})
+            check(cudaPointerGetAttributes(&attributes, chunk + at), "cudaPointerGetAttributes");
+        CHECK(attributes.type == cudaMemoryTypeHost);
+        std::memset(chunk, 1, bytes);
+        CHECK(upstream.release(chunk, bytes));
+    }
+    simulated_cuda::fail_call("cudaHostAlloc", 1, cudaErrorMemoryAllocation);
+    CHECK(upstream.acquire(64 * KiB) == nullptr);
+    CHECK(simulated_cuda::calls("cudaFreeHost") == 2);
+}
+
 TEST_CASE("registered_host: every call may fail: nothing is left behind then, and what was refused can be given back later") {
     constexpr std::size_t bytes = 32 * MiB;
     struct state {

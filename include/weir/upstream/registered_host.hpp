@@ -13,9 +13,11 @@
 // order:     'release' waits for the devices, as cudaFreeHost does.
 // cost:      see above. 1 MiB takes 0.4 to 0.5 ms, cudaHostAlloc's 0.86; giving 4 GiB back 0.08 s, cudaHostAlloc's 0.47.
 // not for:   write-combined memory: see upstream::pinned. Memory that a child process uses after a fork: it does not have it.
-//            The pages are the process's own, so the limit of its container counts them.
+//            The pages are the process's own, so the limit of its container counts them; where that leaves no room, or the
+//            platform cannot register memory, a chunk is cudaHostAlloc's, which no such limit counts.
 
 #include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
@@ -40,7 +42,7 @@ public:
     static constexpr std::size_t alignment = 64 * KiB;
     static constexpr memory_space space = memory_space::pinned;
     static constexpr std::size_t granularity = 64 * KiB;
-    static constexpr std::size_t usual_alignment = upstream::detail::touched_pages::huge_page; // of all chunks
+    static constexpr std::size_t usual_alignment = upstream::detail::touched_pages::huge_page; // of all but cudaHostAlloc's
 
     /// How many threads touch the pages of a chunk, the calling one included; 4 by default. 16 are nearly twice as fast on a
     /// large host. Throws usage_error for 0 and above 256.
@@ -73,24 +75,30 @@ public:
     /// A chunk of `bytes` bytes, or null when the host has no room or cannot lock that much. Blocks. Throws usage_error if the
     /// NUMA node cannot be had, cuda_error.
     void* acquire(std::size_t bytes) {
-        void* const chunk = upstream::detail::touched_pages::map(bytes, pages_);
+        bool unable = bytes <= upstream::detail::available_host_bytes() &&
+                      bytes > upstream::detail::room_in_groups(); // the system would end the process
+        void* const chunk = unable ? nullptr : upstream::detail::touched_pages::map(bytes, pages_);
         if (!chunk)
-            return nullptr;
+            return unable ? allocated(bytes) : nullptr;
         try {
             runtime::capture_mode_scope const relaxed;
-            if (!runtime::out_of_room(cudaHostRegister(chunk, bytes, cudaHostRegisterPortable), "cudaHostRegister"))
+            cudaError_t const answer = cudaHostRegister(chunk, bytes, cudaHostRegisterPortable);
+            unable = answer == cudaErrorNotSupported;
+            if (unable ? runtime::succeeded(answer) : !runtime::out_of_room(answer, "cudaHostRegister"))
                 return chunk;
         } catch (...) {
             upstream::detail::touched_pages::unmap(chunk, bytes);
             throw;
         }
         upstream::detail::touched_pages::unmap(chunk, bytes);
-        return nullptr;
+        return unable ? allocated(bytes) : nullptr;
     }
 
     /// Gives a chunk back. Waits for all work on every device in use. Returns false if CUDA refused; the chunk is then still
     /// the caller's.
     bool release(void* chunk, std::size_t bytes) noexcept {
+        if (is_allocated(chunk))
+            return runtime::gave_back([&] { return cudaFreeHost(static_cast<void**>(chunk)[-1]); });
         try {
             runtime::wait_for_device(any_device); // the pages may go to another process at once
         } catch (...) {
@@ -106,6 +114,20 @@ public:
     std::size_t most_bytes() const noexcept { return runtime::host_total_bytes(); }
 
 private:
+    // A chunk of cudaHostAlloc's. It starts at no huge page, by which 'release' knows it, and its address lies before it.
+    static void* allocated(std::size_t bytes) {
+        runtime::capture_mode_scope const relaxed;
+        void* all = nullptr;
+        if (runtime::out_of_room(cudaHostAlloc(&all, bytes + 2 * alignment, cudaHostAllocPortable), "cudaHostAlloc"))
+            return nullptr;
+        std::uintptr_t at = base::align_up(reinterpret_cast<std::uintptr_t>(all) + sizeof all, alignment);
+        at += at % usual_alignment == 0 ? alignment : 0;
+        void* const chunk = reinterpret_cast<void*>(at);
+        static_cast<void**>(chunk)[-1] = all;
+        return chunk;
+    }
+    static bool is_allocated(void* chunk) noexcept { return reinterpret_cast<std::uintptr_t>(chunk) % usual_alignment != 0; }
+
     upstream::detail::page_options pages_;
 };
 

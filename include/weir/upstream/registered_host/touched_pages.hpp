@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -49,6 +50,55 @@ inline std::size_t available_host_bytes() noexcept {
         std::fclose(file);
     }
     return kibibytes * KiB;
+}
+
+// The number in the file `folder`/`name`; SIZE_MAX: none ("max", or no such file).
+inline std::size_t number_in(char const* folder, char const* name) noexcept {
+    char path[4096 + 64];
+    std::snprintf(path, sizeof path, "%s/%s", folder, name);
+    std::size_t number = SIZE_MAX;
+    if (std::FILE* const file = std::fopen(path, "r")) {
+        if (std::fscanf(file, "%zu", &number) != 1)
+            number = SIZE_MAX;
+        std::fclose(file);
+    }
+    return number;
+}
+
+/// The bytes that the limits of this process's control groups (those of a container, or of a batch job) leave to it, counting
+/// what the system keeps of files as used; SIZE_MAX: they have no limit. `list`: which groups these are; `mount`: where their
+/// files lie.
+inline std::size_t room_in_groups(char const* list = "/proc/self/cgroup", char const* mount = "/sys/fs/cgroup") noexcept {
+    std::size_t room = SIZE_MAX;
+    std::FILE* const file = std::fopen(list, "r");
+    if (!file)
+        return room;
+    char line[4096]; // "number:controllers:path"; without controllers in version 2
+    while (std::fgets(line, sizeof line, file)) {
+        char* const controllers = std::strchr(line, ':');
+        char* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
+        bool const second = path && path == controllers + 1;
+        if (!path || (!second && std::strncmp(controllers, ":memory:", 8) != 0))
+            continue;
+        path[std::strcspn(path, "\n")] = '\0';
+        char folder[4096 + 64]; // the group's, then those of the groups that it lies in
+        std::snprintf(folder, sizeof folder, "%s%s%s", mount, second ? "" : "/memory", path + 1);
+        std::size_t const least = std::strlen(mount);
+        for (char* end = folder; end; end = std::strrchr(folder, '/')) {
+            if (end != folder)
+                *end = '\0';
+            if (std::strlen(folder) < least)
+                break;
+            std::size_t const limit = number_in(folder, second ? "memory.max" : "memory.limit_in_bytes");
+            std::size_t const used = number_in(folder, second ? "memory.current" : "memory.usage_in_bytes");
+            if (limit != SIZE_MAX && used != SIZE_MAX) {
+                std::size_t const left = limit > used ? limit - used : 0;
+                room = left < room ? left : room;
+            }
+        }
+    }
+    std::fclose(file);
+    return room;
 }
 
 /// Pages that several threads touch.
