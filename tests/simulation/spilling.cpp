@@ -113,7 +113,7 @@ private:
         unsigned number;
         std::size_t on;
     };
-    static constexpr std::size_t created = 3, own = 3, legacy = 4;
+    static constexpr std::size_t created = 3, legacy = 4; // between them: the stream of the thread itself
 
     std::size_t pick(std::size_t n) { return static_cast<std::size_t>(random_() % n); }
 
