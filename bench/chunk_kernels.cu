@@ -4,8 +4,8 @@
 #include "chunk_kernels.hpp"
 
 #include <thrust/sort.h>
+#include <weir/converting/converting_kernel.cuh>
 #include <weir/interop/thrust.hpp>
-#include <weir/staging/converting_kernel.cuh>
 
 namespace weir_bench {
 

@@ -20,9 +20,9 @@
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
+#include <weir/driver/driver_pool.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/synchronized.hpp>
-#include <weir/pool/driver_pool.hpp>
 #include <weir/recipes.hpp>
 #include <weir/resource/any_pool.hpp>
 #include <weir/resource/pool_options.hpp>

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <type_traits>
 #include <weir/base/size.hpp>
+#include <weir/driver/driver_pool.hpp>
 #include <weir/fwd.hpp>
 #include <weir/growth/by_holes.hpp>
 #include <weir/growth/fixed.hpp>
@@ -28,7 +29,6 @@
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
 #include <weir/placement/slab.hpp>
-#include <weir/pool/driver_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>

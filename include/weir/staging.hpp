@@ -11,7 +11,7 @@
 
 #include <weir/fwd.hpp>
 
-#include <weir/container/stored_vector.hpp>
+#include <weir/converting/stored_vector.hpp>
 #include <weir/staging/converted_copy.hpp>
 #include <weir/staging/copy.hpp>
 #include <weir/staging/copy_batch.hpp>

@@ -19,6 +19,9 @@
 #include <weir/container/buffer.hpp>
 #include <weir/container/value.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/driver/driver_pool.hpp>
+#include <weir/driver/imported_pool.hpp>
+#include <weir/graph/graph_memory.hpp>
 #include <weir/growth/by_holes.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/growth/fixed.hpp>
@@ -31,9 +34,6 @@
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/make_pool.hpp>
-#include <weir/pool/driver_pool.hpp>
-#include <weir/pool/graph_memory.hpp>
-#include <weir/pool/imported_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>

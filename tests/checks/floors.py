@@ -10,6 +10,9 @@ standard library; CUDA and other libraries only where the table says so.
   parts    do not include each other, because they meet as template arguments: upstream/device.hpp is a part.
   private  What a part alone is made of lies in the folder of its name, reuse/stream_ordered/... is reuse/stream_ordered.hpp's,
            and nobody else includes it.
+  words    What users of a part name beside it (its options, its policies) stands at the room's first level, and that part includes
+           it: WORDS. Names of a folder within a room are in a namespace 'detail'.
+  whole    A room of WHOLE is one part: its headers include one another.
   shared   What several parts need lies in a floor of SHARED, or in a folder of a floor that bears no part's name
            (container/owned). Each such header has users in at least two parts, as far as includes lead; a header that users
            include themselves (PUBLIC) counts as used.
@@ -22,7 +25,7 @@ import sys
 from workshop import ROOT, close_with
 
 SHARED = ["base", "contract", "runtime", "order", "resource"]
-CORE = [*SHARED, "placement", "growth", "upstream", "reuse", "pool", "layer", "container"]
+CORE = [*SHARED, "placement", "growth", "upstream", "reuse", "supply", "pool", "driver", "graph", "layer", "container"]
 
 # floor -> floors that it may include, besides fwd.hpp, which declares names and stands on nothing.
 MAY_INCLUDE = {
@@ -36,17 +39,40 @@ MAY_INCLUDE = {
     "upstream": ["base", "contract", "runtime", "trace"],
     "resource": ["base", "contract", "runtime"],
     "reuse": ["base", "contract", "runtime", "order", "trace"],
-    "pool": ["base", "contract", "runtime", "order", "resource"],
+    "supply": ["base", "contract", "runtime", "order", "resource", "trace"],
+    "pool": ["base", "contract", "runtime", "order", "resource", "supply", "trace"],
+    "driver": ["base", "contract", "runtime", "order", "resource", "trace"],
+    "graph": ["base", "contract", "runtime", "order", "resource", "trace"],
     "layer": ["base", "contract", "runtime", "resource", "trace"],
     "container": ["base", "runtime", "order", "resource"],
-    "staging": ["base", "runtime", "order", "resource", "container"],
-    "kernel": ["base"],
-    "interop": ["base", "runtime", "order", "resource", "container"],
+    "converting": ["base", "runtime", "order", "resource", "container"],
+    "staging": ["base", "runtime", "order", "resource", "container", "converting"],
+    "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging"],
     "fwd.hpp": [],
     "recipes.hpp": CORE,
     "make_pool.hpp": CORE + ["recipes.hpp"],
     "weir.hpp": CORE + ["recipes.hpp", "make_pool.hpp"],
-    "staging.hpp": ["staging", "container"],  # a container that only staging fills
+    "staging.hpp": ["staging", "converting"],  # a container that only staging fills
+}
+
+WHOLE = ["supply", "converting"]
+
+# What users of a part name beside it -> that part; all of a room where it ends in a slash.
+WORDS = {
+    "driver/driver_pool_options.hpp": "driver/driver_pool",
+    "layer/violation.hpp": "layer/guard",
+    "reuse/handover.hpp": "reuse/stream_ordered",
+    "reuse/identity.hpp": "reuse/stream_ordered",
+    "reuse/tuning.hpp": "reuse/stream_ordered",
+    "staging/copy_threads.hpp": "staging/",
+    "staging/pending_copy.hpp": "staging/",
+    "staging/piece.hpp": "staging/",
+    "staging/pinned_ring.hpp": "staging/",
+    "staging/pinned_ring_options.hpp": "staging/",
+    "staging/sources.hpp": "staging/streaming",
+    "staging/spill_state.hpp": "staging/spill",
+    "staging/streaming_options.hpp": "staging/streaming",
+    "staging/victims.hpp": "staging/spill",
 }
 
 # Shared headers, or floors of them, that users need themselves, with what for.
@@ -57,7 +83,8 @@ PUBLIC = {
     "runtime/wait.hpp": "synchronize",
 }
 
-CUDA = ["runtime", "order", "upstream", "resource", "reuse", "pool", "layer", "container", "staging", "interop", "kernel"]
+CUDA = ["runtime", "order", "upstream", "resource", "reuse", "supply", "pool", "driver", "graph", "layer", "container",
+        "converting", "staging", "interop"]
 MOST_ROOMS = 15  # headers a folder
 CUDA_HEADERS = {"cuda_runtime_api.h", "cuda.h", "driver_types.h", "vector_types.h"}
 KERNEL_HEADERS = {"cuda_runtime.h"}
@@ -90,6 +117,8 @@ def part_of(name, top):
         return ""
     if path.parts[0] in SHARED:
         return path.parts[0] + "/"
+    if path.parts[0] in WHOLE:
+        return path.parts[0]
     part = "/".join(path.parts[:2])
     if len(path.parts) == 2:
         return part.rpartition(".")[0]
@@ -104,7 +133,7 @@ def objection(name, target, top):
     if to != floor and to not in MAY_INCLUDE.get(floor, []):
         return f"no arrow from '{floor}' to '{target}' in the plan"
     here, there = part_of(name, top), part_of(target, top)
-    if there.endswith("/") or here == there or here == "":
+    if there.endswith("/") or here == there or here == "" or here.startswith(WORDS.get(target, "nobody")):
         return ""
     if target.count("/") > 1:
         return f"it is private to '{there}'"
@@ -133,12 +162,29 @@ def lonely(names, top):
             yield name, f"is shared, and serves {' and '.join(sorted(of)) or 'nobody'} only: put it into that part's folder" if few else ""
 
 
+def hidden(name, text):
+    """Names that users may write and that stand in a folder within a room, as lines; base/ has none for users, and a header
+    of interop/ has its folder for them."""
+    if name.count("/") < 2 or name.startswith(("base/", "interop/")):
+        return []
+    found, inside = [], []
+    for line in text.splitlines():
+        if opened := re.match(r"(?:inline )?namespace ([\w:]+) \{$", line):
+            inside.append(opened.group(1))
+        elif line.startswith("} // namespace"):
+            inside[-1:] = []
+        elif inside and "detail" not in "".join(inside) and re.match(r"\w", line):
+            found.append(f"declares '{line[:60]}' in a folder within a room, and outside a namespace 'detail'")
+    return found
+
+
 def judge(name, text, top):
     """What is wrong with one header's includes; '' if nothing."""
     floor = name.split("/")[0]
     if floor not in MAY_INCLUDE:
         return f"'{floor}' is no floor of the plan"
     wrong = []
+    wrong += hidden(name, text)
     libraries = set()
     for target in includes(text):
         if target.startswith('"'):
@@ -154,11 +200,11 @@ def judge(name, text, top):
                 wrong.append(f"includes <{target}>: '{floor}' compiles with no CUDA on the path")
         elif LIBRARIES.match(target):
             libraries.add(next(filter(None, LIBRARIES.match(target).groups())))
-            if floor not in ("interop", "kernel"):
+            if floor != "interop":
                 wrong.append(f"includes <{target}>: other libraries live in interop")
-        elif target in HEAVY and floor not in ("interop", "kernel"):
+        elif target in HEAVY and floor != "interop":
             wrong.append(f"includes <{target}>, which costs every user's compile time")
-        elif not standard(target) and not ((floor == "kernel" or name.endswith(".cuh")) and target in KERNEL_HEADERS):
+        elif not standard(target) and not (name.endswith(".cuh") and target in KERNEL_HEADERS):
             wrong.append(f"includes <{target}>, which the plan does not know")
     if len(libraries) > 1:
         wrong.append(f"names {len(libraries)} foreign libraries ({', '.join(sorted(libraries))}); one header, one library")
@@ -188,7 +234,7 @@ def main():
     umbrella = reached(top, "weir.hpp")
     staging = reached(top, "staging.hpp")
     left = [n for n in names if n.split("/")[0] in CORE + ["recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | staging]
-    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "kernel", "staging")]
+    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging")]
     lost = [n for n in names if n.split("/")[0] == "staging" and n not in staging and not n.endswith(".cuh")]  # nvcc's alone
     complaint = "\n".join([f"staging.hpp does not reach {n}" for n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
     results.append(("floors: the umbrella holds the core and nothing else", complaint))

@@ -5,8 +5,8 @@
 usage: mirror.py [ROOT]
 
 include/weir/<folder>/<stem>.hpp is tested in tests/<folder>/<stem>.cpp (or .cu), whose cases begin with
-'<stem>:'. What lies in a folder within a folder may be tested so, or by the tests of the part whose folder it is, and what a
-slot asks for (contract/) by tests/contract/slots.cpp. A file name that two headers bear makes messages, tabs and searches
+'<stem>:'. What lies in a folder within a folder may be tested so, or by the tests of the part whose folder it is; so may a
+room that is one part, and the words of a part (floors.py names both); what a slot asks for (contract/) by tests/contract/slots.cpp. A file name that two headers bear makes messages, tabs and searches
 ambiguous.
 """
 
@@ -14,6 +14,7 @@ import pathlib
 import re
 import sys
 
+from floors import WHOLE, WORDS
 from workshop import ROOT, close_with
 
 
@@ -26,7 +27,7 @@ def judge(name, root, names):
     if len(path.parts) == 1:
         return ""  # fwd, recipes and the umbrella name what others define and test
     tests = [p for p in (root / "tests" / path.with_suffix(s) for s in (".cpp", ".cu")) if p.exists()]
-    if not tests and (path.parts[0] == "contract" or len(path.parts) > 2):
+    if not tests and (path.parts[0] in ("contract", *WHOLE) or len(path.parts) > 2 or name in WORDS):
         return ""
     if not tests:
         return f"no test at the mirrored path tests/{path.with_suffix('.cpp')}"

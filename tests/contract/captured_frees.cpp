@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 #include <weir/base/size.hpp>
-#include <weir/pool/driver_pool.hpp>
+#include <weir/driver/driver_pool.hpp>
 #include <weir/recipes.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <reuse/stage.hpp>

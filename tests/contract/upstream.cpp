@@ -15,12 +15,12 @@
 #include <vector>
 #include <weir/base/threads/spin_lock.hpp>
 #include <weir/contract/upstream_slot.hpp>
-#include <weir/pool/pool/held_chunks.hpp>
 #include <weir/growth/geometric.hpp>
 #include <weir/interop/pmr.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/stream_ordered.hpp>
+#include <weir/supply/held_chunks.hpp>
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/from_pool.hpp>
 #include <weir/upstream/host.hpp>

@@ -10,8 +10,8 @@
 #include <weir/base/threads/mutex.hpp>
 #include <weir/base/threads/spin_lock.hpp>
 #include <weir/placement/best_fit/fence_set.hpp>
-#include <weir/pool/pool/held_chunks.hpp>
 #include <weir/reuse/stream_ordered/lookup_table.hpp>
+#include <weir/supply/held_chunks.hpp>
 
 using interleavings::always;
 using interleavings::choose;

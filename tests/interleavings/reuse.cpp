@@ -10,16 +10,16 @@
 #include <cstddef>
 #include <type_traits>
 #include <weir/base/size.hpp>
+#include <weir/driver/driver_pool.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
-#include <weir/pool/driver_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/stream_ordered.hpp>
-#include <weir/reuse/stream_ordered/tuning.hpp>
+#include <weir/reuse/tuning.hpp>
 #include <weir/upstream/device.hpp>
 
 using interleavings::explore_on_device;

@@ -12,14 +12,14 @@
 #include <weir/base/size.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/order/second_uses.hpp>
+#include <weir/order/stream_answers.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/reuse/after_event/pending_frees.hpp>
-#include <weir/reuse/stream_ordered/identity.hpp>
-#include <weir/order/stream_answers.hpp>
+#include <weir/reuse/identity.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
 #include <weir/reuse/stream_ordered/stream_exchange.hpp>
 #include <weir/reuse/stream_ordered/stream_set.hpp>
-#include <weir/reuse/stream_ordered/tuning.hpp>
+#include <weir/reuse/tuning.hpp>
 #include <weir/runtime/event.hpp>
 
 using interleavings::explore_on_device;

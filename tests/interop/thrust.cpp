@@ -31,8 +31,8 @@
 #include <utility>
 #include <vector>
 #include <weir/container/buffer.hpp>
-#include <weir/container/stored_vector.hpp>
 #include <weir/container/vector.hpp>
+#include <weir/converting/stored_vector.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/interop/thrust.hpp>
 #include <weir/recipes.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: an integer as storage would cut the fraction off; store a float type of fewer bits, such as __half or
 // __nv_fp8_e4m3 with a scale
-#include <weir/container/converting/converting_view.hpp>
+#include <weir/converting/converting_view.hpp>
 
 #ifdef REJECT
 using storage = signed char;

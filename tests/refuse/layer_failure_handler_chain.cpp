@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the handler slot needs 'bool operator()(weir::failed_allocation const&)', true where another try is worth it
+#include <weir/driver/driver_pool.hpp>
 #include <weir/layer/failure_handler.hpp>
-#include <weir/pool/driver_pool.hpp>
 
 #ifdef REJECT
 auto const my_handler = [] { return false; }; // is not told what failed

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: handler::trim needs pools with 'std::size_t trim()', the bytes given back
+#include <weir/driver/driver_pool.hpp>
 #include <weir/layer/failure_handler.hpp>
-#include <weir/pool/driver_pool.hpp>
 
 struct my_pool {
     weir::memory_report state() const { return {}; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: layer::fallback needs a first pool with 'bool owns(void const*) const', to know where a block goes back to
+#include <weir/driver/driver_pool.hpp>
 #include <weir/growth/geometric.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/driver_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/device.hpp>

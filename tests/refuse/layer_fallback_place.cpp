@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: layer::fallback needs two pools whose memory can be used in one place: both from devices or both from the host
+#include <weir/driver/driver_pool.hpp>
 #include <weir/growth/geometric.hpp>
 #include <weir/layer/fallback.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/driver_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/upstream/device.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: export_descriptor
-#include <weir/pool/driver_pool.hpp>
+#include <weir/driver/driver_pool.hpp>
 
 #ifdef REJECT // CUDA does not export managed memory: there is no such member
 using my_pool = weir::managed_driver_pool;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: driver_pool_of: CUDA has pools of device, pinned and managed memory
 #include <weir/base/memory_space.hpp>
-#include <weir/pool/driver_pool.hpp>
+#include <weir/driver/driver_pool.hpp>
 
 #ifdef REJECT
 using my_pool = weir::driver_pool_of<weir::memory_space::host>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the pool slot of graph_memory needs 'int device() const'
+#include <weir/graph/graph_memory.hpp>
 #include <weir/placement/best_fit.hpp>
-#include <weir/pool/graph_memory.hpp>
 #include <weir/runtime/stream.hpp>
 
 struct my_pool {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: graph memory goes back to its pool while the graph's last launch may use it, and this pool would hand it out
-#include <weir/pool/graph_memory.hpp>
+#include <weir/graph/graph_memory.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/recipes.hpp>
 

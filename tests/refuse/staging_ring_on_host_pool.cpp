@@ -2,7 +2,7 @@
 // expect: weir: a ring needs page-locked memory, between which and the device a stream copies while the host goes on, and a host
 // pool's is pageable; give the ring a pinned pool, such as 'weir::pinned_pool'
 #include <weir/recipes.hpp>
-#include <weir/staging/ring/pinned_ring.hpp>
+#include <weir/staging/pinned_ring.hpp>
 
 #ifdef REJECT
 using pool_type = weir::host_pool;

@@ -7,7 +7,7 @@
 #include <support/every_schedule.hpp>
 #include <support/recording_pool.hpp>
 #include <type_traits>
-#include <weir/pool/driver_pool.hpp>
+#include <weir/driver/driver_pool.hpp>
 #include <weir/resource/layered.hpp>
 #include <weir/resource/pool_ref.hpp>
 

@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/driver/driver_pool.hpp>
 #include <weir/growth/exact.hpp>
-#include <weir/pool/driver_pool.hpp>
 #include <weir/recipes.hpp>
 
 namespace simulation {

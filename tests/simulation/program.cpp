@@ -17,7 +17,7 @@
 #include <set>
 #include <simulated_cuda/simulated_cuda.hpp>
 #include <utility>
-#include <weir/pool/graph_memory.hpp>
+#include <weir/graph/graph_memory.hpp>
 #include <weir/runtime/capture.hpp>
 
 namespace simulation {

@@ -29,10 +29,10 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/graph/graph_memory.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
-#include <weir/pool/graph_memory.hpp>
 #include <weir/recipes.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/upstream/device.hpp>

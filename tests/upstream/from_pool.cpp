@@ -21,7 +21,7 @@
 #include <weir/placement/arena.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/placement/slab.hpp>
-#include <weir/pool/driver_pool.hpp>
+#include <weir/driver/driver_pool.hpp>
 #include <weir/pool/pool.hpp>
 #include <weir/reuse/immediate.hpp>
 #include <weir/reuse/stream_ordered.hpp>

@@ -5,7 +5,7 @@
 //
 // optional:  'piece': the size of the chunks that growth in place is cut into, for upstreams that can grow in place.
 //            'moved_percent' (needed with 'piece'): each time that more than this share of the held bytes was moved, the
-//            pool may hold more beyond what is in use (pool/pool/slack.hpp).
+//            pool may hold more beyond what is in use (supply/slack.hpp).
 //            'apart' (needed with 'piece'): the policy to use on a device that cannot grow in place.
 // cost:      compile time only.
 // not for:   upstreams: they say themselves whether they grow in place, see upstream_slot.hpp.

@@ -50,7 +50,7 @@ struct by_holes_tuning {
     /// For a pool that has holes: small chunks can be moved out of them.
     using holed = paged<holed_tuning>;
     /// Each time that more than this share of the held bytes was moved, the pool may hold more beyond the most that was ever
-    /// in use (pool/pool/slack.hpp); in percent, 1 or more. With 25, a program that repeats itself soon moves nothing; with
+    /// in use (supply/slack.hpp); in percent, 1 or more. With 25, a program that repeats itself soon moves nothing; with
     /// 200, the pool holds little.
     static constexpr unsigned moved_percent = 25;
 };

@@ -36,7 +36,7 @@
 #include <weir/fwd.hpp>
 #include <weir/layer/guard/ledger.hpp>
 #include <weir/layer/guard/life_mark.hpp>
-#include <weir/layer/guard/violation.hpp>
+#include <weir/layer/violation.hpp>
 #include <weir/resource/layered.hpp>
 #include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_options.hpp>

@@ -35,11 +35,8 @@
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/fwd.hpp>
-#include <weir/pool/pool/chunk_refusals.hpp>
 #include <weir/pool/pool/default_free.hpp>
 #include <weir/pool/pool/ladder.hpp>
-#include <weir/pool/pool/supply.hpp>
-#include <weir/pool/pool/suspension.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/resource/report_text.hpp>
@@ -48,6 +45,9 @@
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
+#include <weir/supply/chunk_refusals.hpp>
+#include <weir/supply/supply.hpp>
+#include <weir/supply/suspension.hpp>
 
 namespace weir {
 inline namespace v0 {

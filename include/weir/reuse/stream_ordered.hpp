@@ -44,11 +44,12 @@
 #include <weir/contract/placement_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/order/second_uses.hpp>
+#include <weir/reuse/handover.hpp>
+#include <weir/reuse/identity.hpp>
 #include <weir/reuse/stream_ordered/caller.hpp>
-#include <weir/reuse/stream_ordered/identity.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
 #include <weir/reuse/stream_ordered/stream_exchange.hpp>
-#include <weir/reuse/stream_ordered/tuning.hpp>
+#include <weir/reuse/tuning.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>

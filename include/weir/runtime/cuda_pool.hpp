@@ -10,7 +10,7 @@
 // invariant: no call breaks a capture that is under way.
 // order:     'trim' gives back only what no work uses. No call waits for work.
 // cost:      a driver call of some hundred nanoseconds each.
-// not for:   allocation: see pool/driver_pool.hpp.
+// not for:   allocation: see driver/driver_pool.hpp.
 
 #include <cstddef>
 #include <cstdint>

@@ -9,7 +9,7 @@
 // invariant: where it is refused, the memory is as it was, and no error is left on CUDA's per-thread record.
 // order:     cudaFree and cudaFreeHost wait for the device.
 // cost:      the call, and two more to leave captures alone.
-// not for:   memory of CUDA's pools that goes back in a stream's order: see pool/driver_pool.hpp.
+// not for:   memory of CUDA's pools that goes back in a stream's order: see driver/driver_pool.hpp.
 
 #include <cuda_runtime_api.h>
 #include <weir/runtime/capture.hpp>

@@ -8,7 +8,7 @@
 // stream: 'on_host' says that the host itself uses the memory. Memory that is allocated on the host is used by no work in
 // flight; a free on the host promises that every use is over.
 //
-// invariant: copies compare equal. A handle names a stream only while the stream lives (reuse/stream_ordered/identity.hpp). A
+// invariant: copies compare equal. A handle names a stream only while the stream lives (reuse/identity.hpp). A
 //            null handle means one default stream or another, depending on whether the file that wrote it was compiled with
 //            per-thread default streams. It is turned at once into that stream's name. But the linker keeps only one copy of
 //            a function, whichever file it comes from. So each function that turns a handle into a stream_ref is either

@@ -24,13 +24,13 @@
 #include <type_traits>
 #include <weir/base/error.hpp>
 #include <weir/base/text.hpp>
-#include <weir/container/converting/converting_view.hpp>
+#include <weir/converting/converting_view.hpp>
+#include <weir/converting/host_conversion.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/staging/converted_copy/host_conversion.hpp>
+#include <weir/staging/pending_copy.hpp>
+#include <weir/staging/pinned_ring.hpp>
 #include <weir/staging/ring/conversion.hpp>
-#include <weir/staging/ring/pending_copy.hpp>
-#include <weir/staging/ring/piece.hpp>
-#include <weir/staging/ring/pinned_ring.hpp>
+#include <weir/staging/ring/piece_cursor.hpp>
 #include <weir/staging/ring/staged_copy.hpp>
 
 namespace weir {
@@ -95,7 +95,7 @@ pending_copy copy_converted_to_host_async(pinned_ring& ring, stream_ref stream, 
 /// Enqueues a copy of the `count` elements at `from`, memory of the ring's device, to the numbers of `to`, host memory.
 /// `convert` is called with a stream, a converting_view of page-locked memory, and an address of elements of the device: it
 /// enqueues the kernel that stores as many as the view has, and throws what goes wrong. 'converting_kernel'
-/// (staging/converting_kernel.cuh) is such a one; so is a call of thrust::copy. It is called for each chunk before the call
+/// (converting/converting_kernel.cuh) is such a one; so is a call of thrust::copy. It is called for each chunk before the call
 /// returns; once for all if `to` is page-locked. The copy holds a slot of the ring meanwhile. So `convert` may copy through
 /// another ring, but must not use this one in any way: a copy through it, and a wait for one, throw usage_error. Everything
 /// else is as for 'copy_to_host_async' and above.

@@ -14,9 +14,10 @@
 
 #include <cstddef>
 #include <weir/runtime/stream.hpp>
-#include <weir/staging/ring/pending_copy.hpp>
-#include <weir/staging/ring/piece.hpp>
-#include <weir/staging/ring/pinned_ring.hpp>
+#include <weir/staging/pending_copy.hpp>
+#include <weir/staging/piece.hpp>
+#include <weir/staging/pinned_ring.hpp>
+#include <weir/staging/ring/piece_cursor.hpp>
 #include <weir/staging/ring/staged_copy.hpp>
 
 namespace weir {

@@ -43,7 +43,8 @@
 #include <weir/staging/spill/spill_core.hpp>
 #include <weir/staging/spill/spill_ledger.hpp>
 #include <weir/staging/spill/spill_record.hpp>
-#include <weir/staging/spill/victims.hpp>
+#include <weir/staging/spill_state.hpp>
+#include <weir/staging/victims.hpp>
 
 namespace weir {
 inline namespace v0 {

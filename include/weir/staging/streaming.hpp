@@ -37,14 +37,14 @@
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/stream.hpp>
-#include <weir/staging/ring/pending_copy.hpp>
-#include <weir/staging/ring/piece.hpp>
-#include <weir/staging/ring/pinned_ring.hpp>
-#include <weir/staging/ring/pinned_ring_options.hpp>
+#include <weir/staging/pending_copy.hpp>
+#include <weir/staging/pinned_ring.hpp>
+#include <weir/staging/pinned_ring_options.hpp>
+#include <weir/staging/ring/piece_cursor.hpp>
 #include <weir/staging/ring/staged_copy.hpp>
+#include <weir/staging/sources.hpp>
 #include <weir/staging/streaming/chunk_memory.hpp>
-#include <weir/staging/streaming/sources.hpp>
-#include <weir/staging/streaming/streaming_options.hpp>
+#include <weir/staging/streaming_options.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -228,13 +228,13 @@ private:
             return got;
         } else {
             ring_call const call(ring_, memory_.to_device(), 0);
-            held_slot slot = ring_.take(call.stream_id(), most * sizeof(T), direction::to_device);
+            held_slot slot = ring_.take(call.stream_id(), most * sizeof(T), detail::direction::to_device);
             std::size_t const at = slot->filled_bytes;
             std::byte* const from = slot->data + at;
             std::size_t const got = source_.fill(reinterpret_cast<T*>(from), most);
             if (got != 0) {
                 piece const whole{to, from, got * sizeof(T)};
-                detail::enqueue_chunk(call, *slot, at, {&whole, 0, whole.bytes}, direction::to_device);
+                detail::enqueue_chunk(call, *slot, at, {&whole, 0, whole.bytes}, detail::direction::to_device);
             }
             return got;
         }

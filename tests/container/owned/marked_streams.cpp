@@ -14,8 +14,8 @@
 #include <vector>
 #include <weir/container/buffer.hpp>
 #include <weir/container/owned/marked_streams.hpp>
+#include <weir/graph/graph_memory.hpp>
 #include <weir/order/order_after.hpp>
-#include <weir/pool/graph_memory.hpp>
 #include <weir/recipes.hpp>
 
 using weir::check;

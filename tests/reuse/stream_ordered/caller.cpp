@@ -7,9 +7,9 @@
 #include <doctest/doctest.h>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
+#include <weir/reuse/identity.hpp>
 #include <weir/reuse/stream_ordered/caller.hpp>
 #include <weir/reuse/stream_ordered/default_streams.hpp>
-#include <weir/reuse/stream_ordered/identity.hpp>
 #include <weir/runtime/stream.hpp>
 
 using weir::on_host;

@@ -8,7 +8,7 @@
 #include <weir/base/threads/spin_lock.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
-#include <weir/reuse/stream_ordered/tuning.hpp>
+#include <weir/reuse/tuning.hpp>
 
 namespace directories {
 

@@ -13,7 +13,7 @@
 #include <weir/placement/best_fit.hpp>
 #include <weir/reuse/stream_ordered/older_generation.hpp>
 #include <weir/reuse/stream_ordered/stream_set.hpp>
-#include <weir/reuse/stream_ordered/tuning.hpp>
+#include <weir/reuse/tuning.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
 

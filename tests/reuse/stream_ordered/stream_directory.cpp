@@ -24,7 +24,7 @@
 #include <weir/placement/best_fit.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
 #include <weir/reuse/stream_ordered/stream_set.hpp>
-#include <weir/reuse/stream_ordered/tuning.hpp>
+#include <weir/reuse/tuning.hpp>
 
 using weir::check;
 using weir::KiB;

@@ -13,7 +13,7 @@
 #include <weir/placement/bins.hpp>
 #include <weir/placement/by_size.hpp>
 #include <weir/reuse/stream_ordered/stream_exchange.hpp>
-#include <weir/reuse/stream_ordered/tuning.hpp>
+#include <weir/reuse/tuning.hpp>
 
 using weir::runtime::event;
 using weir::KiB;

@@ -15,7 +15,7 @@
 #include <weir/base/size.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/reuse/stream_ordered/stream_set.hpp>
-#include <weir/reuse/stream_ordered/tuning.hpp>
+#include <weir/reuse/tuning.hpp>
 #include <weir/runtime/devices.hpp>
 
 using weir::check;

@@ -20,8 +20,8 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <weir/fwd.hpp>
+#include <weir/reuse/identity.hpp>
 #include <weir/reuse/stream_ordered/default_streams.hpp>
-#include <weir/reuse/stream_ordered/identity.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/driver_calls.hpp>
 #include <weir/runtime/stream.hpp>

@@ -20,8 +20,8 @@
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/runtime/event.hpp>
-#include <weir/staging/ring/copy_threads.hpp>
-#include <weir/staging/ring/piece.hpp>
+#include <weir/staging/copy_threads.hpp>
+#include <weir/staging/ring/piece_cursor.hpp>
 
 namespace weir {
 inline namespace v0 {

@@ -28,10 +28,10 @@
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
-#include <weir/staging/ring/copy_threads.hpp>
-#include <weir/staging/ring/pending_copy.hpp>
-#include <weir/staging/ring/piece.hpp>
-#include <weir/staging/ring/pinned_ring.hpp>
+#include <weir/staging/copy_threads.hpp>
+#include <weir/staging/pending_copy.hpp>
+#include <weir/staging/pinned_ring.hpp>
+#include <weir/staging/ring/piece_cursor.hpp>
 #include <weir/staging/ring/ring_slot.hpp>
 
 namespace weir {

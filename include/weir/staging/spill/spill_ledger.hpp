@@ -23,23 +23,12 @@
 #include <weir/base/threads/mutex.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/staging/spill/spill_record.hpp>
-#include <weir/staging/spill/victims.hpp>
+#include <weir/staging/spill_state.hpp>
+#include <weir/staging/victims.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace staging {
-
-/// What a set holds and has done. Sizes in bytes.
-struct spill_state {
-    std::size_t budget_bytes = 0;
-    std::size_t in_use_bytes = 0;      ///< on the device, or on the way there or away
-    std::size_t accessed_bytes = 0;    ///< of these, what is being accessed
-    std::size_t buffers = 0;           ///< how many there are
-    std::uint64_t to_host_bytes = 0;   ///< copied to the host since the set was made
-    std::uint64_t to_device_bytes = 0; ///< copied back
-    std::uint64_t uncopied_bytes = 0;  ///< left without a copy: the host has the contents, or they are computed again
-    std::uint64_t computed_bytes = 0;  ///< computed, for the first time or again
-};
 
 namespace detail {
 

@@ -23,7 +23,7 @@
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/staging/spill/access_order.hpp>
-#include <weir/staging/spill/victims.hpp>
+#include <weir/staging/victims.hpp>
 
 namespace weir {
 inline namespace v0 {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <support/every_schedule.hpp>
+#include <weir/graph/graph_memory/last_uses.hpp>
+
+using weir::check;
+
+namespace {
+
+constexpr std::size_t bytes = std::size_t{1} << 20;
+
+int first_byte(void const* p) {
+    unsigned char byte = 0;
+    check(cudaMemcpy(&byte, p, 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return byte;
+}
+
+} // namespace
+
+TEST_CASE("last_uses: whoever was made to wait comes behind what every noted stream did, and the host waits itself") {
+    support::every_schedule([] {
+        support::scoped_stream const a, b, c;
+        void *first = nullptr, *second = nullptr;
+        check(cudaMalloc(&first, bytes), "cudaMalloc");
+        check(cudaMalloc(&second, bytes), "cudaMalloc");
+        weir::detail::last_uses uses;
+        check(cudaMemsetAsync(first, 3, bytes, a), "cudaMemsetAsync");
+        uses.note(a);
+        check(cudaMemsetAsync(second, 4, bytes, b), "cudaMemsetAsync");
+        uses.note(b);
+        uses.note(weir::on_host); // of which nothing is left to wait for
+        uses.make_wait(c);
+        check(cudaMemcpyAsync(first, second, bytes, cudaMemcpyDefault, c), "cudaMemcpyAsync"); // behind both
+        check(cudaStreamSynchronize(c), "cudaStreamSynchronize");
+        CHECK(first_byte(first) == 4);
+        check(cudaMemsetAsync(first, 5, bytes, a), "cudaMemsetAsync");
+        uses.note(a);
+        uses.make_wait(weir::on_host);
+        CHECK(cudaStreamQuery(a) == cudaSuccess);
+        check(cudaFree(first), "cudaFree");
+        check(cudaFree(second), "cudaFree");
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("last_uses: where a note fails, or the wait does, all work on the device is waited for") {
+    for (char const* call : {"cudaEventRecord", "cudaEventCreateWithFlags", "cudaStreamWaitEvent"}) {
+        CAPTURE(call);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        support::scoped_stream const a, b;
+        void* p = nullptr;
+        check(cudaMalloc(&p, bytes), "cudaMalloc");
+        weir::detail::last_uses uses;
+        check(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
+        simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
+        uses.note(a);
+        uses.make_wait(b);
+        simulated_cuda::clear_faults();
+        CHECK(cudaStreamQuery(a) == cudaSuccess);
+        auto const waits = simulated_cuda::calls("cudaFree");
+        uses.make_wait(b); // once only
+        CHECK(simulated_cuda::calls("cudaFree") == waits);
+        check(cudaFree(p), "cudaFree");
+    }
+}
+
+TEST_CASE("last_uses: what is not known is waited for on every device") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    check(cudaSetDevice(1), "cudaSetDevice");
+    support::scoped_stream const far;
+    check(simulated_cuda::launch(far, {}, {}), "launch");
+    check(cudaSetDevice(0), "cudaSetDevice");
+    weir::detail::last_uses uses;
+    uses.note_unknown();
+    uses.make_wait(weir::on_host);
+    CHECK(simulated_cuda::pending() == 0);
+}
+
+TEST_CASE("last_uses: where the device cannot be waited for as a whole, its events are, and the next call waits for the rest") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const a;
+    void* p = nullptr;
+    check(cudaMalloc(&p, bytes), "cudaMalloc");
+    weir::detail::last_uses uses;
+    check(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
+    uses.note(a);
+    uses.note_unknown();
+    for (char const* call : {"cudaMallocManaged", "cudaMalloc"})
+        simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    CHECK_THROWS_AS(uses.make_wait(weir::on_host), weir::cuda_error);
+    CHECK(simulated_cuda::pending() == 0);
+    CHECK_THROWS_AS(uses.make_wait(weir::on_host), weir::cuda_error);
+    simulated_cuda::clear_faults();
+    check(cudaMemsetAsync(p, 4, bytes, a), "cudaMemsetAsync");
+    uses.make_wait(weir::on_host);
+    CHECK(simulated_cuda::pending() == 0);
+    check(cudaFree(p), "cudaFree");
+}
+#endif
