@@ -38,7 +38,7 @@ cudaError_t launch_sum(cudaStream_t stream, float const* from, std::size_t count
 }
 
 cudaError_t launch_halve(cudaStream_t stream, __half* to, float const* from, std::size_t count, unsigned in_blocks) {
-    weir::staging::converting_kernel{in_blocks}(stream, weir::converting_view<float, __half>(to, count), from);
+    weir::converting::converting_kernel{in_blocks}(stream, weir::converting_view<float, __half>(to, count), from);
     return cudaSuccess;
 }
 

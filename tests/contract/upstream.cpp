@@ -69,7 +69,7 @@ struct subject<upstream::from_pool<card>> {
 
 // Bytes of a chunk that a pool may ask for.
 template <class Upstream>
-constexpr std::size_t page = weir::detail::held_chunks<Upstream, weir::base::no_lock>::granularity();
+constexpr std::size_t page = weir::supply::held_chunks<Upstream, weir::base::no_lock>::granularity();
 
 void fill(memory_space space, void* p, unsigned char value, std::size_t bytes) {
     if (weir::base::host_accessible(space))
@@ -155,7 +155,7 @@ TEST_CASE_TEMPLATE("upstream contract: held_chunks keep it to a limit, and give 
                    WEIR_TEST_UPSTREAMS) {
     support::every_schedule([] {
         subject<Upstream> here;
-        weir::detail::held_chunks<Upstream, weir::base::no_lock> held(std::move(here.upstream), 3 * page<Upstream>);
+        weir::supply::held_chunks<Upstream, weir::base::no_lock> held(std::move(here.upstream), 3 * page<Upstream>);
         weir::base::range const one = held.acquire(page<Upstream>);
         weir::base::range const two = held.acquire(2 * page<Upstream>);
         CHECK(one);

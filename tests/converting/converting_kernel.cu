@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h> // before the shield's macros
 //
-#include "scene.hpp"
+#include <staging/scene.hpp>
 
 #include <algorithm>
 #include <cuda_bf16.h>
@@ -13,7 +13,7 @@
 
 using namespace scene;
 using weir::converting_view;
-using weir::staging::converting_kernel;
+using weir::converting::converting_kernel;
 
 #ifdef WEIR_SIMULATED_CUDA
 // Nobody calls it; but where nothing is optimised away cuda_runtime.h does, in functions that nobody calls.
@@ -32,7 +32,7 @@ template <unsigned Count, class Storage>
 void stand_in() {
     namespace device = simulated_cuda;
     device::on_launch(
-        weir::staging::detail::store_packets<Count, float, Storage>,
+        weir::converting::detail::store_packets<Count, float, Storage>,
         [](device::launch_shape const& shape, converting_view<float, Storage> to, float const* from) {
             launches.emplace_back(Count, shape.grid.x);
             std::copy(from, from + to.size(), to.begin());

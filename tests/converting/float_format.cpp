@@ -11,7 +11,7 @@
 #include <vector>
 #include <weir/converting/host_conversion.hpp>
 
-using namespace weir::staging::detail;
+using namespace weir::converting::detail;
 
 namespace {
 

@@ -12,7 +12,7 @@ using weir::driver_pool_options;
 using weir::memory_location;
 using weir::memory_space;
 using weir::MiB;
-using weir::detail::properties_of;
+using weir::driver::detail::properties_of;
 
 namespace {
 

@@ -318,12 +318,12 @@ struct two_chunks {
 
 TEST_CASE_TEMPLATE("interleavings: held_chunks: whoever asks hears of chunks that are held", Lock, weir::base::spin_lock,
                    weir::base::mutex) {
-    constexpr std::size_t page = weir::detail::held_chunks<two_chunks, Lock>::granularity();
+    constexpr std::size_t page = weir::supply::held_chunks<two_chunks, Lock>::granularity();
     explore([] {
         two_chunks::state books;
         books.refuses = choose(2) == 1;
         {
-            weir::detail::held_chunks<two_chunks, Lock> chunks(two_chunks(books), 2 * page);
+            weir::supply::held_chunks<two_chunks, Lock> chunks(two_chunks(books), 2 * page);
             weir::base::range const lasting = chunks.acquire(page);
             always([&] { require(chunks.bytes() <= 2 * page, "more is held than the limit allows"); });
             auto const ask = [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "../scene.hpp"
+#include "scene.hpp"
 
 #include <atomic>
 #include <stdexcept>

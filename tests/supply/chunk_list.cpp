@@ -11,7 +11,7 @@
 #include <vector>
 #include <weir/supply/chunk_list.hpp>
 
-using weir::detail::chunk_list;
+using weir::supply::chunk_list;
 using weir::base::range;
 
 namespace {
@@ -253,12 +253,12 @@ TEST_CASE("chunk_list: the next part of a chunk inside a range") {
 
 TEST_CASE("chunk_list: ranges are brought in order of address") {
     weir::base::growing_array<range> ranges;
-    weir::detail::sort_by_address(ranges);
+    weir::supply::sort_by_address(ranges);
     CHECK(ranges.empty());
     for (std::size_t i = 0; i < 1000; ++i)
         ranges.push_back(range{i * 7919 % 1000 * 64, 1 + i});
     ranges.push_back(range{SIZE_MAX - 63, 1});
-    weir::detail::sort_by_address(ranges);
+    weir::supply::sort_by_address(ranges);
     CHECK(ranges.size() == 1001);
     for (std::size_t i = 0; i < 1000; ++i)
         CHECK(ranges[i].offset == i * 64);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t page = 2 * MiB;
 using paged = support::paged_of<64, 4 * MiB, 32 * MiB, growth::fixed<10 * MiB>>;
-using cut = weir::detail::chunk_sizes<paged, page>;
+using cut = weir::supply::chunk_sizes<paged, page>;
 using by_holes = support::by_holes_of<support::paged_of<16, 8 * MiB, 64 * MiB>, support::paged_of<24, 32 * MiB, 64 * MiB>,
                                       support::paged_of<128, 4 * MiB, 32 * MiB>, 40>;
 
@@ -30,8 +30,8 @@ cut of(std::size_t held, std::size_t limit = SIZE_MAX) {
 
 } // namespace
 
-static_assert(cut::moved_percent() == 200 && weir::detail::chunk_sizes<by_holes, page>::moved_percent() == 40);
-static_assert(weir::detail::chunk_sizes<growth::exact, page>::moved_percent() == 200);
+static_assert(cut::moved_percent() == 200 && weir::supply::chunk_sizes<by_holes, page>::moved_percent() == 40);
+static_assert(weir::supply::chunk_sizes<growth::exact, page>::moved_percent() == 200);
 
 TEST_CASE("chunk_sizes: chunks have a share of what is held with what is got, within their bounds") {
     CHECK(of(0).next(2 * MiB) == 4 * MiB);
@@ -59,7 +59,7 @@ TEST_CASE("chunk_sizes: no request makes more than a thousand chunks or so") {
 }
 
 TEST_CASE("chunk_sizes: holes say which policy cuts, and what is got without need is cut as among holes once there were any") {
-    using sizes = weir::detail::chunk_sizes<by_holes, page>;
+    using sizes = weir::supply::chunk_sizes<by_holes, page>;
     std::size_t const held = 3 * GiB;
     for (holes const seen : {holes::never, holes::earlier, holes::now}) {
         sizes const all{held, SIZE_MAX, true, seen};
@@ -72,10 +72,10 @@ TEST_CASE("chunk_sizes: where nothing grows in place, and for other policies, a 
     cut const apart{1 * GiB, SIZE_MAX, false, holes::now};
     CHECK(apart.next(2 * MiB) == 10 * MiB);
     CHECK(apart.piece_of(1 * GiB) == 1 * GiB);
-    weir::detail::chunk_sizes<growth::fixed<6 * MiB>, page> const other{1 * GiB, 5 * GiB, true, holes::now};
+    weir::supply::chunk_sizes<growth::fixed<6 * MiB>, page> const other{1 * GiB, 5 * GiB, true, holes::now};
     CHECK(other.next(2 * MiB) == 6 * MiB);
     CHECK(other.piece_of(1 * GiB) == 1 * GiB);
-    CHECK(weir::detail::chunk_sizes<growth::fixed<3 * MiB>, page>().next(2 * MiB) == 4 * MiB);
+    CHECK(weir::supply::chunk_sizes<growth::fixed<3 * MiB>, page>().next(2 * MiB) == 4 * MiB);
     CHECK(other.next(SIZE_MAX) == 0); // nobody has as much
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("chunk_sizes: what is asked for suffices, and its chunks are whole pag
         std::size_t const held = (draw() >> draw() % 64) / page * page;
         std::size_t const bytes = ((draw() >> (24 + draw() % 24)) / page + 1) * page;
         std::size_t const limit = draw() % 2 == 0 ? SIZE_MAX : draw() >> draw() % 64;
-        weir::detail::chunk_sizes<by_holes, page> const sizes{held, limit, draw() % 8 != 0, static_cast<holes>(draw() % 3)};
+        weir::supply::chunk_sizes<by_holes, page> const sizes{held, limit, draw() % 8 != 0, static_cast<holes>(draw() % 3)};
         REQUIRE(sizes.next(bytes) >= bytes);
         REQUIRE(sizes.next(bytes) % page == 0);
         std::size_t const piece = sizes.piece_of(bytes);

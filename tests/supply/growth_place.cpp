@@ -10,12 +10,12 @@
 #include <weir/supply/chunk_list.hpp>
 #include <weir/supply/growth_place.hpp>
 
-using weir::detail::chunk_list;
-using weir::detail::growth_place;
+using weir::supply::chunk_list;
+using weir::supply::growth_place;
 using weir::base::range;
 using best_fit = weir::placement::best_fit<512>;
 
-static_assert(noexcept(weir::detail::cheapest_growth_place(std::declval<chunk_list const&>(),
+static_assert(noexcept(weir::supply::cheapest_growth_place(std::declval<chunk_list const&>(),
                                                 std::declval<best_fit const&>(), 1, 1, 1)));
 
 namespace {
@@ -33,7 +33,7 @@ struct scene {
             chunks.add(each);
     }
     growth_place best(std::size_t bytes, std::size_t alignment = 512) const {
-        return weir::detail::cheapest_growth_place(chunks, free, bytes, alignment, page);
+        return weir::supply::cheapest_growth_place(chunks, free, bytes, alignment, page);
     }
 };
 
@@ -299,7 +299,7 @@ TEST_CASE("growth_place: agrees with growing everywhere page by page, and a bloc
                     break;
                 }
             }
-            growth_place const found = weir::detail::cheapest_growth_place(chunks, free, bytes, alignment, page);
+            growth_place const found = weir::supply::cheapest_growth_place(chunks, free, bytes, alignment, page);
             REQUIRE(found.end == expected.end);
             REQUIRE(found.bytes == expected.bytes);
             REQUIRE(found.gap_bytes == expected.gap_bytes);
@@ -321,7 +321,7 @@ TEST_CASE("growth_place: grows no further than there are addresses, whatever fol
     scene s{pages(10, 2), pages(16, 4)};
     s.free.add(pages(16, 3)); // would count behind the gap of four pages
     auto const best = [&](std::size_t bytes, std::size_t reach_of_first, std::size_t reach_of_last) {
-        return weir::detail::cheapest_growth_place(s.chunks, s.free, bytes, 512, page, [&](std::size_t end) {
+        return weir::supply::cheapest_growth_place(s.chunks, s.free, bytes, 512, page, [&](std::size_t end) {
             return end == 12 * page ? reach_of_first : reach_of_last;
         });
     };

@@ -21,7 +21,7 @@
 using support::recorded_upstream;
 using support::upstream_ledger;
 using weir::base::range;
-using held = weir::detail::held_chunks<recorded_upstream<>, weir::base::no_lock>;
+using held = weir::supply::held_chunks<recorded_upstream<>, weir::base::no_lock>;
 
 namespace {
 
@@ -118,7 +118,7 @@ private:
     address_ledger* ledger_;
 };
 
-using growing = weir::detail::held_chunks<paged_upstream, weir::base::no_lock>;
+using growing = weir::supply::held_chunks<paged_upstream, weir::base::no_lock>;
 
 std::map<std::size_t, std::size_t> contents(growing const& chunks) {
     std::map<std::size_t, std::size_t> found;
@@ -142,11 +142,11 @@ inline constexpr bool has_pieces<Holdings, std::void_t<decltype(std::declval<Hol
 
 static_assert(!std::is_copy_constructible_v<held> && !std::is_copy_assignable_v<held>);
 static_assert(held::granularity() == 4096);
-static_assert(weir::detail::held_chunks<plain_upstream, weir::base::no_lock>::granularity() == 64); // its alignment
+static_assert(weir::supply::held_chunks<plain_upstream, weir::base::no_lock>::granularity() == 64); // its alignment
 
 TEST_CASE("held_chunks: chunks are multiples of the upstream's granularity, or of its alignment") {
     std::size_t (*const of_pages)() noexcept = &held::granularity; // asked while the program runs
-    std::size_t (*const of_plain)() noexcept = &weir::detail::held_chunks<plain_upstream, weir::base::no_lock>::granularity;
+    std::size_t (*const of_plain)() noexcept = &weir::supply::held_chunks<plain_upstream, weir::base::no_lock>::granularity;
     CHECK(of_pages() == 4096);
     CHECK(of_plain() == 64);
 }
@@ -288,7 +288,7 @@ TEST_CASE("held_chunks: what is refused at the end is offered once more") {
 }
 
 TEST_CASE("held_chunks: an upstream whose release answers nothing takes everything") {
-    weir::detail::held_chunks<plain_upstream, weir::base::no_lock> chunks(plain_upstream{}, SIZE_MAX);
+    weir::supply::held_chunks<plain_upstream, weir::base::no_lock> chunks(plain_upstream{}, SIZE_MAX);
     range const a = chunks.acquire(64);
     CHECK(chunks.release(a));
     CHECK(chunks.bytes() == 0);
@@ -322,7 +322,7 @@ TEST_CASE("held_chunks: a chunk moves behind another, and is held there") {
 
 TEST_CASE("held_chunks: any thread may ask while one acquires and releases") {
     upstream_ledger ledger;
-    weir::detail::held_chunks<recorded_upstream<>, weir::base::spin_lock> chunks(recorded_upstream<>(ledger), 64 * 4096);
+    weir::supply::held_chunks<recorded_upstream<>, weir::base::spin_lock> chunks(recorded_upstream<>(ledger), 64 * 4096);
     range const kept = chunks.acquire(4096);
     std::atomic<bool> over{false};
     std::atomic<int> wrong{0};
@@ -377,7 +377,7 @@ TEST_CASE("held_chunks: where the host has no memory for the lists, nothing is a
         if (!failed)
             break;
     }
-    weir::detail::held_chunks<plain_upstream, weir::base::no_lock> chunks(plain_upstream{}, SIZE_MAX);
+    weir::supply::held_chunks<plain_upstream, weir::base::no_lock> chunks(plain_upstream{}, SIZE_MAX);
     range const one = chunks.acquire(64), two = chunks.acquire(128);
     support::failing_new const fails(0);
     CHECK(chunks.release(two));
@@ -688,13 +688,13 @@ TEST_CASE("held_chunks: ask once what their upstream can ever have, and again on
         int* asked_;
     };
     int asked = 0;
-    weir::detail::held_chunks<bounded, weir::base::no_lock> const here(bounded(asked), SIZE_MAX);
+    weir::supply::held_chunks<bounded, weir::base::no_lock> const here(bounded(asked), SIZE_MAX);
     CHECK(here.most_bytes() == weir::base::most_addresses);
     CHECK(here.most_bytes() == weir::base::most_addresses);
     for (int i = 0; i < 3; ++i)
         CHECK(here.most_bytes() == 5 * page);
     CHECK(asked == 3);
-    weir::detail::held_chunks<plain_upstream, weir::base::no_lock> const silent(plain_upstream{}, page);
+    weir::supply::held_chunks<plain_upstream, weir::base::no_lock> const silent(plain_upstream{}, page);
     CHECK(silent.most_bytes() == weir::base::most_addresses);
     CHECK(silent.addresses_behind(page) == SIZE_MAX - page);
     CHECK_FALSE(silent.out_of_addresses());
@@ -705,7 +705,7 @@ TEST_CASE("held_chunks: pass on which addresses their upstream has") {
         std::size_t addresses_behind(void const* end) const noexcept { return 9 * page - reinterpret_cast<std::size_t>(end); }
         bool out_of_addresses() const noexcept { return true; }
     };
-    weir::detail::held_chunks<narrow, weir::base::no_lock> const here(narrow{}, page);
+    weir::supply::held_chunks<narrow, weir::base::no_lock> const here(narrow{}, page);
     CHECK(here.addresses_behind(7 * page) == 2 * page);
     CHECK(here.out_of_addresses());
 }
@@ -721,7 +721,7 @@ TEST_CASE("held_chunks: a chunk that is less aligned than its upstream promises 
         }
     };
     upstream_ledger ledger;
-    weir::detail::held_chunks<misaligned, weir::base::no_lock> chunks(misaligned(ledger), SIZE_MAX);
+    weir::supply::held_chunks<misaligned, weir::base::no_lock> chunks(misaligned(ledger), SIZE_MAX);
     std::string const said =
         support::sentence_of<weir::usage_error>([&] { static_cast<void>(chunks.acquire(2 * page)); });
     CHECK_SAYS(said, "weir: the upstream (host memory) handed out a chunk at 0x");

@@ -5,8 +5,8 @@
 #include <weir/supply/movable_chunks.hpp>
 
 using weir::base::range;
-using weir::detail::movable_chunk;
-using weir::detail::movable_chunks;
+using weir::supply::movable_chunk;
+using weir::supply::movable_chunks;
 
 namespace {
 

@@ -70,7 +70,7 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
         check(cudaMemset(p, 7, 600 * MiB), "cudaMemset");
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         {
-            weir::detail::saved_contents saved(keep, 0);
+            weir::supply::saved_contents saved(keep, 0);
             saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 100, 300 * MiB}); // more than a block
             saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 400 * MiB, 1});
             saved.save();
@@ -80,7 +80,7 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
             for (int i = 0; i < 2; ++i) {
                 check(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
                 check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-                weir::detail::chunk_list held; // and nothing that is not here
+                weir::supply::chunk_list held; // and nothing that is not here
                 held.reserve(3);
                 auto const at_p = reinterpret_cast<std::uintptr_t>(p);
                 held.add(weir::base::range{at_p, 256 * MiB});
@@ -639,7 +639,7 @@ TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUD
     void* p = nullptr;
     check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
     {
-        weir::detail::saved_contents saved(keep, 0);
+        weir::supply::saved_contents saved(keep, 0);
         saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p), 1 * MiB});
         saved.save();
         for (char const* const call : {"cudaStreamSynchronize", "cudaGetDeviceCount"}) // the device cannot be waited for either
@@ -660,7 +660,7 @@ TEST_CASE("saved_contents: where a wait for the copies fails once, they are wait
     check(cudaMalloc(&p, 2 * MiB), "cudaMalloc");
     check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
     {
-        weir::detail::saved_contents saved(keep, 0);
+        weir::supply::saved_contents saved(keep, 0);
         saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 1 * MiB, 1 * MiB});
         saved.save();
         CHECK(simulated_cuda::pending() == 2);
@@ -676,7 +676,7 @@ TEST_CASE("saved_contents: the stream of its copies does not stay where CUDA ref
     simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
     weir::host_pool keep;
     {
-        weir::detail::saved_contents const saved(keep, 0);
+        weir::supply::saved_contents const saved(keep, 0);
         simulated_cuda::fail_call("cudaStreamDestroy", 1, cudaErrorUnknown);
     }
     CHECK(simulated_cuda::failed_calls() == 1);
@@ -706,7 +706,7 @@ TEST_CASE("saved_contents: a save for whose list the host has no memory takes no
     weir::host_pool keep;
     keep.deallocate_sync(keep.allocate_sync(1 * MiB), 1 * MiB); // now it has a block at hand
     for (long const allocations : {0, 1}) { // of the list of what is to be saved, and of that of blocks
-        weir::detail::saved_contents saved(keep, 0);
+        weir::supply::saved_contents saved(keep, 0);
         bool refused = false;
         try {
             support::failing_new const none(allocations);

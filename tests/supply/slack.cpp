@@ -7,7 +7,7 @@
 #include <weir/supply/slack.hpp>
 
 using weir::GiB;
-using weir::detail::slack;
+using weir::supply::slack;
 using weir::MiB;
 
 static_assert(noexcept(std::declval<slack const&>().bytes_to_move(0, 0, 0)) && noexcept(

@@ -38,7 +38,7 @@ private:
     text said_;
 };
 
-namespace detail {
+namespace base {
 // These are not inlined, so that building the sentence takes no registers from an allocation that succeeds.
 [[noreturn, gnu::noinline]] inline void refuse_alignment(std::size_t alignment) {
     throw usage_error("weir: an alignment must be a power of two; got " + base::number_text(alignment));
@@ -47,18 +47,18 @@ namespace detail {
     throw usage_error("weir: " + base::count_text(bytes, " byte") +
                       " cannot be copied from or to a null address; pass the address of as many");
 }
-} // namespace detail
+} // namespace base
 
 /// Throws usage_error if `p` is null although `bytes` bytes are to be copied from or to it.
 inline void require_not_null(void const* p, std::size_t bytes) {
     if (!p && bytes != 0)
-        detail::refuse_null(bytes);
+        base::refuse_null(bytes);
 }
 
 /// Throws usage_error if `alignment` is not a power of two.
 inline void require_power_of_two(std::size_t alignment) {
     if (!base::is_power_of_two(alignment))
-        detail::refuse_alignment(alignment);
+        base::refuse_alignment(alignment);
 }
 
 /// A CUDA call failed. The text names the call and has CUDA's name for the error.

@@ -24,7 +24,7 @@
 namespace weir {
 inline namespace v0 {
 
-namespace detail {
+namespace base {
 // A class and not an alias, so that the compiler answers once for each type and not at each use.
 template <class T, class = void>
 struct is_string : std::false_type {};
@@ -32,12 +32,12 @@ template <class T>
 struct is_string<T, std::enable_if_t<std::is_convertible_v<decltype(std::declval<T const&>().data()), char const*> &&
                                      std::is_convertible_v<decltype(std::declval<T const&>().size()), std::size_t>>>
     : std::true_type {};
-} // namespace detail
+} // namespace base
 
 /// Characters that do not change. Making a text throws std::bad_alloc; copies, moves and comparisons never throw.
 class text {
     template <class String>
-    using if_string = std::enable_if_t<detail::is_string<String>::value>;
+    using if_string = std::enable_if_t<base::is_string<String>::value>;
 
     // Characters that some other object holds. Comparing or joining them needs no copy first.
     struct piece {

@@ -28,13 +28,13 @@
 namespace weir {
 inline namespace v0 {
 
-namespace detail {
+namespace container::detail {
 
 /// What both kinds of buffer share. Sizes are in bytes. Members that may grow the buffer throw what the pool's 'allocate'
 /// throws. Members that copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that
 /// have to wait for each other is captured into another graph than the other, or only one is captured.
 template <memory_space Space>
-class buffer : public detail::growing_bytes<Space> {
+class buffer : public container::detail::growing_bytes<Space> {
 public:
     /// An empty buffer that holds no memory. `stream`: any stream, but not the host (usage_error).
     buffer(pool_ref<Space> pool, stream_ref stream) : buffer(pool, stream, 0) {}
@@ -42,7 +42,7 @@ public:
     /// `bytes` bytes, not initialised. They are aligned as the pool aligns by default (256 bytes for device pools, less if
     /// the pool's slabs have smaller blocks).
     buffer(pool_ref<Space> pool, stream_ref stream, std::size_t bytes)
-        : detail::growing_bytes<Space>(pool, stream, bytes, 1) {}
+        : container::detail::growing_bytes<Space>(pool, stream, bytes, 1) {}
 
     /// A copy of `bytes` bytes at `source`; see 'assign'.
     buffer(pool_ref<Space> pool, stream_ref stream, void const* source, std::size_t bytes)
@@ -52,7 +52,7 @@ public:
 
     /// A copy of another container, of any pool and stream; see 'assign'.
     template <memory_space Other>
-    buffer(pool_ref<Space> pool, stream_ref stream, detail::contents<Other> const& source) : buffer(pool, stream, 0) {
+    buffer(pool_ref<Space> pool, stream_ref stream, container::detail::contents<Other> const& source) : buffer(pool, stream, 0) {
         assign(source);
     }
 
@@ -86,7 +86,7 @@ public:
     /// that container's stream so far, and before any later work there. A pinned buffer's copy is made at once and waits for
     /// no stream: first finish the work that writes the source ('synchronize(source.stream())').
     template <memory_space Other>
-    void assign(detail::contents<Other> const& source) {
+    void assign(container::detail::contents<Other> const& source) {
         this->assign_bytes(source);
     }
 
@@ -94,7 +94,7 @@ public:
     /// many appends cost little each.
     void append(void const* source, std::size_t bytes) { this->append_bytes(source, bytes); }
     template <memory_space Other>
-    void append(detail::contents<Other> const& source) {
+    void append(container::detail::contents<Other> const& source) {
         this->append_bytes(source);
     }
 
@@ -104,12 +104,12 @@ protected:
     ~buffer() = default;
 };
 
-} // namespace detail
+} // namespace container::detail
 
 /// Untyped memory that kernels use. The pool may be a device, managed or pinned pool.
-class device_buffer : public detail::buffer<memory_space::device> {
+class device_buffer : public container::detail::buffer<memory_space::device> {
 public:
-    using detail::buffer<memory_space::device>::buffer;
+    using container::detail::buffer<memory_space::device>::buffer;
 
     /// Overwrites the contents with zero bytes, on the stream. Does not block.
     void zero_async() { zero_bytes(); }
@@ -124,9 +124,9 @@ public:
 };
 
 /// Untyped memory that the host and copy engines use. The pool may be a pinned or managed pool.
-class pinned_buffer : public detail::buffer<memory_space::pinned> {
+class pinned_buffer : public container::detail::buffer<memory_space::pinned> {
 public:
-    using detail::buffer<memory_space::pinned>::buffer;
+    using container::detail::buffer<memory_space::pinned>::buffer;
 
     /// Overwrites the contents with zero bytes, by the host, at once.
     void zero() { zero_bytes(); }

@@ -29,19 +29,19 @@
 namespace weir {
 inline namespace v0 {
 
-namespace detail {
+namespace container::detail {
 
 /// What both kinds of value share. Constructors throw what the pool's 'allocate' throws, and usage_error if `stream` is the
 /// host.
 template <class T, memory_space Space>
-class one_element : public detail::contents<Space> {
-    static_assert(detail::element<T>::most > 0); // using it makes the compiler check the rules for T
+class one_element : public container::detail::contents<Space> {
+    static_assert(container::detail::element<T>::most > 0); // using it makes the compiler check the rules for T
 
 public:
     using value_type = T;
 
     /// An element that is not initialised.
-    one_element(pool_ref<Space> pool, stream_ref stream) : detail::contents<Space>(pool, stream, sizeof(T), alignof(T)) {}
+    one_element(pool_ref<Space> pool, stream_ref stream) : container::detail::contents<Space>(pool, stream, sizeof(T), alignof(T)) {}
 
     /// An element that gets `value`. A device value is written on the stream, a pinned one by the host at once.
     one_element(pool_ref<Space> pool, stream_ref stream, T const& value) : one_element(pool, stream) {
@@ -52,7 +52,7 @@ public:
     /// source's stream so far, and before later work there. A pinned value's copy is made by the host at once: first finish
     /// the work that writes the source ('synchronize(source.stream())'). Throws usage_error if the source was moved from.
     one_element(pool_ref<Space> pool, stream_ref stream, one_element const& source)
-        : detail::contents<Space>(pool, stream, (source.require_element(), sizeof(T)), alignof(T)) {
+        : container::detail::contents<Space>(pool, stream, (source.require_element(), sizeof(T)), alignof(T)) {
         this->copy_in_order(data(), source.as_source());
     }
 
@@ -71,13 +71,13 @@ protected:
     }
 };
 
-} // namespace detail
+} // namespace container::detail
 
 /// One element that kernels use. The pool may be a device, managed or pinned pool. `T` must be trivially copyable.
 template <class T>
-class device_value : public detail::one_element<T, memory_space::device> {
+class device_value : public container::detail::one_element<T, memory_space::device> {
 public:
-    using detail::one_element<T, memory_space::device>::one_element;
+    using container::detail::one_element<T, memory_space::device>::one_element;
 
     /// Overwrites the element, on the stream. Throws cuda_error; usage_error if the value was moved from or the stream is
     /// being captured.
@@ -108,9 +108,9 @@ public:
 
 /// One element that the host and copy engines use. The pool may be a pinned or managed pool. `T` must be trivially copyable.
 template <class T>
-class pinned_value : public detail::one_element<T, memory_space::pinned> {
+class pinned_value : public container::detail::one_element<T, memory_space::pinned> {
 public:
-    using detail::one_element<T, memory_space::pinned>::one_element;
+    using container::detail::one_element<T, memory_space::pinned>::one_element;
 
     /// The element. The value must not have been moved from.
     T& operator*() noexcept { return *this->data(); }

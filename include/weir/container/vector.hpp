@@ -36,7 +36,7 @@
 namespace weir {
 inline namespace v0 {
 
-namespace detail {
+namespace container::detail {
 
 // These do what std::data and std::size do. The standard header for those costs a tenth of a second of compile time.
 template <class Range>
@@ -63,7 +63,7 @@ template <class Range, class T>
 using if_holds = std::enable_if_t<std::is_same_v<element_of<Range>, T> && sizeof(size_of(std::declval<Range const&>())) != 0>;
 
 template <memory_space Space>
-std::true_type is_container(detail::contents<Space> const&);
+std::true_type is_container(container::detail::contents<Space> const&);
 std::false_type is_container(...);
 
 /// What both kinds of vector share. Sizes are in elements, except in members named '..._bytes'. Members that may grow the
@@ -71,8 +71,8 @@ std::false_type is_container(...);
 /// copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that have to wait for each
 /// other is captured into another graph than the other, or only one is captured.
 template <class T, memory_space Space>
-class elements : public detail::growing_bytes<Space> {
-    using rules = detail::element<T>;
+class elements : public container::detail::growing_bytes<Space> {
+    using rules = container::detail::element<T>;
     static_assert(rules::most > 0); // using it makes the compiler check the rules for T
 
 public:
@@ -91,7 +91,7 @@ public:
 
     /// `count` elements, not initialised.
     elements(pool_ref<Space> pool, stream_ref stream, std::size_t count)
-        : detail::growing_bytes<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
+        : container::detail::growing_bytes<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
 
     /// A copy of `count` elements at `source`; see 'assign'.
     elements(pool_ref<Space> pool, stream_ref stream, T const* source, std::size_t count)
@@ -191,13 +191,13 @@ protected:
     }
 };
 
-} // namespace detail
+} // namespace container::detail
 
 /// Elements that kernels use. The pool may be a device, managed or pinned pool. `T` must be trivially copyable.
 template <class T>
-class device_vector : public detail::elements<T, memory_space::device> {
+class device_vector : public container::detail::elements<T, memory_space::device> {
 public:
-    using detail::elements<T, memory_space::device>::elements;
+    using container::detail::elements<T, memory_space::device>::elements;
     device_vector(device_vector&&) noexcept = default;
     device_vector& operator=(device_vector&&) noexcept = default;
     device_vector(device_vector const&) = delete; // weir: copy it with 'device_vector<T>(xs.pool(), xs.stream(), xs)'
@@ -259,9 +259,9 @@ public:
 
 /// Elements that the host and copy engines use. The pool may be a pinned or managed pool. `T` must be trivially copyable.
 template <class T>
-class pinned_vector : public detail::elements<T, memory_space::pinned> {
+class pinned_vector : public container::detail::elements<T, memory_space::pinned> {
 public:
-    using detail::elements<T, memory_space::pinned>::elements;
+    using container::detail::elements<T, memory_space::pinned>::elements;
     pinned_vector(pinned_vector&&) noexcept = default;
     pinned_vector& operator=(pinned_vector&&) noexcept = default;
     pinned_vector(pinned_vector const&) = delete; // weir: copy it with 'pinned_vector<T>(xs.pool(), xs.stream(), xs)'
@@ -282,7 +282,7 @@ public:
     }
 
     /// Adds `value` behind the elements; it may be one of them.
-    void push_back(T const& value) { this->append(detail::element<T>::address_of(value), 1); }
+    void push_back(T const& value) { this->append(container::detail::element<T>::address_of(value), 1); }
 
     /// Overwrites the elements with zero bytes, by the host, at once.
     void zero() { this->zero_bytes(); }

@@ -35,7 +35,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace converting::detail {
 
 /// What is demanded of the two types, checked at compile time, and the two conversions.
 template <class Element, class Storage>
@@ -68,13 +68,13 @@ inline constexpr bool has_scale = false;
 template <class Range>
 inline constexpr bool has_scale<Range, std::void_t<decltype(std::declval<Range&>().scale())>> = true;
 
-} // namespace detail
+} // namespace converting::detail
 
 /// What an iterator of a converting_view refers to: it converts to the element, and assigning an element stores it. A copy
 /// refers to the same number.
 template <class Element, class Storage>
 class converting_reference {
-    using rules = detail::stored_as<Element, std::remove_const_t<Storage>>;
+    using rules = converting::detail::stored_as<Element, std::remove_const_t<Storage>>;
 
 public:
     WEIR_HOST_DEVICE converting_reference(Storage* at, Element scale) : at_(at), scale_(scale) {}
@@ -127,7 +127,7 @@ public:
     WEIR_HOST_DEVICE reference operator*() const { return (*this)[0]; }
     WEIR_HOST_DEVICE reference operator[](std::ptrdiff_t n) const {
         if constexpr (std::is_const_v<Storage>)
-            return detail::stored_as<Element, std::remove_const_t<Storage>>::element(at_[n], scale_);
+            return converting::detail::stored_as<Element, std::remove_const_t<Storage>>::element(at_[n], scale_);
         else
             return {at_ + n, scale_};
     }
@@ -163,7 +163,7 @@ private:
 /// only reads.
 template <class Element, class Storage>
 class converting_view {
-    using rules = detail::stored_as<Element, std::remove_const_t<Storage>>;
+    using rules = converting::detail::stored_as<Element, std::remove_const_t<Storage>>;
 
 public:
     using element_type = Element;
@@ -184,7 +184,7 @@ public:
     }
     /// The numbers of a container or span of `Storage`, which has no scale of its own. Throws as above.
     template <class Range, class = std::enable_if_t<std::is_convertible_v<decltype(std::declval<Range&>().data()), Storage*> &&
-                                                    sizeof(std::declval<Range&>().size()) != 0 && !detail::has_scale<Range>>>
+                                                    sizeof(std::declval<Range&>().size()) != 0 && !converting::detail::has_scale<Range>>>
     explicit converting_view(Range& row, Element scale = 1) : converting_view(row.data(), row.size(), scale) {}
     /// From a view that may write.
     template <class Other, class = std::enable_if_t<std::is_same_v<Other const, Storage> && !std::is_same_v<Other, Storage>>>

@@ -34,9 +34,9 @@ inline namespace v0 {
 /// are in elements. Members that may grow the vector throw what the pool's 'allocate' throws, and usage_error for more elements
 /// than there are addresses.
 template <class Element, class Storage>
-class stored_vector : public detail::growing_bytes<memory_space::device> {
-    using rules = detail::element<Storage>;
-    using converted = detail::stored_as<Element, Storage>;
+class stored_vector : public container::detail::growing_bytes<memory_space::device> {
+    using rules = container::detail::element<Storage>;
+    using converted = converting::detail::stored_as<Element, Storage>;
     static_assert(rules::most > 0); // using it makes the compiler check the rules for Storage
 
 public:
@@ -47,7 +47,7 @@ public:
 
     /// `count` elements, not initialised, with that scale. Throws usage_error for a scale that is 0 or not finite.
     stored_vector(pool_ref<memory_space::device> pool, stream_ref stream, std::size_t count = 0, Element scale = 1)
-        : detail::growing_bytes<memory_space::device>(pool, stream, (converted::checked_scale(scale), rules::bytes_of(count)),
+        : container::detail::growing_bytes<memory_space::device>(pool, stream, (converted::checked_scale(scale), rules::bytes_of(count)),
                                                       alignof(Storage)),
           scale_(scale) {}
 

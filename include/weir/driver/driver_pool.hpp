@@ -67,14 +67,14 @@ public:
     static constexpr bool thread_safe = true;
     static constexpr bool stream_ordered = true;
     static constexpr bool streams_may_end = true;
-    static constexpr std::size_t default_alignment = detail::block_origins::unit_bytes;
+    static constexpr std::size_t default_alignment = driver::detail::block_origins::unit_bytes;
 
     /// Creates the memory pool. Throws usage_error for options that this kind of memory does not have, and for a device that is
     /// not there; out_of_memory if there is no room for what is to be reserved; cuda_error, also if the machine has no such
     /// pools; std::bad_alloc.
     explicit driver_pool_of(driver_pool_options options)
         : options_(here(std::move(options))),
-          pool_(detail::properties_of(Space, options_), detail::instead_of_driver_pool(Space)),
+          pool_(driver::detail::properties_of(Space, options_), driver::detail::instead_of_driver_pool(Space)),
           blocks_(pool_, Space, options_) {
         pool_.template set<std::uint64_t>(cudaMemPoolAttrReleaseThreshold, options_.release_threshold_bytes());
         pool_.template set<int>(cudaMemPoolReuseFollowEventDependencies, options_.follow_event_dependencies());
@@ -264,18 +264,18 @@ public:
     /// Whether a block of that size and alignment could be handed out if no other were. Takes into account that CUDA rounds a
     /// limit up to pages of 2 MiB. Asks CUDA how much memory there is in all. Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const noexcept {
-        return detail::block_origins::can_be(bytes, alignment) &&
-               detail::driver_can_hold(Space, options_, bytes + detail::block_origins::padding_for(alignment));
+        return driver::detail::block_origins::can_be(bytes, alignment) &&
+               driver::detail::driver_can_hold(Space, options_, bytes + driver::detail::block_origins::padding_for(alignment));
     }
     /// Why an allocation of `bytes` bytes finds no room now. Throws cuda_error.
     text refusal(std::size_t bytes, std::size_t alignment) const {
-        if (!detail::block_origins::can_be(bytes, alignment))
+        if (!driver::detail::block_origins::can_be(bytes, alignment))
             return refusal_text(0, 0, SIZE_MAX, 0, base::name_of(Space));
-        std::size_t const padding = detail::block_origins::padding_for(alignment);
+        std::size_t const padding = driver::detail::block_origins::padding_for(alignment);
         std::size_t const held = reserved_bytes();
-        bool const by_limit = limit_bytes() != SIZE_MAX && bytes + padding <= detail::most_driver_bytes(Space, options_) &&
+        bool const by_limit = limit_bytes() != SIZE_MAX && bytes + padding <= driver::detail::most_driver_bytes(Space, options_) &&
                               (limit_bytes() < held || bytes + padding > base::align_up(limit_bytes(), 2 * MiB) - held);
-        return detail::driver_refusal_text(Space, by_limit, can_hold(bytes, alignment), bytes + padding, padding);
+        return driver::detail::driver_refusal_text(Space, by_limit, can_hold(bytes, alignment), bytes + padding, padding);
     }
 
 private:
@@ -304,7 +304,7 @@ private:
     driver_pool_options options_;
     base::mutex reserve_mutex_;
     runtime::cuda_pool pool_;
-    detail::driver_blocks blocks_;
+    driver::detail::driver_blocks blocks_;
 };
 
 } // namespace v0

@@ -80,7 +80,7 @@ private:
     unsigned handle_types_ = 0;
 };
 
-namespace detail {
+namespace driver::detail {
 
 /// Where to turn if the device has no memory pools of `space`, as a clause.
 constexpr char const* instead_of_driver_pool(memory_space space) noexcept {
@@ -159,6 +159,6 @@ inline cudaMemPoolProps properties_of(memory_space space, driver_pool_options co
     return properties;
 }
 
-} // namespace detail
+} // namespace driver::detail
 } // namespace v0
 } // namespace weir

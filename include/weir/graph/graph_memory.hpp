@@ -115,7 +115,7 @@ public:
         base::lock_guard<base::mutex> const lock(mutex_);
         base::range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
         if (!held_.owns(block.offset)) {
-            if (!adopt(stream, detail::held_block{p, bytes, alignment}))
+            if (!adopt(stream, graph::detail::held_block{p, bytes, alignment}))
                 pool_->deallocate(stream, p, bytes, alignment);
             return;
         }
@@ -202,7 +202,7 @@ private:
         }
 
         Pool& pool;
-        detail::held_block block;
+        graph::detail::held_block block;
     };
 
     // Calls visit() for each stream that the name means: a default stream means the current device's and, made current here,
@@ -282,7 +282,7 @@ private:
 
     // Keeps a block of the pool that a captured stream frees, since the graph may use it at each launch. False: the pool takes
     // it back, and if another graph may use it, keeps it from others.
-    bool adopt(stream_ref stream, detail::held_block block) noexcept {
+    bool adopt(stream_ref stream, graph::detail::held_block block) noexcept {
         if (runtime::is_legacy(stream))
             return false;
         try {
@@ -321,10 +321,10 @@ private:
 
     Pool* pool_;
     mutable base::mutex mutex_; // guards the rest
-    detail::owner_graph owner_;
-    detail::held_blocks held_;
-    detail::captured_streams<Placement> streams_;
-    detail::last_uses outside_; // what streams did before frees outside the capture
+    graph::detail::owner_graph owner_;
+    graph::detail::held_blocks held_;
+    graph::detail::captured_streams<Placement> streams_;
+    graph::detail::last_uses outside_; // what streams did before frees outside the capture
     base::usage used_;
 };
 

@@ -46,7 +46,7 @@
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
 #include <weir/supply/chunk_refusals.hpp>
-#include <weir/supply/supply.hpp>
+#include <weir/supply/chunk_supply.hpp>
 #include <weir/supply/suspension.hpp>
 
 namespace weir {
@@ -69,8 +69,8 @@ class pool : public resource<pool<GivenUpstream, GivenPlacement, GivenReuse, Giv
     static constexpr bool ends_many = contract::holds<contract::has_placement, rule>; // many blocks at once
     using list_lock = std::conditional_t<Reuse::thread_safe, base::spin_lock, base::no_lock>;
     using growth_lock = std::conditional_t<Reuse::thread_safe, base::mutex, base::no_lock>;
-    using supply_of = detail::supply<Upstream, Placement, rule, Growth, list_lock, Reuse::orders_streams>;
-    using ladder_of = detail::ladder<Placement, rule, supply_of, growth_lock, Reuse::waits_before_growing>;
+    using supply_of = supply::chunk_supply<Upstream, Placement, rule, Growth, list_lock, Reuse::orders_streams>;
+    using ladder_of = pools::detail::ladder<Placement, rule, supply_of, growth_lock, Reuse::waits_before_growing>;
 
 public:
     /// Where this pool's memory can be used.
@@ -97,7 +97,7 @@ public:
                                                            base::name_of(space) + ") is not that of one device; leave it out"
                                                      : "weir: pool_options::device names a device that is not the upstream's; "
                                                        "leave it out, or make the upstream of that device");
-        detail::tell_limit<Placement>(rule_, limit_bytes());
+        pools::detail::tell_limit<Placement>(rule_, limit_bytes());
         reserve(options_.reserve_bytes());
     }
     pool(pool const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
@@ -144,7 +144,7 @@ public:
             return;
         base::range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
         if (stream_ordered && runtime::is_default_stream(stream) && !stream.is_host() && device() != any_device)
-            return detail::give_by_default(rule_, block, stream, device());
+            return pools::detail::give_by_default(rule_, block, stream, device());
         rule_.give(block, stream);
     }
 
@@ -169,7 +169,7 @@ public:
     void reserve(std::size_t bytes) {
         if (!ladder_of(rule_, supply_, growth_lock_).reserve(bytes))
             throw out_of_memory(bytes, state(),
-                                suspended() ? is_suspended : detail::reserve_refusal(held(), bytes, base::name_of(space)));
+                                suspended() ? is_suspended : supply::reserve_refusal(held(), bytes, base::name_of(space)));
     }
 
     /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns the bytes
@@ -299,7 +299,7 @@ public:
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (suspended())
             return is_suspended;
-        return detail::block_refusal<supply_of, Placement>(held(), bytes, alignment, default_alignment, ends_many);
+        return supply::block_refusal<supply_of, Placement>(held(), bytes, alignment, default_alignment, ends_many);
     }
 
 private:
@@ -343,7 +343,7 @@ private:
     int const device_ = contract::device_number_of(held().upstream()); // asked here alone, where it may throw
     mutable rule rule_;
     mutable growth_lock growth_lock_; // one thread grows, trims or suspends at a time
-    detail::suspension<supply_of, rule> suspension_{options_.name(), supply_, rule_};
+    supply::suspension<supply_of, rule> suspension_{options_.name(), supply_, rule_};
 };
 
 } // namespace v0

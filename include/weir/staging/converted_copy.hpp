@@ -11,7 +11,7 @@
 //     staging::copy_converted_to_device_async(ring, stream, xs.view(), floats.data(), floats.size());
 //     staging::copy_converted_to_host_async(ring, stream, floats.data(), floats.size(), xs.view()).wait();
 //     staging::copy_stored_to_host_async(ring, stream, halves_on_the_host, device_floats, count,   // a weir::converting_view
-//                                        staging::converting_kernel{}).wait();                     // converting_kernel.cuh
+//                                        converting::converting_kernel{}).wait();                     // converting_kernel.cuh
 //
 // See 'converting_view' for what a conversion does.
 //
@@ -69,7 +69,7 @@ void copy_converted_to_device_async(pinned_ring& ring, stream_ref stream, conver
     detail::require_as_many(to.size(), count);
     detail::conversion how = detail::conversion_of<Element, Storage>(to.scale());
     how.by_host = [](void* stored, void const* elements, std::size_t part, double scale) {
-        detail::store_row(static_cast<Storage*>(stored), static_cast<Element const*>(elements), part,
+        converting::detail::store_row(static_cast<Storage*>(stored), static_cast<Element const*>(elements), part,
                           static_cast<Element>(scale));
     };
     piece const whole{to.data(), from, to.size_bytes()};
@@ -85,7 +85,7 @@ pending_copy copy_converted_to_host_async(pinned_ring& ring, stream_ref stream, 
     detail::require_as_many(from.size(), count);
     detail::conversion how = detail::conversion_of<Element, stored>(from.scale());
     how.by_host = [](void* elements, void const* numbers, std::size_t part, double scale) {
-        detail::load_row(static_cast<Element*>(elements), static_cast<stored const*>(numbers), part,
+        converting::detail::load_row(static_cast<Element*>(elements), static_cast<stored const*>(numbers), part,
                          static_cast<Element>(scale));
     };
     piece const whole{to, from.data(), from.size_bytes()};

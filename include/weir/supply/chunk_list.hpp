@@ -18,7 +18,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// Brings ranges in order of address. O(n log n).
 inline void sort_by_address(base::growing_array<base::range>& ranges) noexcept {
@@ -142,6 +142,6 @@ private:
     base::growing_array<base::range> by_size_;
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

@@ -21,7 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// All answers are multiples of `Page` bytes; that of piece_of is one if its argument is.
 template <class Growth, std::size_t Page>
@@ -95,6 +95,6 @@ private:
     }
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

@@ -22,7 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// Names a pool's chunks and its rule, and owns neither. `Chunks`: see held_chunks.hpp. `GrowsInPlace`: chunks may lie side by
 /// side, where free bytes of one join those of the next.
@@ -125,6 +125,6 @@ private:
     Rule& rule_;
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

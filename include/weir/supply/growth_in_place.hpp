@@ -29,7 +29,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// `Free`: the pool's free_chunks.
 template <class Placement, class Growth, class Free>
@@ -132,6 +132,6 @@ private:
     base::holes holes_ = base::holes::never;
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

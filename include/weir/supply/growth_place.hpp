@@ -20,7 +20,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// A place to grow.
 struct growth_place {
@@ -75,6 +75,6 @@ growth_place cheapest_growth_place(chunk_list const& chunks, Placement const& fr
     return best;
 }
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

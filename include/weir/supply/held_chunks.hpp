@@ -31,7 +31,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// `Lock`: guards the list of chunks; no_lock where one thread uses the pool at a time.
 template <class Upstream, class Lock>
@@ -303,6 +303,6 @@ private:
     mutable base::atomic<std::size_t> most_bytes_{SIZE_MAX}; // of the upstream; SIZE_MAX: not asked yet, or it does not know
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

@@ -17,7 +17,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// A chunk that is wholly free.
 struct movable_chunk {
@@ -66,6 +66,6 @@ private:
     std::size_t bytes_ = 0;
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

@@ -31,7 +31,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// One thread at a time.
 class saved_contents {
@@ -173,6 +173,6 @@ private:
     bool under_way_ = false;
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

@@ -22,7 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 class slack {
 public:
@@ -61,6 +61,6 @@ private:
     std::size_t slack_divisor_ = 64; // slack is the most in use divided by this
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

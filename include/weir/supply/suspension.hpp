@@ -31,7 +31,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// One thread at a time. `Supply`: that of supply.hpp. Members that begin or end a suspension need one that can suspend.
 template <class Supply, class Rule>
@@ -151,6 +151,6 @@ private:
     base::shared<saved_contents> saved_;
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

@@ -18,7 +18,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// `Chunks`: see held_chunks.hpp.
 template <class Chunks>
@@ -124,6 +124,6 @@ private:
     base::growing_array<base::range> list_;
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

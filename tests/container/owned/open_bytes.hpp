@@ -13,8 +13,8 @@
 using octets = std::vector<unsigned char>;
 
 template <weir::memory_space Space>
-struct open_bytes : weir::detail::growing_bytes<Space> {
-    using base = weir::detail::growing_bytes<Space>;
+struct open_bytes : weir::container::detail::growing_bytes<Space> {
+    using base = weir::container::detail::growing_bytes<Space>;
     using pool_type = support::recording_pool<Space>;
 
     open_bytes(weir::pool_ref<Space> pool, weir::stream_ref stream, std::size_t bytes, std::size_t alignment = 1)

@@ -43,7 +43,7 @@ void fill(block const& where, int value, placed_stream const& by) {
     check(cudaMemsetAsync(where.p, value, bytes, by.stream.get()), "cudaMemsetAsync");
 }
 void copy(block const& to, placed_stream const& target, block const& from, placed_stream const& source) {
-    weir::detail::copy_in_order(to.p, to.device, target, from.p, from.device, source, bytes);
+    weir::container::detail::copy_in_order(to.p, to.device, target, from.p, from.device, source, bytes);
 }
 
 } // namespace
@@ -60,7 +60,7 @@ TEST_CASE("ordered_copy: comes after both streams' work so far and before their 
             weir::synchronize(a);
             CHECK(to.last() == value);
         }
-        weir::detail::copy_in_order(nullptr, 0, {a, 0}, nullptr, 0, {b, 0}, 0); // nothing
+        weir::container::detail::copy_in_order(nullptr, 0, {a, 0}, nullptr, 0, {b, 0}, 0); // nothing
     });
 }
 

@@ -16,7 +16,7 @@ static_assert(!std::is_copy_constructible_v<device_bytes>);
 static_assert(!std::is_copy_assignable_v<device_bytes>);
 static_assert(std::is_nothrow_move_constructible_v<device_bytes>);
 static_assert(std::is_nothrow_move_assignable_v<device_bytes>);
-static_assert(!std::is_constructible_v<weir::detail::pooled<memory_space::device>, support::recording_pool<>&,
+static_assert(!std::is_constructible_v<weir::container::detail::pooled<memory_space::device>, support::recording_pool<>&,
                                        cudaStream_t, std::size_t, std::size_t>,
               "a base only");
 

@@ -9,7 +9,7 @@
 #include <vector>
 #include <weir/driver/driver_pool/block_origins.hpp>
 
-using weir::detail::block_origins;
+using weir::driver::detail::block_origins;
 
 namespace {
 

@@ -25,7 +25,7 @@
 #include <weir/runtime/event.hpp>
 
 using weir::check;
-using weir::detail::driver_blocks;
+using weir::driver::detail::driver_blocks;
 using weir::KiB;
 using weir::MiB;
 

@@ -17,8 +17,8 @@
 using weir::any_device;
 using weir::check;
 using weir::MiB;
-using weir::detail::refused_block;
-using weir::detail::refused_blocks;
+using weir::driver::detail::refused_block;
+using weir::driver::detail::refused_blocks;
 
 namespace {
 

@@ -25,7 +25,7 @@ TEST_CASE("last_uses: whoever was made to wait comes behind what every noted str
         void *first = nullptr, *second = nullptr;
         check(cudaMalloc(&first, bytes), "cudaMalloc");
         check(cudaMalloc(&second, bytes), "cudaMalloc");
-        weir::detail::last_uses uses;
+        weir::graph::detail::last_uses uses;
         check(cudaMemsetAsync(first, 3, bytes, a), "cudaMemsetAsync");
         uses.note(a);
         check(cudaMemsetAsync(second, 4, bytes, b), "cudaMemsetAsync");
@@ -52,7 +52,7 @@ TEST_CASE("last_uses: where a note fails, or the wait does, all work on the devi
         support::scoped_stream const a, b;
         void* p = nullptr;
         check(cudaMalloc(&p, bytes), "cudaMalloc");
-        weir::detail::last_uses uses;
+        weir::graph::detail::last_uses uses;
         check(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
         simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
         uses.note(a);
@@ -72,7 +72,7 @@ TEST_CASE("last_uses: what is not known is waited for on every device") {
     support::scoped_stream const far;
     check(simulated_cuda::launch(far, {}, {}), "launch");
     check(cudaSetDevice(0), "cudaSetDevice");
-    weir::detail::last_uses uses;
+    weir::graph::detail::last_uses uses;
     uses.note_unknown();
     uses.make_wait(weir::on_host);
     CHECK(simulated_cuda::pending() == 0);
@@ -83,7 +83,7 @@ TEST_CASE("last_uses: where the device cannot be waited for as a whole, its even
     support::scoped_stream const a;
     void* p = nullptr;
     check(cudaMalloc(&p, bytes), "cudaMalloc");
-    weir::detail::last_uses uses;
+    weir::graph::detail::last_uses uses;
     check(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
     uses.note(a);
     uses.note_unknown();

@@ -58,7 +58,7 @@ TEST_CASE("default_free: the free is on the pool's device, behind the use on the
                 simulated_cuda::fail_call(each.call_that_fails, 1, cudaErrorUnknown,
                                           each.for_ever ? simulated_cuda::lasting::for_ever : simulated_cuda::lasting::once);
             told rule;
-            weir::detail::give_by_default(rule, weir::base::range{4096, 256}, weir::stream_ref(stream), each.pool);
+            weir::pools::detail::give_by_default(rule, weir::base::range{4096, 256}, weir::stream_ref(stream), each.pool);
             simulated_cuda::clear_faults();
             CHECK(rule.calls == expected);
             CHECK(cudaSetDevice(0) == cudaSuccess);
@@ -69,7 +69,7 @@ TEST_CASE("default_free: where it fails, a block that no captured graph uses is 
     simulated_cuda::world const here(simulated_cuda::config{}.with_devices(2), support::report_all);
     REQUIRE(cudaSetDevice(1) == cudaSuccess);
     full rule;
-    weir::detail::give_by_default(rule, weir::base::range{4096, 256}, weir::stream_ref(cudaStreamPerThread), 0);
+    weir::pools::detail::give_by_default(rule, weir::base::range{4096, 256}, weir::stream_ref(cudaStreamPerThread), 0);
     CHECK(rule.calls == "strand ");
     CHECK(cudaSetDevice(0) == cudaSuccess);
 }

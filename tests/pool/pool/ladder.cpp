@@ -91,7 +91,7 @@ std::string climb(notes note, int grows = 0, std::size_t bytes = 64, int asks_be
     s.asks_before_suspension = asks_before_suspension;
     weir::base::no_lock lock;
     bool const found = static_cast<bool>(
-        weir::detail::ladder<placement, Rule, supply, weir::base::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
+        weir::pools::detail::ladder<placement, Rule, supply, weir::base::no_lock, WaitsFirst>(r, s, lock).climb(bytes, 1, weir::on_host));
     return note.asked + (found ? " found" : " none");
 }
 

@@ -31,7 +31,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace container::detail {
 
 /// What is copied into a container.
 struct copy_source {
@@ -127,7 +127,7 @@ protected:
         if constexpr (by_host)
             copy(to, from.data, from.size);
         else
-            weir::detail::copy_in_order(to, this->device(), this->placed(), from.data, from.device, from.user, from.size);
+            weir::container::detail::copy_in_order(to, this->device(), this->placed(), from.data, from.device, from.user, from.size);
     }
 
 private:
@@ -137,6 +137,6 @@ private:
     }
 };
 
-} // namespace detail
+} // namespace container::detail
 } // namespace v0
 } // namespace weir

@@ -19,7 +19,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace container::detail {
 
 /// What containers demand of their element type `T`, checked at compile time, and the conversion to bytes.
 template <class T>
@@ -56,6 +56,6 @@ private:
     }
 };
 
-} // namespace detail
+} // namespace container::detail
 } // namespace v0
 } // namespace weir

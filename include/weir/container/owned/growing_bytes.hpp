@@ -22,7 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace container::detail {
 
 /// Bytes whose number changes. Members that may take a block throw what the pool's 'allocate' throws; pinned memory is
 /// allocated by the host, which may have to wait for work in flight.
@@ -141,6 +141,6 @@ private:
     }
 };
 
-} // namespace detail
+} // namespace container::detail
 } // namespace v0
 } // namespace weir

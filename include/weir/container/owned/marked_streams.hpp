@@ -29,7 +29,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace container::detail {
 
 /// The list of one container. One thread at a time. `own`, in each member: the container's own stream.
 class marked_streams {
@@ -139,6 +139,6 @@ private:
     base::growing_array<order::stream_mark> marks_;
 };
 
-} // namespace detail
+} // namespace container::detail
 } // namespace v0
 } // namespace weir

@@ -37,7 +37,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace container::detail {
 
 /// The base class of containers whose memory can be used where `Space` says. Not copyable. A move takes memory, pool and
 /// stream along. What a move assignment replaces is freed on its own stream.
@@ -233,6 +233,6 @@ protected:
     block block_; // null if there is none
 };
 
-} // namespace detail
+} // namespace container::detail
 } // namespace v0
 } // namespace weir

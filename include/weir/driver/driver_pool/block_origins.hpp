@@ -22,7 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace driver::detail {
 
 /// Any thread may call any member.
 class block_origins {
@@ -126,6 +126,6 @@ private:
     base::atomic<std::size_t> count_{0};
 };
 
-} // namespace detail
+} // namespace driver::detail
 } // namespace v0
 } // namespace weir

@@ -43,7 +43,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace driver::detail {
 
 /// Any thread may call any member.
 class driver_blocks {
@@ -344,6 +344,6 @@ private:
     kept_blocks kept_; // what CUDA did not take back
 };
 
-} // namespace detail
+} // namespace driver::detail
 } // namespace v0
 } // namespace weir

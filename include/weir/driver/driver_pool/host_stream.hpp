@@ -17,7 +17,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace driver::detail {
 
 /// Any thread may call any member.
 class host_stream {
@@ -53,6 +53,6 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
-} // namespace detail
+} // namespace driver::detail
 } // namespace v0
 } // namespace weir

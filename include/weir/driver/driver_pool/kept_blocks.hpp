@@ -27,7 +27,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace driver::detail {
 
 /// Any thread may call any member.
 class kept_blocks {
@@ -132,6 +132,6 @@ private:
     refused_blocks lost_;            // until the end
 };
 
-} // namespace detail
+} // namespace driver::detail
 } // namespace v0
 } // namespace weir

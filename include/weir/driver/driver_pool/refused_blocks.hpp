@@ -30,7 +30,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace driver::detail {
 
 /// A block that CUDA did not take back, and what must have run before it may.
 struct refused_block {
@@ -194,6 +194,6 @@ private:
     base::atomic<std::size_t> count_{0}; // in both lists, but for what was forgotten
 };
 
-} // namespace detail
+} // namespace driver::detail
 } // namespace v0
 } // namespace weir

@@ -19,7 +19,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace graph::detail {
 
 /// One thread at a time.
 template <class Placement>
@@ -65,6 +65,6 @@ private:
     base::growing_array<entry> streams_;
 };
 
-} // namespace detail
+} // namespace graph::detail
 } // namespace v0
 } // namespace weir

@@ -19,7 +19,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace graph::detail {
 
 /// A block of the pool, with what the pool wants to be told when it is freed.
 struct held_block {
@@ -80,6 +80,6 @@ private:
     std::size_t chunk_bytes_ = 0; // of chunks only
 };
 
-} // namespace detail
+} // namespace graph::detail
 } // namespace v0
 } // namespace weir

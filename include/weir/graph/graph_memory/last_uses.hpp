@@ -21,7 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace graph::detail {
 
 /// Any thread may call any member.
 class last_uses {
@@ -71,6 +71,6 @@ private:
     base::atomic<bool> untold_{false};
 };
 
-} // namespace detail
+} // namespace graph::detail
 } // namespace v0
 } // namespace weir

@@ -18,7 +18,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace graph::detail {
 
 /// One thread at a time.
 class owner_graph {
@@ -67,6 +67,6 @@ private:
     bool another_ = false;
 };
 
-} // namespace detail
+} // namespace graph::detail
 } // namespace v0
 } // namespace weir

@@ -21,7 +21,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace pools::detail {
 
 // Where a free by default failed: whether a graph may use the block, captured on the default stream of the current device or of
 // number `device`.
@@ -53,9 +53,9 @@ template <class Rule>
     });
     if constexpr (contract::holds<contract::has_strand, Rule>)
         if (!done)
-            detail::default_may_be_captured(stream, device) ? rule.lose(block) : rule.strand(block);
+            pools::detail::default_may_be_captured(stream, device) ? rule.lose(block) : rule.strand(block);
 }
 
-} // namespace detail
+} // namespace pools::detail
 } // namespace v0
 } // namespace weir

@@ -22,7 +22,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace pools::detail {
 
 /// Tells a pool's limit to its rule, or else to its placement, where they want to know it.
 template <class Placement, class Rule>
@@ -153,6 +153,6 @@ private:
     Lock& growth_lock_;
 };
 
-} // namespace detail
+} // namespace pools::detail
 } // namespace v0
 } // namespace weir

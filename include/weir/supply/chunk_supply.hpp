@@ -28,12 +28,12 @@
 
 namespace weir {
 inline namespace v0 {
-namespace detail {
+namespace supply {
 
 /// `Rule`: the reuse rule, bound to `Placement`. `Lock`: guards the list of chunks. `KnowsWork`: whether the rule knows which
 /// free bytes enqueued work still uses; if not, an upstream that unmaps waits for all work first, as cudaFree does.
 template <class Upstream, class Placement, class Rule, class Growth, class Lock, bool KnowsWork>
-class supply {
+class chunk_supply {
 public:
     using chunks_of = held_chunks<Upstream, Lock>;
 
@@ -54,7 +54,7 @@ public:
     /// What is free in the pool.
     using free_of = free_chunks<Placement, Rule, chunks_of, grows_in_place>;
 
-    supply(Upstream upstream, std::size_t limit_bytes) : held_(prepared(std::move(upstream)), limit_bytes) {}
+    chunk_supply(Upstream upstream, std::size_t limit_bytes) : held_(prepared(std::move(upstream)), limit_bytes) {}
 
     /// What the pool holds.
     chunks_of const& held() const noexcept { return held_; }
@@ -211,6 +211,6 @@ private:
     bool starts_anywhere_ = false; // whether a chunk started at no multiple of 'usual_alignment'; one thread at a time grows
 };
 
-} // namespace detail
+} // namespace supply
 } // namespace v0
 } // namespace weir

@@ -111,7 +111,7 @@ void drain(cudaStream_t s) {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("supply: a block takes the free bytes before the end, and only what it lacks is got", Rule,
+TEST_CASE_TEMPLATE("chunk_supply: a block takes the free bytes before the end, and only what it lacks is got", Rule,
                    reuse::stream_ordered<>, reuse::after_event, reuse::immediate) {
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("supply: a block takes the free bytes before the end, and onl
     });
 }
 
-TEST_CASE("supply: what lies free elsewhere moves to the end") {
+TEST_CASE("chunk_supply: what lies free elsewhere moves to the end") {
     support::every_schedule([] {
         support::scoped_stream const s;
         mapped_pool pool;
@@ -159,7 +159,7 @@ TEST_CASE("supply: what lies free elsewhere moves to the end") {
     });
 }
 
-TEST_CASE("supply: free bytes on both sides of a hole count, and the hole is filled") {
+TEST_CASE("chunk_supply: free bytes on both sides of a hole count, and the hole is filled") {
     support::every_schedule([] {
         support::scoped_stream const s;
         mapped_pool pool(weir::pool_options{}.limit(64 * MiB));
@@ -183,7 +183,7 @@ TEST_CASE("supply: free bytes on both sides of a hole count, and the hole is fil
     });
 }
 
-TEST_CASE("supply: bytes that work still uses stay where they are") {
+TEST_CASE("chunk_supply: bytes that work still uses stay where they are") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world(simulated_cuda::config{}.late()); // nothing runs until it must
     support::scoped_stream const s, t;
@@ -206,7 +206,7 @@ TEST_CASE("supply: bytes that work still uses stay where they are") {
 }
 
 #ifdef WEIR_SIMULATED_CUDA
-TEST_CASE_TEMPLATE("supply: a rule that looks at no work waits before memory is unmapped, whatever the placement", Placement,
+TEST_CASE_TEMPLATE("chunk_supply: a rule that looks at no work waits before memory is unmapped, whatever the placement", Placement,
                    placement::best_fit<>, placement::arena, placement::slab<MiB>, placement::bins<>) {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;
@@ -228,7 +228,7 @@ TEST_CASE_TEMPLATE("supply: a rule that looks at no work waits before memory is 
     }
 }
 
-TEST_CASE("supply: a rule that looks at no work waits for a copy by peers on another device's stream") {
+TEST_CASE("chunk_supply: a rule that looks at no work waits for a copy by peers on another device's stream") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream const s;
     weir::pool<virtual_memory, placement::best_fit<>, reuse::immediate> pool;
@@ -248,7 +248,7 @@ TEST_CASE("supply: a rule that looks at no work waits for a copy by peers on ano
     check(cudaFree(there), "cudaFree");
 }
 
-TEST_CASE("supply: a rule that looks at no work waits for it before its bytes lose their memory") {
+TEST_CASE("chunk_supply: a rule that looks at no work waits for it before its bytes lose their memory") {
     using trusting_pool = weir::pool<virtual_memory, placement::best_fit<>, reuse::immediate, growth::by_holes<>>;
     enum way { growth_moves, trim_gives_back, the_end };
     for (way const by : {growth_moves, trim_gives_back, the_end}) {
@@ -281,7 +281,7 @@ TEST_CASE("supply: a rule that looks at no work waits for it before its bytes lo
     }
 }
 
-TEST_CASE("supply: where memory cannot be mapped any device may use it, and is waited for") {
+TEST_CASE("chunk_supply: where memory cannot be mapped any device may use it, and is waited for") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2).without_virtual_memory(), support::report_all);
     {
         weir::pool<virtual_memory, placement::best_fit<>, reuse::stream_ordered<>> pool;
@@ -306,7 +306,7 @@ TEST_CASE("supply: where memory cannot be mapped any device may use it, and is w
 }
 #endif
 
-TEST_CASE("supply: the free bytes that a block is to extend do not pay for it") {
+TEST_CASE("chunk_supply: the free bytes that a block is to extend do not pay for it") {
     support::every_schedule([] {
         support::scoped_stream const s;
         for (bool tail_first : {false, true}) {
@@ -337,7 +337,7 @@ TEST_CASE("supply: the free bytes that a block is to extend do not pay for it") 
     });
 }
 
-TEST_CASE("supply: memory moves from where it is free to where it is needed, and none is got or goes back") {
+TEST_CASE("chunk_supply: memory moves from where it is free to where it is needed, and none is got or goes back") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -369,7 +369,7 @@ TEST_CASE("supply: memory moves from where it is free to where it is needed, and
 #endif
 }
 
-TEST_CASE("supply: a move that is refused costs no more than what it was for") {
+TEST_CASE("chunk_supply: a move that is refused costs no more than what it was for") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -398,7 +398,7 @@ TEST_CASE("supply: a move that is refused costs no more than what it was for") {
 #endif
 }
 
-TEST_CASE("supply: what others take while memory moves is theirs, and the rest moves on") {
+TEST_CASE("chunk_supply: what others take while memory moves is theirs, and the rest moves on") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -427,7 +427,7 @@ TEST_CASE("supply: what others take while memory moves is theirs, and the rest m
 #endif
 }
 
-TEST_CASE("supply: no more moves than is lacking, and what is free besides stays") {
+TEST_CASE("chunk_supply: no more moves than is lacking, and what is free besides stays") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -446,7 +446,7 @@ TEST_CASE("supply: no more moves than is lacking, and what is free besides stays
 #endif
 }
 
-TEST_CASE("supply: chunks that are too large for the place go back for it, but none that is part of it") {
+TEST_CASE("chunk_supply: chunks that are too large for the place go back for it, but none that is part of it") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -477,7 +477,7 @@ TEST_CASE("supply: chunks that are too large for the place go back for it, but n
 #endif
 }
 
-TEST_CASE("supply: work that moves memory at every step gets so much more that it moves none") {
+TEST_CASE("chunk_supply: work that moves memory at every step gets so much more that it moves none") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -501,7 +501,7 @@ TEST_CASE("supply: work that moves memory at every step gets so much more that i
 #endif
 }
 
-TEST_CASE("supply: a chunk has a share of what is held with what is got, and what can be moved lies in no hole") {
+TEST_CASE("chunk_supply: a chunk has a share of what is held with what is got, and what can be moved lies in no hole") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -522,7 +522,7 @@ TEST_CASE("supply: a chunk has a share of what is held with what is got, and wha
 #endif
 }
 
-TEST_CASE("supply: where the driver moves nothing, what is free goes back and fresh memory comes") {
+TEST_CASE("chunk_supply: where the driver moves nothing, what is free goes back and fresh memory comes") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -545,7 +545,7 @@ TEST_CASE("supply: where the driver moves nothing, what is free goes back and fr
 #endif
 }
 
-TEST_CASE("supply: while hardly more is held than is in use, nothing is moved") {
+TEST_CASE("chunk_supply: while hardly more is held than is in use, nothing is moved") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -566,7 +566,7 @@ TEST_CASE("supply: while hardly more is held than is in use, nothing is moved") 
 #endif
 }
 
-TEST_CASE("supply: small blocks, alignments and sizes of every kind") {
+TEST_CASE("chunk_supply: small blocks, alignments and sizes of every kind") {
     support::every_schedule([] {
         support::scoped_stream const s;
         mapped_pool pool;
@@ -598,7 +598,7 @@ TEST_CASE("supply: small blocks, alignments and sizes of every kind") {
     });
 }
 
-TEST_CASE("supply: trim gives back every chunk that is wholly free, and with nothing live all") {
+TEST_CASE("chunk_supply: trim gives back every chunk that is wholly free, and with nothing live all") {
     support::every_schedule([] {
         support::scoped_stream const s;
         mapped_pool pool;
@@ -622,7 +622,7 @@ TEST_CASE("supply: trim gives back every chunk that is wholly free, and with not
     });
 }
 
-TEST_CASE("supply: trim keeps just what it is told to keep") {
+TEST_CASE("chunk_supply: trim keeps just what it is told to keep") {
     support::every_schedule([] {
         support::scoped_stream const s;
         mapped_pool pool;
@@ -639,7 +639,7 @@ TEST_CASE("supply: trim keeps just what it is told to keep") {
     });
 }
 
-TEST_CASE("supply: with one block of a hundred live, trim gives nearly every page back that none of them lies in") {
+TEST_CASE("chunk_supply: with one block of a hundred live, trim gives nearly every page back that none of them lies in") {
     support::scoped_stream const s;
     for (unsigned seed = 1; seed <= 5; ++seed) {
         CAPTURE(seed);
@@ -670,7 +670,7 @@ TEST_CASE("supply: with one block of a hundred live, trim gives nearly every pag
     }
 }
 
-TEST_CASE("supply: a limit holds, and all of it can be used") {
+TEST_CASE("chunk_supply: a limit holds, and all of it can be used") {
     support::every_schedule([] {
         support::scoped_stream const s;
         mapped_pool pool(weir::pool_options{}.limit(40 * MiB));
@@ -694,7 +694,7 @@ TEST_CASE("supply: a limit holds, and all of it can be used") {
     });
 }
 
-TEST_CASE("supply: a block whose alignment takes more than the limit is refused, and what is held stays") {
+TEST_CASE("chunk_supply: a block whose alignment takes more than the limit is refused, and what is held stays") {
     support::every_schedule([] {
         support::scoped_stream const s;
         mapped_pool pool(weir::pool_options{}.limit(40 * MiB));
@@ -711,7 +711,7 @@ TEST_CASE("supply: a block whose alignment takes more than the limit is refused,
     });
 }
 
-TEST_CASE("supply: a loop of equal steps makes no driver call from the second step on") {
+TEST_CASE("chunk_supply: a loop of equal steps makes no driver call from the second step on") {
 #ifdef WEIR_SIMULATED_CUDA
     simulated_cuda::world const world;
     support::scoped_stream const s;
@@ -787,13 +787,13 @@ int last_step_that_maps() {
 
 } // namespace
 
-TEST_CASE("supply: equal steps that move memory soon move none, where the growth policy wants that") {
+TEST_CASE("chunk_supply: equal steps that move memory soon move none, where the growth policy wants that") {
     CHECK(last_step_that_maps<25>() < 10);
     CHECK(last_step_that_maps<400>() == 100); // this program moves some of what is held in every step, for ever
 }
 #endif
 
-TEST_CASE("supply: every call that growth makes may fail: the pool is as it was, and goes on") {
+TEST_CASE("chunk_supply: every call that growth makes may fail: the pool is as it was, and goes on") {
     struct state {
         support::scoped_stream s;
         mapped_pool pool;
@@ -830,7 +830,7 @@ TEST_CASE("supply: every call that growth makes may fail: the pool is as it was,
     static_cast<void>(runs);
 }
 
-TEST_CASE("supply: where chunks start at no page, a block that is aligned to one is found in the second chunk") {
+TEST_CASE("chunk_supply: where chunks start at no page, a block that is aligned to one is found in the second chunk") {
     int chunks = 0;
     weir::pool<beside_pages, placement::best_fit<>, reuse::immediate, growth::exact> pool{beside_pages{&chunks}};
     void* const p = pool.try_allocate(weir::on_host, 2 * MiB, 2 * MiB);
@@ -840,7 +840,7 @@ TEST_CASE("supply: where chunks start at no page, a block that is aligned to one
     pool.deallocate(weir::on_host, p, 2 * MiB, 2 * MiB);
 }
 
-TEST_CASE_TEMPLATE("supply: a chunk in which no block has room goes back with the others", Rule, reuse::immediate,
+TEST_CASE_TEMPLATE("chunk_supply: a chunk in which no block has room goes back with the others", Rule, reuse::immediate,
                    reuse::stream_ordered<>) {
     int chunks = 0;
     weir::pool<beside_pages, placement::slab<2 * MiB>, Rule, growth::exact> pool{beside_pages{&chunks}};
@@ -854,7 +854,7 @@ TEST_CASE_TEMPLATE("supply: a chunk in which no block has room goes back with th
 }
 
 #ifdef WEIR_SIMULATED_CUDA
-TEST_CASE_TEMPLATE("supply: a pool that ends waits for what still uses its memory, leaked or lost to a graph", Rule,
+TEST_CASE_TEMPLATE("chunk_supply: a pool that ends waits for what still uses its memory, leaked or lost to a graph", Rule,
                    reuse::stream_ordered<>, reuse::after_event) {
     simulated_cuda::world world(simulated_cuda::config{}.late());
     support::scoped_stream const s;
@@ -881,7 +881,7 @@ TEST_CASE_TEMPLATE("supply: a pool that ends waits for what still uses its memor
     check(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
-TEST_CASE("supply: whatever call fails while pages of several streams go back, none is lost") {
+TEST_CASE("chunk_supply: whatever call fails while pages of several streams go back, none is lost") {
     struct state {
         support::scoped_stream s, t, u;
         mapped_pool pool;
@@ -911,7 +911,7 @@ TEST_CASE("supply: whatever call fails while pages of several streams go back, n
     CHECK(runs >= 20);
 }
 
-TEST_CASE("supply: over an upstream that never grows in place, paged growth asks for chunks of their own") {
+TEST_CASE("chunk_supply: over an upstream that never grows in place, paged growth asks for chunks of their own") {
     simulated_cuda::world const world;
     support::scoped_stream const s;
     weir::pool<weir::upstream::device, general, reuse::stream_ordered<>, growth::paged<>> pool;
@@ -921,7 +921,7 @@ TEST_CASE("supply: over an upstream that never grows in place, paged growth asks
     give(pool, s, a);
 }
 
-TEST_CASE("supply: chunks are large while a pool only fills, and small once what is free lies in holes") {
+TEST_CASE("chunk_supply: chunks are large while a pool only fills, and small once what is free lies in holes") {
     simulated_cuda::world const world;
     support::scoped_stream const s;
     weir::pool<virtual_memory, general, reuse::stream_ordered<>, growth::by_holes<>> pool;
@@ -947,7 +947,7 @@ TEST_CASE("supply: chunks are large while a pool only fills, and small once what
     give_all(pool, s, blocks);
 }
 
-TEST_CASE("supply: under a limit chunks are small beside it, so that all of it can be used") {
+TEST_CASE("chunk_supply: under a limit chunks are small beside it, so that all of it can be used") {
     simulated_cuda::world const world;
     support::scoped_stream const s;
     weir::pool<virtual_memory, general, reuse::stream_ordered<>, growth::by_holes<>> pool(
@@ -966,7 +966,7 @@ TEST_CASE("supply: under a limit chunks are small beside it, so that all of it c
     give_all(pool, s, blocks);
 }
 
-TEST_CASE("supply: after a trim, memory moves again as if no more had ever been in use") {
+TEST_CASE("chunk_supply: after a trim, memory moves again as if no more had ever been in use") {
     for (bool peak : {false, true}) {
         CAPTURE(peak);
         simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
@@ -989,7 +989,7 @@ TEST_CASE("supply: after a trim, memory moves again as if no more had ever been 
     }
 }
 
-TEST_CASE("supply: what no chunk within the limit can hold is refused without a wait for what is in flight") {
+TEST_CASE("chunk_supply: what no chunk within the limit can hold is refused without a wait for what is in flight") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s, t;
     weir::pool<weir::upstream::device, placement::best_fit<>, reuse::stream_ordered<>> pool(
@@ -1004,7 +1004,7 @@ TEST_CASE("supply: what no chunk within the limit can hold is refused without a 
     drain(s);
 }
 
-TEST_CASE("supply: a request in vain does not map what there is") {
+TEST_CASE("chunk_supply: a request in vain does not map what there is") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(std::size_t{4} << 30));
     support::scoped_stream const s;
     mapped_pool pool;
@@ -1013,7 +1013,7 @@ TEST_CASE("supply: a request in vain does not map what there is") {
     CHECK(pool.reserved_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("supply: at the limit, and on a full device, slack gives way", Rule, reuse::stream_ordered<>,
+TEST_CASE_TEMPLATE("chunk_supply: at the limit, and on a full device, slack gives way", Rule, reuse::stream_ordered<>,
                    reuse::immediate) {
     for (bool limited : {false, true}) {
         simulated_cuda::world const world(simulated_cuda::config{}.with_memory(limited ? std::size_t{4} << 30 : 998 * MiB));
@@ -1035,7 +1035,7 @@ TEST_CASE_TEMPLATE("supply: at the limit, and on a full device, slack gives way"
     }
 }
 
-TEST_CASE("supply: where a device cannot map memory, the pool grows in chunks, and its report says so") {
+TEST_CASE("chunk_supply: where a device cannot map memory, the pool grows in chunks, and its report says so") {
     simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
     support::scoped_stream const s;
     mapped_pool pool;
@@ -1052,7 +1052,7 @@ TEST_CASE("supply: where a device cannot map memory, the pool grows in chunks, a
     CHECK(pool.reserved_bytes() == 0);
 }
 
-TEST_CASE("supply: where only the first chunk shows that a device cannot map memory, the pool goes on with chunks of its own") {
+TEST_CASE("chunk_supply: where only the first chunk shows that a device cannot map memory, the pool goes on with chunks of its own") {
     simulated_cuda::world const world;
     support::scoped_stream const s;
     mapped_pool pool(weir::pool_options{}.limit(200 * MiB));
