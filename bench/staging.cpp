@@ -381,7 +381,7 @@ void converted(table const& out, scene& s, float* there) {
         work.run = [](void* what, std::size_t begin, std::size_t end) {
             auto const& both = *static_cast<std::pair<float const*, __half*>*>(what);
             std::size_t const first = begin / sizeof(__half), last = end / sizeof(__half);
-            converting::detail::store_row(both.second + first, both.first + first, last - first, 1.0f);
+            weir::converting::detail::store_row(both.second + first, both.first + first, last - first, 1.0f);
         };
         work.what = &ends;
         work.bytes = halves.size_bytes();

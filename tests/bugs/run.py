@@ -5,7 +5,7 @@
 usage: run.py [--part K | NAME...]
   --part K  every K-th of them, others at another commit; of the rest only that they can be planted
 
-Each tests/bugs/NAME.bug is an exact-text edit of a header, and the tests that must fail with it:
+Each tests/bugs/NAME.bug, such as pool/ladder_grows_while_suspended, is an exact-text edit of a header of that room, and the tests that must fail with it:
 
     # Why: the invariant, and what the bug would do to a user.
     tests: placement/best_fit.cpp pool/pool.cpp      (files under tests/, compiled against the broken header)
@@ -42,6 +42,10 @@ TIME_LIMIT = 120  # seconds for a test program that would end in a few
 
 
 LIBRARIES = []  # what every test program links
+
+
+def name_of(path):
+    return path.relative_to(HERE).with_suffix("").as_posix()
 
 
 def plant(bug, place):
@@ -82,13 +86,13 @@ def unmatched(program, filters):
 
 def judge(path):
     """(name, complaint): empty if the bug was caught."""
-    name = f"bugs: {path.stem}"
+    name = f"bugs: {name_of(path)}"
     bug = path.read_text()
     tests = re.findall(r"^tests:\s*(.+)$", bug, flags=re.M)
     cases = [one for row in re.findall(r"^cases:\s*(.+)$", bug, flags=re.M) for one in row.split(",")]
     if not tests:
         return name, "no line 'tests: ...'"
-    place = BUILD / "bugs" / path.stem
+    place = BUILD / "bugs" / name_of(path)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     complaint = plant(bug, place)
@@ -122,10 +126,10 @@ def judge(path):
 
 def plantable(path):
     """(name, complaint): empty if the bug's text is where it says."""
-    place = BUILD / "bugs" / path.stem
+    place = BUILD / "bugs" / name_of(path)
     complaint = plant(path.read_text(), place)
     shutil.rmtree(place, ignore_errors=True)
-    return f"bugs: {path.stem}", complaint
+    return f"bugs: {name_of(path)}", complaint
 
 
 def main():
@@ -133,9 +137,9 @@ def main():
     parser.add_argument("--part", type=int, default=1)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    paths = sorted(p for p in HERE.glob("*.bug") if not options.names or p.stem in options.names)
-    if unknown := sorted({*options.names} - {path.stem for path in paths}):
-        sys.exit(f"no bug {', '.join(map(repr, unknown))}; name them as in tests/bugs, without '.bug'")
+    paths = sorted(p for p in HERE.glob("*/*.bug") if not options.names or name_of(p) in options.names)
+    if unknown := sorted({*options.names} - {name_of(path) for path in paths}):
+        sys.exit(f"no bug {', '.join(map(repr, unknown))}; name them as under tests/bugs, like 'pool/ladder_waits_and_grows'")
     due = turn(options.part)
     judged = [path for number, path in enumerate(paths) if number % options.part == due]
     LIBRARIES.extend(libraries("weir-test-main", "simulated_cuda"))

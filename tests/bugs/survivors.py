@@ -26,13 +26,13 @@ FOLDERS = ["pool", "contract", "reuse", "layer", "container", "interop", "simula
 TIME_LIMIT = 60  # seconds for a test case; a wrong pool may never end one
 # Bug, reason: patterns of 'program: test case'.
 MAY_SURVIVE = {
-    "wrong_pool_refuses": {
+    "pool/wrong_pool_refuses": {
         "its subject is what is refused, and in which words": [
             "*: an empty rule has nothing<*", "*: bad input gives sentences, and nothing is lost",
             "*: says what to do where managed memory is out", "*: what is refused is named as CUDA was asked for it*",
         ],
     },
-    "wrong_pool_never_reuses": {
+    "pool/wrong_pool_never_reuses": {
         "says what nobody may have yet; the cases beside it say that it is had afterwards": [
             "*: work may still use what a stream-ordered pool takes back<*", "*: a use on a second stream is waited for<*",
             "*: a block that another stream frees is ordered before it is free",
@@ -83,7 +83,7 @@ MAY_SURVIVE = {
             "*graph_memory: where the device does*",
         ],
     },
-    "wrong_pool_never_frees": {
+    "pool/wrong_pool_never_frees": {
         "its subject is what is refused, or how much is asked of the upstream": [
             "*: a captured copy between devices needs memory that both reach*",
             "*: a stream that is captured uses no container*", "*: a copy from what a graph works with*",

@@ -34,7 +34,7 @@ namespace container::detail {
 /// throws. Members that copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that
 /// have to wait for each other is captured into another graph than the other, or only one is captured.
 template <memory_space Space>
-class buffer : public container::detail::growing_bytes<Space> {
+class buffer : public growing_bytes<Space> {
 public:
     /// An empty buffer that holds no memory. `stream`: any stream, but not the host (usage_error).
     buffer(pool_ref<Space> pool, stream_ref stream) : buffer(pool, stream, 0) {}
@@ -42,7 +42,7 @@ public:
     /// `bytes` bytes, not initialised. They are aligned as the pool aligns by default (256 bytes for device pools, less if
     /// the pool's slabs have smaller blocks).
     buffer(pool_ref<Space> pool, stream_ref stream, std::size_t bytes)
-        : container::detail::growing_bytes<Space>(pool, stream, bytes, 1) {}
+        : growing_bytes<Space>(pool, stream, bytes, 1) {}
 
     /// A copy of `bytes` bytes at `source`; see 'assign'.
     buffer(pool_ref<Space> pool, stream_ref stream, void const* source, std::size_t bytes)
@@ -52,7 +52,7 @@ public:
 
     /// A copy of another container, of any pool and stream; see 'assign'.
     template <memory_space Other>
-    buffer(pool_ref<Space> pool, stream_ref stream, container::detail::contents<Other> const& source) : buffer(pool, stream, 0) {
+    buffer(pool_ref<Space> pool, stream_ref stream, contents<Other> const& source) : buffer(pool, stream, 0) {
         assign(source);
     }
 
@@ -86,7 +86,7 @@ public:
     /// that container's stream so far, and before any later work there. A pinned buffer's copy is made at once and waits for
     /// no stream: first finish the work that writes the source ('synchronize(source.stream())').
     template <memory_space Other>
-    void assign(container::detail::contents<Other> const& source) {
+    void assign(contents<Other> const& source) {
         this->assign_bytes(source);
     }
 
@@ -94,7 +94,7 @@ public:
     /// many appends cost little each.
     void append(void const* source, std::size_t bytes) { this->append_bytes(source, bytes); }
     template <memory_space Other>
-    void append(container::detail::contents<Other> const& source) {
+    void append(contents<Other> const& source) {
         this->append_bytes(source);
     }
 

@@ -34,14 +34,14 @@ namespace container::detail {
 /// What both kinds of value share. Constructors throw what the pool's 'allocate' throws, and usage_error if `stream` is the
 /// host.
 template <class T, memory_space Space>
-class one_element : public container::detail::contents<Space> {
-    static_assert(container::detail::element<T>::most > 0); // using it makes the compiler check the rules for T
+class one_element : public contents<Space> {
+    static_assert(element<T>::most > 0); // using it makes the compiler check the rules for T
 
 public:
     using value_type = T;
 
     /// An element that is not initialised.
-    one_element(pool_ref<Space> pool, stream_ref stream) : container::detail::contents<Space>(pool, stream, sizeof(T), alignof(T)) {}
+    one_element(pool_ref<Space> pool, stream_ref stream) : contents<Space>(pool, stream, sizeof(T), alignof(T)) {}
 
     /// An element that gets `value`. A device value is written on the stream, a pinned one by the host at once.
     one_element(pool_ref<Space> pool, stream_ref stream, T const& value) : one_element(pool, stream) {
@@ -52,7 +52,7 @@ public:
     /// source's stream so far, and before later work there. A pinned value's copy is made by the host at once: first finish
     /// the work that writes the source ('synchronize(source.stream())'). Throws usage_error if the source was moved from.
     one_element(pool_ref<Space> pool, stream_ref stream, one_element const& source)
-        : container::detail::contents<Space>(pool, stream, (source.require_element(), sizeof(T)), alignof(T)) {
+        : contents<Space>(pool, stream, (source.require_element(), sizeof(T)), alignof(T)) {
         this->copy_in_order(data(), source.as_source());
     }
 

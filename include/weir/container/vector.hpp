@@ -63,7 +63,7 @@ template <class Range, class T>
 using if_holds = std::enable_if_t<std::is_same_v<element_of<Range>, T> && sizeof(size_of(std::declval<Range const&>())) != 0>;
 
 template <memory_space Space>
-std::true_type is_container(container::detail::contents<Space> const&);
+std::true_type is_container(contents<Space> const&);
 std::false_type is_container(...);
 
 /// What both kinds of vector share. Sizes are in elements, except in members named '..._bytes'. Members that may grow the
@@ -71,8 +71,8 @@ std::false_type is_container(...);
 /// copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that have to wait for each
 /// other is captured into another graph than the other, or only one is captured.
 template <class T, memory_space Space>
-class elements : public container::detail::growing_bytes<Space> {
-    using rules = container::detail::element<T>;
+class elements : public growing_bytes<Space> {
+    using rules = element<T>;
     static_assert(rules::most > 0); // using it makes the compiler check the rules for T
 
 public:
@@ -91,7 +91,7 @@ public:
 
     /// `count` elements, not initialised.
     elements(pool_ref<Space> pool, stream_ref stream, std::size_t count)
-        : container::detail::growing_bytes<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
+        : growing_bytes<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
 
     /// A copy of `count` elements at `source`; see 'assign'.
     elements(pool_ref<Space> pool, stream_ref stream, T const* source, std::size_t count)

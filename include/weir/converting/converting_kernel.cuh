@@ -45,7 +45,7 @@ __global__ void store_packets(converting_view<Element, Storage> to, Element cons
         packet<Storage, Count> written;
 #pragma unroll
         for (unsigned k = 0; k != Count; ++k)
-            written.values[k] = weir::converting::detail::stored_as<Element, Storage>::storage(read.values[k], to.scale());
+            written.values[k] = detail::stored_as<Element, Storage>::storage(read.values[k], to.scale());
         stored[i] = written;
     }
     for (std::size_t i = packets * Count + mine; i < to.size(); i += step)
@@ -73,7 +73,7 @@ struct converting_kernel {
         std::size_t const wanted = (to.size() / (aligned ? most : 1) + threads - 1) / threads;
         unsigned const grid = wanted < 1 ? 1 : wanted < blocks ? static_cast<unsigned>(wanted) : blocks;
         auto* const kernel =
-            aligned ? &converting::detail::store_packets<most, Element, Storage> : &converting::detail::store_packets<1, Element, Storage>;
+            aligned ? &detail::store_packets<most, Element, Storage> : &detail::store_packets<1, Element, Storage>;
         void* arguments[] = {&to, &from};
         check(cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3(grid), dim3(threads), arguments, 0, stream.get()),
               "cudaLaunchKernel");

@@ -184,7 +184,8 @@ public:
     }
     /// The numbers of a container or span of `Storage`, which has no scale of its own. Throws as above.
     template <class Range, class = std::enable_if_t<std::is_convertible_v<decltype(std::declval<Range&>().data()), Storage*> &&
-                                                    sizeof(std::declval<Range&>().size()) != 0 && !converting::detail::has_scale<Range>>>
+                                                    sizeof(std::declval<Range&>().size()) != 0 &&
+                                                    !converting::detail::has_scale<Range>>>
     explicit converting_view(Range& row, Element scale = 1) : converting_view(row.data(), row.size(), scale) {}
     /// From a view that may write.
     template <class Other, class = std::enable_if_t<std::is_same_v<Other const, Storage> && !std::is_same_v<Other, Storage>>>

@@ -43,12 +43,12 @@ struct float_format {
     using bits_type = Bits;
 
     static Bits encode(float value) noexcept {
-        std::uint32_t const bits = converting::detail::bits_of(value);
+        std::uint32_t const bits = detail::bits_of(value);
         std::uint32_t const size = bits & 0x7FFFFFFFu;
         std::uint32_t const even = (size >> dropped) & 1u;
         std::uint32_t code = ((size + ((1u << (dropped - 1)) - 1) + even) >> dropped) - (rebias << MantissaBits);
         if constexpr (rebias != 0) {
-            std::uint32_t const subnormal = converting::detail::bits_of(converting::detail::float_of(size) + converting::detail::float_of(place)) - place;
+            std::uint32_t const subnormal = detail::bits_of(detail::float_of(size) + detail::float_of(place)) - place;
             code = size < least_normal ? subnormal : code;
         }
         code = code > Largest ? Overflow : code;
@@ -60,10 +60,10 @@ struct float_format {
         std::uint32_t const size = stored & not_a_number;
         std::uint32_t bits = size << dropped;
         if constexpr (rebias != 0) {
-            bits = converting::detail::bits_of(converting::detail::float_of(bits) * converting::detail::float_of((127 + rebias) << 23));
+            bits = detail::bits_of(detail::float_of(bits) * detail::float_of((127 + rebias) << 23));
             bits = size >= Infinity ? bits | float_infinity : bits;
         }
-        return converting::detail::float_of(bits | (static_cast<std::uint32_t>(stored) >> (ExponentBits + MantissaBits) << 31));
+        return detail::float_of(bits | (static_cast<std::uint32_t>(stored) >> (ExponentBits + MantissaBits) << 31));
     }
 
 private:
@@ -96,20 +96,20 @@ constexpr bool is_named(char const* name) noexcept {
 
 template <class Storage>
 constexpr auto known_format() noexcept {
-    if constexpr (converting::detail::is_named<Storage>("__half"))
+    if constexpr (detail::is_named<Storage>("__half"))
         return half_format();
-    else if constexpr (converting::detail::is_named<Storage>("__nv_bfloat16"))
+    else if constexpr (detail::is_named<Storage>("__nv_bfloat16"))
         return bfloat16_format();
-    else if constexpr (converting::detail::is_named<Storage>("__nv_fp8_e4m3"))
+    else if constexpr (detail::is_named<Storage>("__nv_fp8_e4m3"))
         return e4m3_format();
-    else if constexpr (converting::detail::is_named<Storage>("__nv_fp8_e5m2"))
+    else if constexpr (detail::is_named<Storage>("__nv_fp8_e5m2"))
         return e5m2_format();
 }
 
 /// The format of a storage type; void: it is not known here, and its own conversions are used.
 template <class Storage>
 struct format_of {
-    using type = decltype(converting::detail::known_format<Storage>());
+    using type = decltype(detail::known_format<Storage>());
 };
 
 } // namespace detail

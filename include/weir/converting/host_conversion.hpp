@@ -114,12 +114,12 @@ void store_row(Storage* to, Element const* from, std::size_t count, Element scal
         auto* bits = reinterpret_cast<typename format::bits_type*>(to);
         std::size_t done = 0;
         if constexpr (std::is_same_v<format, half_format>)
-            if (converting::detail::has_f16c())
-                done = converting::detail::half_from_float_by_eight(bits, from, count, scale);
-        converting::detail::encode_row<format>(bits + done, from + done, count - done, scale);
+            if (detail::has_f16c())
+                done = detail::half_from_float_by_eight(bits, from, count, scale);
+        detail::encode_row<format>(bits + done, from + done, count - done, scale);
     } else {
         for (std::size_t i = 0; i != count; ++i)
-            to[i] = weir::converting::detail::stored_as<Element, Storage>::storage(from[i], scale);
+            to[i] = detail::stored_as<Element, Storage>::storage(from[i], scale);
     }
 }
 
@@ -132,12 +132,12 @@ void load_row(Element* to, Storage const* from, std::size_t count, Element scale
         auto const* bits = reinterpret_cast<typename format::bits_type const*>(from);
         std::size_t done = 0;
         if constexpr (std::is_same_v<format, half_format>)
-            if (converting::detail::has_f16c())
-                done = converting::detail::float_from_half_by_eight(to, bits, count, scale);
-        converting::detail::decode_row<format>(to + done, bits + done, count - done, scale);
+            if (detail::has_f16c())
+                done = detail::float_from_half_by_eight(to, bits, count, scale);
+        detail::decode_row<format>(to + done, bits + done, count - done, scale);
     } else {
         for (std::size_t i = 0; i != count; ++i)
-            to[i] = weir::converting::detail::stored_as<Element, Storage>::element(from[i], scale);
+            to[i] = detail::stored_as<Element, Storage>::element(from[i], scale);
     }
 }
 

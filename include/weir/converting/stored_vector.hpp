@@ -47,8 +47,8 @@ public:
 
     /// `count` elements, not initialised, with that scale. Throws usage_error for a scale that is 0 or not finite.
     stored_vector(pool_ref<memory_space::device> pool, stream_ref stream, std::size_t count = 0, Element scale = 1)
-        : container::detail::growing_bytes<memory_space::device>(pool, stream, (converted::checked_scale(scale), rules::bytes_of(count)),
-                                                      alignof(Storage)),
+        : container::detail::growing_bytes<memory_space::device>(
+              pool, stream, (converted::checked_scale(scale), rules::bytes_of(count)), alignof(Storage)),
           scale_(scale) {}
 
     /// The stored numbers; null if no memory is held. Valid until the vector grows, shrinks to fit or ends.

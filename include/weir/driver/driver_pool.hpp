@@ -273,7 +273,8 @@ public:
             return refusal_text(0, 0, SIZE_MAX, 0, base::name_of(Space));
         std::size_t const padding = driver::detail::block_origins::padding_for(alignment);
         std::size_t const held = reserved_bytes();
-        bool const by_limit = limit_bytes() != SIZE_MAX && bytes + padding <= driver::detail::most_driver_bytes(Space, options_) &&
+        bool const by_limit = limit_bytes() != SIZE_MAX &&
+                              bytes + padding <= driver::detail::most_driver_bytes(Space, options_) &&
                               (limit_bytes() < held || bytes + padding > base::align_up(limit_bytes(), 2 * MiB) - held);
         return driver::detail::driver_refusal_text(Space, by_limit, can_hold(bytes, alignment), bytes + padding, padding);
     }

@@ -230,7 +230,7 @@ public:
     spillable(any_spill_set& set, std::size_t count) : spillable(set, set.core_.pool(), count) {}
     spillable(any_spill_set& set, pool_ref<memory_space::device> pool, std::size_t count)
         : spillable(set, pool, [&] {
-              return new detail::spill_record(pool, weir::container::detail::element<T>::bytes_of(count), alignment(pool));
+              return new detail::spill_record(pool, container::detail::element<T>::bytes_of(count), alignment(pool));
           }) {}
 
     /// `count` elements that `compute(stream_ref, T* data, std::size_t count)` computes on that stream: at the first access,
@@ -241,8 +241,9 @@ public:
                                                                        std::size_t{}))>
     spillable(any_spill_set& set, std::size_t count, Compute compute)
         : spillable(set, set.core_.pool(), [&] {
-              return new detail::computed_record<T, Compute>(set.core_.pool(), weir::container::detail::element<T>::bytes_of(count),
-                                                             alignment(set.core_.pool()), std::move(compute));
+              std::size_t const bytes = container::detail::element<T>::bytes_of(count);
+              return new detail::computed_record<T, Compute>(set.core_.pool(), bytes, alignment(set.core_.pool()),
+                                                             std::move(compute));
           }) {}
 
     spillable(spillable&& other) noexcept : core_(other.core_), record_(std::exchange(other.record_, nullptr)) {}

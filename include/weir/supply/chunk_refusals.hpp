@@ -44,7 +44,7 @@ text block_refusal(Held const& held, std::size_t bytes, std::size_t alignment, s
     text const reason = refusal_text(chunk_bytes, held.bytes(), held.limit_bytes(), held.refused_bytes(),
                                      base::name_of(std::decay_t<decltype(held.upstream())>::space),
                                      ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
-                                     fits ? supply::lack_of(held, chunk_bytes) : upstream_lack{held.most_bytes()},
+                                     fits ? lack_of(held, chunk_bytes) : upstream_lack{held.most_bytes()},
                                      Supply::least_chunk_for(1, 1));
     if (chunk_bytes != 0)
         return alignment <= usual ? reason : reason + " (a block aligned to " + base::number_text(alignment) + ")";
@@ -60,7 +60,7 @@ text reserve_refusal(Held const& held, std::size_t bytes, char const* kind) {
     std::size_t const lacking = base::align_up(bytes > now ? bytes - now : 1, Held::granularity());
     bool const fits = lacking != 0 && held.has_room(lacking);
     return reserve_refusal_text(lacking, now, held.limit_bytes(), kind,
-                                fits ? supply::lack_of(held, lacking) : upstream_lack{held.most_bytes()});
+                                fits ? lack_of(held, lacking) : upstream_lack{held.most_bytes()});
 }
 
 } // namespace supply

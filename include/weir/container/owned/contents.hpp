@@ -127,7 +127,7 @@ protected:
         if constexpr (by_host)
             copy(to, from.data, from.size);
         else
-            weir::container::detail::copy_in_order(to, this->device(), this->placed(), from.data, from.device, from.user, from.size);
+            container::detail::copy_in_order(to, this->device(), this->placed(), from.data, from.device, from.user, from.size);
     }
 
 private:

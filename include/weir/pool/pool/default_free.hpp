@@ -53,7 +53,7 @@ template <class Rule>
     });
     if constexpr (contract::holds<contract::has_strand, Rule>)
         if (!done)
-            pools::detail::default_may_be_captured(stream, device) ? rule.lose(block) : rule.strand(block);
+            default_may_be_captured(stream, device) ? rule.lose(block) : rule.strand(block);
 }
 
 } // namespace pools::detail
