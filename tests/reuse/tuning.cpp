@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <weir/base/memory_space.hpp>
+#include <weir/reuse/handover.hpp>
 #include <weir/reuse/tuning.hpp>
 
 namespace {
