@@ -86,7 +86,7 @@ void count_sizes(char const* name) {
 }
 
 template <class Reuse>
-using pool_of = weir::pool<weir::upstream::device, weir::recipe::general_placement, Reuse>;
+using pool_of = weir::pool<weir::upstream::device, weir::recipes::general_placement, Reuse>;
 
 } // namespace
 

@@ -34,7 +34,7 @@ private:
 };
 
 /// What device_pool is made of, for pools that differ from it in one slot.
-using device_placement = weir::recipe::general_placement;
+using device_placement = weir::recipes::general_placement;
 
 struct device_pool : plain<weir::device_pool> {
     static constexpr char const* name = "weir::device_pool";

@@ -84,8 +84,8 @@ struct count_upstream<Layer<Pool>> {
 };
 
 template <class Recipe, bool Guarded>
-struct count_upstream<weir::recipe::pool_of<Recipe, Guarded>>
-    : count_upstream<typename weir::recipe::pool_of<Recipe, Guarded>::parts> {};
+struct count_upstream<weir::recipes::pool_of<Recipe, Guarded>>
+    : count_upstream<typename weir::recipes::pool_of<Recipe, Guarded>::parts> {};
 
 /// `Pool` over a counted upstream; layers around it stay.
 template <class Pool>

@@ -116,7 +116,7 @@ template <class Pool>
 class scope;
 
 // The recipes: see recipes.hpp. As instances of a template they are compiled only where one is used.
-namespace recipe {
+namespace recipes {
 template <class Recipe, bool Guarded>
 class pool_of;
 struct device;
@@ -127,15 +127,15 @@ struct managed;
 struct host;
 struct frames;
 struct nodes;
-} // namespace recipe
-using device_pool = recipe::pool_of<recipe::device, WEIR_GUARD>;
-using promised_device_pool = recipe::pool_of<recipe::promised_device, WEIR_GUARD>;
-using compact_device_pool = recipe::pool_of<recipe::compact_device, WEIR_GUARD>;
-using pinned_pool = recipe::pool_of<recipe::pinned, WEIR_GUARD>;
-using managed_pool = recipe::pool_of<recipe::managed, WEIR_GUARD>;
-using host_pool = recipe::pool_of<recipe::host, WEIR_GUARD>;
-using frame_pool = recipe::pool_of<recipe::frames, WEIR_GUARD>;
-using node_pool = recipe::pool_of<recipe::nodes, WEIR_GUARD>;
+} // namespace recipes
+using device_pool = recipes::pool_of<recipes::device, WEIR_GUARD>;
+using promised_device_pool = recipes::pool_of<recipes::promised_device, WEIR_GUARD>;
+using compact_device_pool = recipes::pool_of<recipes::compact_device, WEIR_GUARD>;
+using pinned_pool = recipes::pool_of<recipes::pinned, WEIR_GUARD>;
+using managed_pool = recipes::pool_of<recipes::managed, WEIR_GUARD>;
+using host_pool = recipes::pool_of<recipes::host, WEIR_GUARD>;
+using frame_pool = recipes::pool_of<recipes::frames, WEIR_GUARD>;
+using node_pool = recipes::pool_of<recipes::nodes, WEIR_GUARD>;
 
 namespace layer {
 template <class Pool>

@@ -62,12 +62,12 @@ constexpr named_pool<Required> named(char const* name) {
 
 template <memory_space Required, bool Guarded>
 inline constexpr named_pool<Required> named_pools[] = {
-    named<recipe::pool_of<recipe::device, Guarded>, Required>("device"),
-    named<recipe::pool_of<recipe::promised_device, Guarded>, Required>("promised_device"),
-    named<recipe::pool_of<recipe::compact_device, Guarded>, Required>("compact_device"),
-    named<recipe::pool_of<recipe::pinned, Guarded>, Required>("pinned"),
-    named<recipe::pool_of<recipe::managed, Guarded>, Required>("managed"),
-    named<layer::synchronized<recipe::pool_of<recipe::host, Guarded>>, Required>("host"),
+    named<recipes::pool_of<recipes::device, Guarded>, Required>("device"),
+    named<recipes::pool_of<recipes::promised_device, Guarded>, Required>("promised_device"),
+    named<recipes::pool_of<recipes::compact_device, Guarded>, Required>("compact_device"),
+    named<recipes::pool_of<recipes::pinned, Guarded>, Required>("pinned"),
+    named<recipes::pool_of<recipes::managed, Guarded>, Required>("managed"),
+    named<layer::synchronized<recipes::pool_of<recipes::host, Guarded>>, Required>("host"),
     named<driver_pool, Required>("driver"),
     named<pinned_driver_pool, Required>("pinned_driver"),
 #if CUDART_VERSION >= 13000

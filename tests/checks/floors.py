@@ -49,13 +49,14 @@ MAY_INCLUDE = {
     "staging": ["base", "runtime", "order", "resource", "container", "converting"],
     "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging"],
     "fwd.hpp": [],
-    "recipes.hpp": CORE,
+    "recipes": CORE,
+    "recipes.hpp": ["recipes", "driver"],
     "make_pool.hpp": CORE + ["recipes.hpp"],
     "weir.hpp": CORE + ["recipes.hpp", "make_pool.hpp"],
     "staging.hpp": ["staging", "converting"],  # a container that only staging fills
 }
 
-WHOLE = ["supply", "converting"]
+WHOLE = ["supply", "converting", "recipes"]
 
 # What users of a part name beside it -> that part; all of a room where it ends in a slash.
 WORDS = {
@@ -84,7 +85,7 @@ PUBLIC = {
 }
 
 CUDA = ["runtime", "order", "upstream", "resource", "reuse", "supply", "pool", "driver", "graph", "layer", "container",
-        "converting", "staging", "interop"]
+        "converting", "staging", "recipes", "interop"]
 MOST_ROOMS = 15  # headers a folder
 CUDA_HEADERS = {"cuda_runtime_api.h", "cuda.h", "driver_types.h", "vector_types.h"}
 KERNEL_HEADERS = {"cuda_runtime.h"}
@@ -233,7 +234,7 @@ def main():
                 for path, rooms in sorted(folders.items())]
     umbrella = reached(top, "weir.hpp")
     staging = reached(top, "staging.hpp")
-    left = [n for n in names if n.split("/")[0] in CORE + ["recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | staging]
+    left = [n for n in names if n.split("/")[0] in CORE + ["recipes", "recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | staging]
     beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging")]
     lost = [n for n in names if n.split("/")[0] == "staging" and n not in staging and not n.endswith(".cuh")]  # nvcc's alone
     complaint = "\n".join([f"staging.hpp does not reach {n}" for n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])

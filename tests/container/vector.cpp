@@ -595,7 +595,7 @@ TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whicheve
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE_TEMPLATE("vector: memory of no device is filled from another device's in order, and by that one", Pool, weir::managed_pool,
                    weir::pinned_pool) {
-    using plain = weir::pool<weir::upstream::device, weir::recipe::general_placement, weir::reuse::stream_ordered<>>;
+    using plain = weir::pool<weir::upstream::device, weir::recipes::general_placement, weir::reuse::stream_ordered<>>;
     for (int const which : {0, 1, 2}) {
         CAPTURE(which);
         simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);

@@ -87,7 +87,7 @@ template <class A, class B>
 struct made<layer::fallback<A, B>> {
     layer::fallback<A, B> pool{small(), small()};
 };
-using card = layer::guard<weir::recipe::device::parts>;
+using card = layer::guard<weir::recipes::device::parts>;
 using tenant = layer::limit<card&>;
 template <>
 struct made<tenant> {
@@ -110,11 +110,11 @@ TEST_CASE("figures: the test reads what a sentence says") {
     CHECK(greatest_figure("none") == 0);
 }
 
-TEST_CASE_TEMPLATE("figures: what is said while threads allocate and free can be", Pool, weir::recipe::device::parts,
-                   weir::recipe::pinned::parts, weir::driver_pool, layer::limit<weir::recipe::device::parts>,
-                   layer::statistics<layer::limit<weir::recipe::promised_device::parts>>,
-                   layer::synchronized<weir::recipe::frames::parts>, tenant, cut_up,
-                   layer::fallback<weir::recipe::device::parts, card>) {
+TEST_CASE_TEMPLATE("figures: what is said while threads allocate and free can be", Pool, weir::recipes::device::parts,
+                   weir::recipes::pinned::parts, weir::driver_pool, layer::limit<weir::recipes::device::parts>,
+                   layer::statistics<layer::limit<weir::recipes::promised_device::parts>>,
+                   layer::synchronized<weir::recipes::frames::parts>, tenant, cut_up,
+                   layer::fallback<weir::recipes::device::parts, card>) {
     constexpr int writers = 3, pairs = 300;
     support::scoped_stream const streams[writers]; // they outlive the pool, as identity::promised asks
     made<Pool> here;

@@ -19,8 +19,8 @@
 namespace pool_contract {
 namespace layer = weir::layer;
 
-using unguarded = weir::pool<weir::upstream::device, weir::recipe::general_placement, weir::reuse::stream_ordered<>>;
-using pinned = weir::pool<weir::upstream::pinned<>, weir::recipe::general_placement, weir::reuse::after_event>;
+using unguarded = weir::pool<weir::upstream::device, weir::recipes::general_placement, weir::reuse::stream_ordered<>>;
+using pinned = weir::pool<weir::upstream::pinned<>, weir::recipes::general_placement, weir::reuse::after_event>;
 using counted = layer::statistics<weir::device_pool>;
 using limited = layer::limit<weir::pinned_pool>;
 using guarded = layer::guard<unguarded>;

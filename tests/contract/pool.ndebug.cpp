@@ -10,8 +10,8 @@ struct is_guard : std::false_type {};
 template <class Pool>
 struct is_guard<weir::layer::guard<Pool>> : std::true_type {};
 template <class Recipe, bool Guarded>
-struct is_guard<weir::recipe::pool_of<Recipe, Guarded>>
-    : is_guard<typename weir::recipe::pool_of<Recipe, Guarded>::parts> {};
+struct is_guard<weir::recipes::pool_of<Recipe, Guarded>>
+    : is_guard<typename weir::recipes::pool_of<Recipe, Guarded>::parts> {};
 } // namespace
 
 template <class... Pools>

@@ -169,7 +169,7 @@ TEST_CASE("recipes: host_pool wastes at most an eighth on small blocks") {
 
 // Pools whose chunks cannot grow, with a policy that gets a block's own chunk, too.
 template <class Upstream, class Growth = weir::growth::geometric<>>
-using pool_over = weir::pool<Upstream, weir::recipe::general_placement, weir::reuse::stream_ordered<>, Growth>;
+using pool_over = weir::pool<Upstream, weir::recipes::general_placement, weir::reuse::stream_ordered<>, Growth>;
 
 TEST_CASE_TEMPLATE("recipes: a limit that is the sum of equal blocks has room for all of them", Pool, weir::device_pool,
                    weir::compact_device_pool, weir::pinned_pool, weir::managed_pool, weir::host_pool, weir::frame_pool,

@@ -51,7 +51,7 @@ struct parts_of<weir::pool<Upstream, Placement, Reuse, Growth>> {
     using reuse = Reuse;
 };
 template <class Recipe, bool Guarded>
-struct parts_of<weir::recipe::pool_of<Recipe, Guarded>> : parts_of<typename weir::recipe::pool_of<Recipe, Guarded>::parts> {};
+struct parts_of<weir::recipes::pool_of<Recipe, Guarded>> : parts_of<typename weir::recipes::pool_of<Recipe, Guarded>::parts> {};
 template <class First, class Second>
 struct parts_of<weir::layer::fallback<First, Second>> : parts_of<First> {};
 template <weir::memory_space Space>
@@ -81,7 +81,7 @@ struct arguments<weir::pool<Upstream, Placement, Reuse, Growth>> {
     }
 };
 template <class Recipe, bool Guarded>
-struct arguments<weir::recipe::pool_of<Recipe, Guarded>> : arguments<typename weir::recipe::pool_of<Recipe, Guarded>::parts> {};
+struct arguments<weir::recipes::pool_of<Recipe, Guarded>> : arguments<typename weir::recipes::pool_of<Recipe, Guarded>::parts> {};
 template <weir::memory_space Space>
 struct arguments<weir::driver_pool_of<Space>> {
     static auto of(std::size_t limit) {
@@ -135,8 +135,8 @@ void hear(weir::layer::guard<Pool>& pool) {
     pool.on_violation(&fail);
 }
 template <class Recipe, bool Guarded>
-void hear(weir::recipe::pool_of<Recipe, Guarded>& pool) {
-    hear(static_cast<typename weir::recipe::pool_of<Recipe, Guarded>::parts&>(pool));
+void hear(weir::recipes::pool_of<Recipe, Guarded>& pool) {
+    hear(static_cast<typename weir::recipes::pool_of<Recipe, Guarded>::parts&>(pool));
 }
 
 /// Fails unless every layer counts these blocks, with the bytes that were asked for.
@@ -147,8 +147,8 @@ void check_counts(weir::layer::guard<Pool> const& layer, std::size_t blocks, std
     check_counts(layer.inner(), blocks, bytes);
 }
 template <class Recipe, bool Guarded>
-void check_counts(weir::recipe::pool_of<Recipe, Guarded> const& pool, std::size_t blocks, std::size_t bytes) {
-    check_counts(static_cast<typename weir::recipe::pool_of<Recipe, Guarded>::parts const&>(pool), blocks, bytes);
+void check_counts(weir::recipes::pool_of<Recipe, Guarded> const& pool, std::size_t blocks, std::size_t bytes) {
+    check_counts(static_cast<typename weir::recipes::pool_of<Recipe, Guarded>::parts const&>(pool), blocks, bytes);
 }
 template <class Pool, class Handler>
 void check_counts(weir::layer::failure_handler<Pool, Handler> const& layer, std::size_t blocks, std::size_t bytes) {

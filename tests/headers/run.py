@@ -53,6 +53,14 @@ def missing(name):
     return ""
 
 
+def used(name):
+    """A line that uses what a header promises alone: a recipe's pool."""
+    pool = re.fullmatch(r"recipes/(\w+_pool)\.hpp", name)
+    if not pool or pool.group(1) == "general_device_pool":
+        return ""
+    return f"inline void use() {{ weir::{pool.group(1)} pool; pool.deallocate_sync(pool.allocate_sync(64), 64); }}\n"
+
+
 def foreign_first(names):
     """#include lines of everything that is not ours in these headers, so that macros can come after it."""
     found = set()
@@ -94,7 +102,7 @@ def main():
                     continue
                 source = place / (name.replace("/", "-").replace(".", "_") + suffix)
                 line = f"#include <weir/{name}>\n"
-                jobs.append((compiler, standard, name, source, HOSTILE + line + line))
+                jobs.append((compiler, standard, name, source, HOSTILE + line + line + used(name)))
             if not options.headers:
                 host_only = [n for n in names if n.endswith(".hpp") and not n.startswith("interop/")]
                 before = foreign_first(host_only) + "#define WEIR_HOSTILE_TO_ALL\n" + HOSTILE

@@ -690,7 +690,7 @@ struct faulty {
         weir::synchronize(stream);
     }
     support::scoped_stream stream;
-    weir::pool<weir::upstream::device, weir::recipe::general_placement, weir::reuse::stream_ordered<>,
+    weir::pool<weir::upstream::device, weir::recipes::general_placement, weir::reuse::stream_ordered<>,
                weir::growth::exact>
         pool;
     std::unique_ptr<vector<int>> x;

@@ -7,6 +7,6 @@
 #endif
 #include <weir/recipes.hpp>
 
-weir::layer::guard<weir::recipe::frames::parts>& of(weir::frame_pool& pool) {
+weir::layer::guard<weir::recipes::frames::parts>& of(weir::frame_pool& pool) {
     return pool;
 }

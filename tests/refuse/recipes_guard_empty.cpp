@@ -8,6 +8,6 @@
 #endif
 #include <weir/recipes.hpp>
 
-weir::recipe::frames::parts& of(weir::frame_pool& pool) {
+weir::recipes::frames::parts& of(weir::frame_pool& pool) {
     return pool;
 }

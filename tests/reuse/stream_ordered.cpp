@@ -1550,7 +1550,7 @@ TEST_CASE("stream_ordered: a stream of another device with the handle of one tha
 
 TEST_CASE("stream_ordered: a copy by peers needs no access, and is waited for on its stream, whatever handle that one bears") {
     world const here(device::config{}.late().with_devices(2));
-    watched<weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, weir::reuse::stream_ordered<>, weir::growth::exact>>
+    watched<weir::pool<weir::upstream::virtual_memory<>, weir::recipes::general_placement, weir::reuse::stream_ordered<>, weir::growth::exact>>
         pool(weir::pool_options{}.limit(2 * MiB));
     stream a, b;
     void* some[12];
@@ -1796,7 +1796,7 @@ TEST_CASE("stream_ordered: a stock goes back where it came from, but the set may
 }
 
 TEST_CASE("stream_ordered: small blocks that live long take little more memory on many streams than on one") {
-    using mapped = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, usual<>,
+    using mapped = weir::pool<weir::upstream::virtual_memory<>, weir::recipes::general_placement, usual<>,
                               weir::growth::by_holes<>>;
     struct lasting {
         void* p;

@@ -144,7 +144,7 @@ struct contestant {
     bool maps = true; ///< whether the device can map memory
 };
 
-template <class Pool, class Placement = weir::recipe::general_placement>
+template <class Pool, class Placement = weir::recipes::general_placement>
 std::unique_ptr<pool_face> make(std::size_t limit) {
     return std::make_unique<pool_of<Pool, Placement>>(limit);
 }
@@ -167,7 +167,7 @@ struct hasty : weir::reuse::stream_ordered_tuning {
 using weir::identity::checked;
 using weir::identity::promised;
 using weir::reuse::stream_ordered;
-template <class Upstream, class Reuse, class Placement = weir::recipe::general_placement,
+template <class Upstream, class Reuse, class Placement = weir::recipes::general_placement,
           class Growth = weir::growth::geometric<>>
 using plain = weir::pool<Upstream, Placement, Reuse, Growth>;
 using device_memory = weir::upstream::device;
@@ -186,16 +186,16 @@ inline std::vector<contestant> const& contestants() {
         {"after_event", true, &make<plain<device_memory, weir::reuse::after_event>>},
         {"hasty", true,
          &make<plain<device_memory, stream_ordered<checked, weir::handover::grow_first, hasty>,
-                     weir::recipe::general_placement, one_size_of_chunk>>},
+                     weir::recipes::general_placement, one_size_of_chunk>>},
         {"hasty_compact", true,
          &make<plain<device_memory, stream_ordered<checked, weir::handover::wait_first, hasty>,
-                     weir::recipe::general_placement, one_size_of_chunk>>},
+                     weir::recipes::general_placement, one_size_of_chunk>>},
         {"hasty_promised_compact", false,
          &make<plain<device_memory, stream_ordered<promised, weir::handover::wait_first, hasty>,
-                     weir::recipe::general_placement, weir::growth::exact>>},
+                     weir::recipes::general_placement, weir::growth::exact>>},
         {"hasty_pages", true,
          &make<plain<mapped_memory, stream_ordered<checked, weir::handover::grow_first, hasty>,
-                     weir::recipe::general_placement, pages>>},
+                     weir::recipes::general_placement, pages>>},
         {"hasty_fits", true,
          &make<plain<device_memory, stream_ordered<checked, weir::handover::grow_first, hasty>, fits_alone>,
                fits_alone>},

@@ -438,7 +438,7 @@ void run_with_host(program& of, contestant const& on) {
 using simulation::checked;
 using simulation::promised;
 using simulation::stream_ordered;
-using placement_of_all = weir::recipe::general_placement;
+using placement_of_all = weir::recipes::general_placement;
 template <class Identity, class Handover>
 using hasty_pool = simulation::plain<simulation::device_memory, stream_ordered<Identity, Handover, simulation::hasty>,
                                      placement_of_all, weir::growth::exact>;

@@ -63,8 +63,8 @@ std::size_t number_from(char const* variable, std::size_t otherwise) {
 
 // ---- the pools --------------------------------------------------------------------------------------------------
 
-using after_event_pool = weir::pool<weir::upstream::device, weir::recipe::general_placement, weir::reuse::after_event>;
-using waiting_pool = weir::pool<weir::upstream::device, weir::recipe::general_placement,
+using after_event_pool = weir::pool<weir::upstream::device, weir::recipes::general_placement, weir::reuse::after_event>;
+using waiting_pool = weir::pool<weir::upstream::device, weir::recipes::general_placement,
                                 weir::reuse::stream_ordered<weir::identity::checked, weir::handover::wait_first>>;
 using guarded_pool = weir::layer::guard<weir::layer::statistics<weir::device_pool>>;
 

@@ -33,7 +33,7 @@ namespace {
 
 using pages = support::paged_of<512, 2 * MiB, 64 * MiB>;
 template <class Reuse>
-using pool_over = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, Reuse, pages>;
+using pool_over = weir::pool<weir::upstream::virtual_memory<>, weir::recipes::general_placement, Reuse, pages>;
 using mapped_pool = pool_over<weir::reuse::stream_ordered<>>;
 
 struct block {
@@ -749,7 +749,7 @@ TEST_CASE("saved_contents: what lies between free ranges is saved, whichever of 
         simulated_cuda::world const world;
         support::scoped_stream const s;
         weir::host_pool keep;
-        weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, weir::reuse::immediate,
+        weir::pool<weir::upstream::virtual_memory<>, weir::recipes::general_placement, weir::reuse::immediate,
                    support::paged_of<1, 64 * MiB, 64 * MiB>> pool; // one chunk
         std::size_t const large = 30 * MiB, small = 6 * MiB;
         block const first = take(pool, s, larger_first ? large : small, 1), live = take(pool, s, 4 * MiB, 2);

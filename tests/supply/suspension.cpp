@@ -30,7 +30,7 @@ using weir::on_host;
 
 namespace {
 
-using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::recipe::general_placement, weir::reuse::stream_ordered<>,
+using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::recipes::general_placement, weir::reuse::stream_ordered<>,
                                weir::growth::by_holes<>>;
 using simple_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement::best_fit<>, weir::reuse::immediate,
                                weir::growth::by_holes<>>;

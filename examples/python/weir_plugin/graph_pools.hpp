@@ -40,7 +40,7 @@ template <class Pool>
 class graph_pools {
     // A pool gives free chunks back before it grows. Where the placement has no such members it keeps them: nodes of the graph
     // go on using what they freed.
-    struct lasting : weir::recipe::general_placement {
+    struct lasting : weir::recipes::general_placement {
         void remove() = delete;
         void for_each_free() = delete;
     };

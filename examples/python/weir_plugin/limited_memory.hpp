@@ -118,6 +118,6 @@ struct limited<weir::pool<Upstream, Placement, Reuse, Growth>> {
     using pool = weir::pool<limited_memory, Placement, Reuse, Growth>;
 };
 template <class Recipe, bool Guarded>
-struct limited<weir::recipe::pool_of<Recipe, Guarded>> : limited<typename Recipe::parts> {};
+struct limited<weir::recipes::pool_of<Recipe, Guarded>> : limited<typename Recipe::parts> {};
 
 } // namespace weir_plugin

@@ -33,15 +33,15 @@ using weir::MiB;
 
 namespace {
 
-using ordered = weir::layer::guard<weir::recipe::device::parts>;
-using promised = weir::layer::guard<weir::recipe::promised_device::parts>;
+using ordered = weir::layer::guard<weir::recipes::device::parts>;
+using promised = weir::layer::guard<weir::recipes::promised_device::parts>;
 using pending = weir::layer::guard<
     weir::pool<weir::upstream::device, weir::placement::best_fit<>, weir::reuse::after_event>>;
 using immediate = weir::layer::guard<
     weir::pool<weir::upstream::device, weir::placement::best_fit<>, weir::reuse::immediate>>;
-using pinned = weir::layer::guard<weir::recipe::pinned::parts>;
+using pinned = weir::layer::guard<weir::recipes::pinned::parts>;
 using in_layers = weir::layer::statistics<ordered>;
-using unguarded = weir::recipe::device::parts;
+using unguarded = weir::recipes::device::parts;
 
 std::vector<std::string> heard;
 
