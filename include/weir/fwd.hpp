@@ -156,8 +156,6 @@ struct failed_allocation;
 namespace handler {
 template <class Pool>
 class trim_of;
-template <class... Handlers>
-class chain_of;
 } // namespace handler
 
 namespace staging { // defined in <weir/staging.hpp>

@@ -61,7 +61,6 @@ WHOLE = ["supply", "converting", "recipes"]
 # What users of a part name beside it -> that part; all of a room where it ends in a slash.
 WORDS = {
     "driver/driver_pool_options.hpp": "driver/driver_pool",
-    "layer/violation.hpp": "layer/guard",
     "reuse/handover.hpp": "reuse/stream_ordered",
     "reuse/identity.hpp": "reuse/stream_ordered",
     "reuse/tuning.hpp": "reuse/stream_ordered",

@@ -13,7 +13,7 @@ struct mentions_pools {
                weir::reuse::stream_ordered<weir::identity::promised>, weir::growth::fixed<4096>>* any;
     weir::layer::limit<weir::layer::statistics<weir::layer::guard<weir::driver_pool>>>* tower;
     weir::layer::fallback<weir::driver_pool&, weir::layer::synchronized<weir::driver_pool>>* two;
-    weir::layer::failure_handler<weir::driver_pool, weir::handler::chain_of<weir::handler::trim_of<weir::driver_pool>>>* handled;
+    weir::layer::failure_handler<weir::driver_pool, weir::handler::trim_of<weir::driver_pool>>* handled;
     weir::failed_allocation* failed;
     weir::scope<weir::driver_pool>* scope;
     weir::device_vector<float>* vector;

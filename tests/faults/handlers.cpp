@@ -106,9 +106,9 @@ struct neighbours {
     using plain = pool<stream_ordered<checked>, sized>;
     stage::stream a;
     plain other;
-    std::unique_ptr<layer::failure_handler<plain, weir::handler::trim_of<plain>>> handled =
-        std::make_unique<layer::failure_handler<plain, weir::handler::trim_of<plain>>>(
-            weir::handler::trim_of<plain>(other), weir::pool_options{}.on_leak(weir::leak_action::ignore));
+    using trimming = layer::failure_handler<plain, weir::handler::trim_of<plain>>;
+    std::unique_ptr<trimming> handled =
+        std::make_unique<trimming>(weir::handler::trim(other), weir::pool_options{}.on_leak(weir::leak_action::ignore));
     void* got[2] = {};
 };
 

@@ -30,8 +30,6 @@ using support::counting_pool;
 using weir::failed_allocation;
 using weir::MiB;
 using weir::on_host;
-using weir::handler::chain;
-using weir::handler::chain_of;
 using weir::handler::most_attempts;
 using weir::handler::trim;
 using weir::handler::trim_of;
@@ -92,24 +90,9 @@ static_assert(handled::thread_safe && failure_handler<counting_pool<>&, never&>:
 static_assert(!failure_handler<weir::frame_pool, never>::thread_safe);
 static_assert(!failure_handler<counting_pool<>, for_one_thread>::thread_safe);
 static_assert(!failure_handler<counting_pool<>, for_one_thread&>::thread_safe);
-static_assert(trim_of<counting_pool<>>::thread_safe && !trim_of<weir::frame_pool>::thread_safe);
-static_assert(chain_of<never, trim_of<counting_pool<>>>::thread_safe &&
-              !chain_of<never, for_one_thread&>::thread_safe);
-static_assert(!failure_handler<counting_pool<>, chain_of<never, trim_of<weir::frame_pool>>>::thread_safe);
+static_assert(failure_handler<counting_pool<>, trim_of<counting_pool<>>>::thread_safe);
+static_assert(!failure_handler<counting_pool<>, trim_of<weir::frame_pool>>::thread_safe);
 static_assert(handled::space == counting_pool<>::space && handled::default_alignment == 16);
-
-TEST_CASE("failure_handler: a handler says whether several threads may be in it, or its user sees to that") {
-    bool (*const yes[])() = {&weir::handler::is_thread_safe<never>,
-                             &weir::handler::is_thread_safe<any_handler>,
-                             &weir::handler::is_thread_safe<bool (*)(failed_allocation const&)>,
-                             &weir::handler::is_thread_safe<trim_of<counting_pool<>>>};
-    bool (*const no[])() = {&weir::handler::is_thread_safe<for_one_thread>,
-                            &weir::handler::is_thread_safe<trim_of<weir::frame_pool>>};
-    for (auto const each : yes)
-        CHECK(each());
-    for (auto const each : no)
-        CHECK_FALSE(each());
-}
 
 TEST_CASE("failure_handler: is made from a handler and what makes its pool, and from nothing else") {
     using pool = counting_pool<>;
@@ -133,9 +116,6 @@ TEST_CASE("failure_handler: is made from a handler and what makes its pool, and 
     failure_handler around(no, below);
     CHECK(std::is_same_v<decltype(around), by_reference>);
     CHECK(&around.inner() == &below);
-    CHECK(std::is_same_v<decltype(chain(no, trim(below))), chain_of<never, chain_of<trim_of<pool>>>>);
-    CHECK(std::is_same_v<decltype(trim(below, below)), chain_of<trim_of<pool>, trim_of<pool>>>);
-    CHECK(std::is_same_v<decltype(chain(moved_only{})), chain_of<moved_only>>);
 }
 
 TEST_CASE("failure_handler: is asked only where the pool has no room, and never for nothing") {
@@ -371,85 +351,45 @@ TEST_CASE("failure_handler: nobody is asked while the pool is suspended") {
     });
 }
 
-TEST_CASE("failure_handler: trim says yes where a suspended pool has less to be restored") {
-    struct cut {
-        std::size_t trim() { return suspended -= suspended < 10 ? suspended : 10, 0; }
-        std::size_t suspended_bytes() const { return suspended; }
-        std::size_t suspended = 15;
-    } pool;
-    weir::handler::trim_of<cut> trims(pool);
-    CHECK(trims(failed_allocation{on_host, 1, 1, 0}));
-    CHECK(trims(failed_allocation{on_host, 1, 1, 0}));
-    CHECK(pool.suspended == 0);
-    CHECK_FALSE(trims(failed_allocation{on_host, 1, 1, 0}));
-}
-
-TEST_CASE("failure_handler: trim asks each pool once, in order, and no further than it takes") {
-    counting_pool<> below(std::size_t{100}), a, b, c;
-    void* const all = below.allocate(on_host, 100);
-    failure_handler pool(trim(a, b, c), below);
-    below.allocations = 0;
-    CHECK(pool.try_allocate(on_host, 10) == nullptr); // nothing to give back, nothing to try again
-    CHECK(below.allocations == 1);
-    a.reserved_bytes = b.reserved_bytes = 5;
-    CHECK(pool.try_allocate(on_host, 10) == nullptr);
-    CHECK(below.allocations == 1 + 3);
-    CHECK(a.reserved_bytes + b.reserved_bytes == 0);
-    pool.deallocate(on_host, all, 100);
-
-    struct bottomless : counting_pool<> { // has something to give back whenever it is asked
+TEST_CASE("failure_handler: trim says yes as often as a pool gives something back, and waits where it gives nothing") {
+    struct ready {
         std::size_t trim() {
-            asked->push_back(name());
-            return 1;
+            std::size_t const given_back = left.empty() ? 0 : left.front();
+            if (!left.empty())
+                left.pop_front();
+            return given_back;
         }
-        bottomless(std::vector<std::string>& list, std::string name)
-            : counting_pool(SIZE_MAX, std::move(name)), asked(&list) {}
-        std::vector<std::string>* asked;
-    };
-    std::vector<std::string> order;
-    bottomless x(order, "x"), y(order, "y");
-    void* const full = below.allocate(on_host, 100);
-    failure_handler once(trim(x, y), below);
-    CHECK(once.try_allocate(on_host, 10) == nullptr);
-    CHECK(order == std::vector<std::string>{"x", "x", "y", "y"}); // as they are, and after a wait
-    failure_handler alone(trim(y), below);
-    CHECK(alone.try_allocate(on_host, 10) == nullptr);
-    CHECK(order == std::vector<std::string>{"x", "x", "y", "y", "y", "y"});
-    below.deallocate(on_host, full, 100);
-}
-
-TEST_CASE("failure_handler: trim asks a pool without 'settle' once, and another twice, whatever they give back") {
-    struct ready { // at any time
-        std::size_t trim() { return ++trims, 1; }
-        int trims = 0;
+        std::deque<std::size_t> left;
     };
     struct settling : ready {
-        void settle() {}
+        void settle() { ++settles; }
+        int settles = 0;
     };
     full_pool below(std::size_t{5});
     ready a;
-    settling b;
+    a.left = {5, 7};
     failure_handler of_ready(trim(a), below);
     CHECK(of_ready.try_allocate(on_host, 10) == nullptr);
-    CHECK(a.trims == 1);
-    CHECK(below.allocations == 1 + 1);
+    CHECK(below.allocations == 1 + 2);
+    settling b;
+    b.left = {0, 5, 0, 0};
     failure_handler of_settling(trim(b), below);
     CHECK(of_settling.try_allocate(on_host, 10) == nullptr);
-    CHECK(b.trims == 2);
-    CHECK(below.allocations == 2 + 1 + 2);
+    CHECK(b.settles == 2);
+    CHECK(b.left.empty());
+    CHECK(below.allocations == 3 + 1 + 1);
 }
 
-TEST_CASE("failure_handler: trim stops at the first pool whose memory does") {
-    // Two pools of one heap of 100 bytes: what the first holds freely the second has not.
+TEST_CASE("failure_handler: a lambda asks one handler after the other, and no further than it takes") {
+    // Pools of one heap of 100 bytes: what one holds freely another has not.
+    std::size_t left = 20;
     struct sharing : counting_pool<> {
         explicit sharing(std::size_t& room) : left(&room) {}
-        void* try_allocate(weir::stream_ref on, std::size_t bytes,
-                           std::size_t alignment = default_alignment) {
+        void* try_allocate(weir::stream_ref on, std::size_t bytes, std::size_t alignment = default_alignment) {
             return bytes > *left ? nullptr : counting_pool::try_allocate(on, bytes, alignment);
         }
         std::size_t* left;
     };
-    std::size_t left = 20;
     struct holding : counting_pool<> {
         holding(std::size_t& room, std::size_t held) : left(&room) { reserved_bytes = held; }
         std::size_t trim(std::size_t keep_bytes = 0) {
@@ -460,50 +400,17 @@ TEST_CASE("failure_handler: trim stops at the first pool whose memory does") {
         std::size_t* left;
     };
     sharing below(left);
-    holding a(left, 30), b(left, 40);
-    failure_handler pool(trim(a, b), below);
+    holding a(left, 10), b(left, 30), c(left, 40);
+    failure_handler pool(
+        [first = trim(a), second = trim(b), third = trim(c)](failed_allocation const& failed) mutable {
+            return first(failed) || second(failed) || third(failed);
+        },
+        below);
     void* const p = pool.try_allocate(on_host, 50);
     CHECK(p != nullptr);
-    CHECK(a.reserved_bytes == 0);
-    CHECK(b.reserved_bytes == 40);
+    CHECK(a.reserved_bytes + b.reserved_bytes == 0);
+    CHECK(c.reserved_bytes == 40);
     pool.deallocate(on_host, p, 50);
-}
-
-TEST_CASE("failure_handler: a chain keeps asking one until it says no, then the next, and goes never back") {
-    std::vector<std::string> order;
-    auto const handler = [&](char const* name, int yeses) {
-        return [&order, name, yeses](failed_allocation const& failed) {
-            order.push_back(name + std::to_string(failed.attempt));
-            return failed.attempt < yeses;
-        };
-    };
-    full_pool below(std::size_t{100});
-    failure_handler pool(chain(handler("a", 2), chain(handler("b", 0), handler("c", 1)), handler("d", 0)),
-                         below);
-    CHECK(pool.try_allocate(on_host, 101) == nullptr);
-    CHECK(order == std::vector<std::string>{"a0", "a1", "a2", "b0", "c0", "c1", "d0"});
-    CHECK(below.allocations == 1 + 3);
-
-    void* const old = below.allocate(on_host, 100);
-    order.clear();
-    auto const frees = [&](failed_allocation const&) { return below.deallocate(on_host, old, 100), true; };
-    failure_handler helped(chain(handler("a", 1), frees, handler("b", 1)), below);
-    void* const p = helped.try_allocate(on_host, 100);
-    CHECK(p != nullptr);
-    CHECK(order == std::vector<std::string>{"a0", "a1"});
-    helped.deallocate(on_host, p, 100);
-}
-
-TEST_CASE("failure_handler: in a chain, one that always says yes does not keep the next from being asked") {
-    crowded here;
-    int asked = 0;
-    auto const yes = [&](failed_allocation const&) { return ++asked, true; };
-    failure_handler pool(chain(yes, [&](failed_allocation const&) { return here.free_one(); }), here.pool);
-    void* const p = pool.try_allocate(on_host, 20);
-    CHECK(p != nullptr);
-    CHECK(asked == most_attempts);
-    CHECK(here.cached.size() == 8);
-    pool.deallocate(on_host, p, 20);
 }
 
 TEST_CASE("failure_handler: a handler may be a reference, and a function") {
@@ -514,15 +421,6 @@ TEST_CASE("failure_handler: a handler may be a reference, and a function") {
     failure_handler<full_pool, counter&> pool(count, std::size_t{10});
     CHECK(pool.try_allocate(on_host, 11) == nullptr);
     CHECK(count.asked == 3);
-    failure_handler<full_pool, chain_of<counter&, never>> chained(
-        chain_of<counter&, never>(count, never{}), std::size_t{10});
-    CHECK(chained.try_allocate(on_host, 11) == nullptr);
-    CHECK(count.asked == 4);
-    full_pool below(std::size_t{10});
-    failure_handler by_name(chain<counter&>(count, moved_only{}), below);
-    CHECK(std::is_same_v<decltype(chain<counter&>(count, moved_only{})), chain_of<counter&, moved_only>>);
-    CHECK(by_name.try_allocate(on_host, 11) == nullptr);
-    CHECK(count.asked == 5);
     failure_handler<full_pool, bool (*)(failed_allocation const&)> plain(
         [](failed_allocation const&) { return false; }, std::size_t{10});
     CHECK(plain.try_allocate(on_host, 11) == nullptr);

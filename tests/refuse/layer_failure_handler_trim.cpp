@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: handler::trim needs pools with 'std::size_t trim()', the bytes given back
+// expect: weir: handler::trim needs a pool with 'std::size_t trim()', the bytes given back
 #include <weir/driver/driver_pool.hpp>
 #include <weir/layer/failure_handler.hpp>
 
@@ -12,6 +12,6 @@ struct my_pool {
 };
 
 void use(weir::driver_pool& below, my_pool& mine) {
-    weir::layer::failure_handler pool(weir::handler::trim(below, mine), below);
+    weir::layer::failure_handler pool(weir::handler::trim(mine), below);
     pool.deallocate_sync(pool.allocate_sync(1), 1);
 }

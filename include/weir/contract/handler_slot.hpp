@@ -16,14 +16,11 @@ namespace contract {
 
 template <class H, class Failed>
 using has_call = decltype(std::declval<H&>()(std::declval<Failed const&>()));
-template <class H, class Failed>
-using has_ask = decltype(std::declval<H&>().ask(std::declval<Failed const&>(), std::declval<void* (*)()>()));
 
-/// Checks a part for the slot of a failure handler. A handler that is made of other handlers has 'ask' instead of a call
-/// operator.
+/// Checks a part for the slot of a failure handler.
 template <class H, class Failed>
 constexpr bool require_handler() {
-    static_assert(returns<void*, has_ask, H, Failed> || returns<bool, has_call, H, Failed>,
+    static_assert(returns<bool, has_call, H, Failed>,
                   "weir: the handler slot needs 'bool operator()(weir::failed_allocation const&)', true where another "
                   "try is worth it");
     static_assert(absent_or<bool const, has_thread_safe, H>,

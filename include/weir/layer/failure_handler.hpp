@@ -45,11 +45,11 @@ struct failed_allocation {
     stream_ref stream;
     std::size_t bytes;
     std::size_t alignment;
-    int attempt; ///< how often this handler was asked for this allocation before: 0, 1, ...
+    int attempt; ///< how often the handler was asked for this allocation before: 0, 1, ...
 };
 
 /// Handlers, which free memory on request. Any 'bool operator()(failed_allocation const&)' is one; it returns true if another
-/// try is worth it. 'trim' and 'chain' are ready-made.
+/// try is worth it. One that calls several is a lambda: [&](auto const& failed) { return first(failed) || second(failed); }.
 namespace handler {
 
 /// The most times that a handler is asked for one allocation. A handler that frees what was asked for needs far fewer; a
@@ -66,58 +66,11 @@ constexpr bool is_thread_safe() {
         return true;
 }
 
-/// Asks `handler`, and calls `retry()` after each yes, until that returns a block or true. Null or false once the handler
-/// said no.
-template <class Handler, class Retry>
-auto ask(Handler& handler, failed_allocation failed, Retry const& retry) -> decltype(retry()) {
-    if constexpr (contract::holds<contract::has_ask, Handler, failed_allocation>) {
-        return handler.ask(failed, retry);
-    } else {
-        for (failed.attempt = 0; failed.attempt < most_attempts && handler(std::as_const(failed)); ++failed.attempt)
-            if (auto const done = retry())
-                return done;
-        return {};
-    }
-}
-
-/// Asks the first handler until it says no, then the next. Each handler's attempts are counted separately. See 'chain'.
-template <>
-class chain_of<> {
-public:
-    template <class Retry>
-    auto ask(failed_allocation const&, Retry const&) -> decltype(std::declval<Retry const&>()()) {
-        return {};
-    }
-};
-template <class First, class... Rest>
-class chain_of<First, Rest...> {
-    static_assert(contract::require_handler<std::remove_reference_t<First>, failed_allocation>());
-
-public:
-    static constexpr bool thread_safe =
-        is_thread_safe<std::remove_reference_t<First>>() && is_thread_safe<chain_of<Rest...>>();
-
-    /// Keeps each handler by value, or by reference if its type is a reference.
-    explicit chain_of(First first, Rest... rest)
-        : first_(std::forward<First>(first)), rest_(std::forward<Rest>(rest)...) {}
-
-    template <class Retry>
-    auto ask(failed_allocation const& failed, Retry const& retry) -> decltype(retry()) {
-        auto const done = handler::ask(first_, failed, retry);
-        return done ? done : rest_.ask(failed, retry);
-    }
-
-private:
-    First first_;
-    chain_of<Rest...> rest_;
-};
-
-/// A handler that calls a pool's 'trim', which gives the pool's free memory back. For one allocation it trims once as things
-/// are, and at most twice after the pool's 'settle'. It says yes if that gave anything back. See 'trim'.
+/// A handler that asks another pool on the device to give its free memory back. See 'trim'.
 template <class Pool>
 class trim_of {
     static_assert(contract::returns<std::size_t, contract::has_trim, Pool>,
-                  "weir: handler::trim needs pools with 'std::size_t trim()', the bytes given back");
+                  "weir: handler::trim needs a pool with 'std::size_t trim()', the bytes given back");
 
 public:
     static constexpr bool thread_safe = is_thread_safe<Pool>();
@@ -125,45 +78,27 @@ public:
     /// `pool` must outlive the handler.
     explicit trim_of(Pool& pool) noexcept : pool_(&pool) {}
 
-    bool operator()(failed_allocation const& failed) {
-        if (failed.attempt == 0 && trims())
+    bool operator()(failed_allocation const&) {
+        if (pool_->trim() != 0)
             return true;
-        if constexpr (contract::holds<contract::has_settle, Pool>)
-            if (failed.attempt < 2) {
-                pool_->settle();
-                return trims();
-            }
+        if constexpr (contract::holds<contract::has_settle, Pool>) {
+            pool_->settle();
+            return pool_->trim() != 0;
+        }
         return false;
     }
 
 private:
-    // Whether 'trim' gave anything back or, if the pool is suspended, left less to be restored.
-    bool trims() {
-        if constexpr (contract::holds<contract::has_suspended_bytes, Pool>) {
-            std::size_t const before = pool_->suspended_bytes();
-            return pool_->trim() != 0 || pool_->suspended_bytes() < before;
-        } else {
-            return pool_->trim() != 0;
-        }
-    }
-
     Pool* pool_;
 };
 
-/// Makes one handler of several: each is asked until it says no, then the next. 'chain<H&>(h)' keeps a reference to `h`.
-template <class... Handlers>
-chain_of<Handlers...> chain(Handlers... handlers) {
-    return chain_of<Handlers...>(std::forward<Handlers>(handlers)...);
-}
-
-/// A handler that asks other pools on the device to give their free memory back. It asks each pool to 'trim'; then, if the
-/// pool has 'settle', it waits for the work that uses what was freed and trims again. It goes on to the next pool only if
-/// that did not make enough room. Throws as the pools' 'trim' and 'settle' do. The 'settle' of a driver_pool breaks the
-/// captures that are under way on its device, and throws then. So in a program that captures, write a handler for such a pool
-/// that only trims: [&](auto const&) { return p.trim() != 0; }.
-template <class... Pools>
-chain_of<trim_of<Pools>...> trim(Pools&... pools) {
-    return chain_of<trim_of<Pools>...>(trim_of<Pools>(pools)...);
+/// A handler that calls the 'trim' of another pool on the device; if that gave nothing back and the pool has 'settle', it waits
+/// for the work that uses what was freed, and trims again. It says yes if that gave anything back. Throws as the pool's 'trim'
+/// and 'settle' do. The 'settle' of a driver_pool breaks the captures that are under way on its device, and throws then. So in
+/// a program that captures, write a handler for such a pool that only trims: [&](auto const&) { return p.trim() != 0; }.
+template <class Pool>
+trim_of<Pool> trim(Pool& pool) {
+    return trim_of<Pool>(pool);
 }
 
 } // namespace handler
@@ -194,8 +129,7 @@ public:
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
         if (block || bytes == 0 || !can_help(bytes, alignment))
             return block;
-        return handler::ask(handler_, failed_allocation{stream, bytes, alignment, 0},
-                            [&] { return this->pool_.try_allocate(stream, bytes, alignment); });
+        return ask({stream, bytes, alignment, 0}, [&] { return this->pool_.try_allocate(stream, bytes, alignment); });
     }
 
     /// As the wrapped pool's.
@@ -209,8 +143,8 @@ public:
     template <class P = typename wrapper::pool_type>
     [[nodiscard]] auto try_resume() -> decltype(std::declval<P&>().try_resume()) {
         return this->pool_.try_resume() ||
-               handler::ask(handler_, failed_allocation{on_host, this->pool_.suspended_bytes(), wrapper::default_alignment, 0},
-                            [this] { return this->pool_.try_resume(); });
+               ask({on_host, this->pool_.suspended_bytes(), wrapper::default_alignment, 0},
+                   [this] { return this->pool_.try_resume(); });
     }
 
     /// The wrapped pool's reason. It adds that the handler was asked, if it was.
@@ -223,6 +157,15 @@ private:
     // Whether freed memory could make room for such a block.
     bool can_help(std::size_t bytes, std::size_t alignment) const {
         return bytes <= PTRDIFF_MAX && this->can_hold(bytes, alignment);
+    }
+
+    // Asks the handler, and calls retry() after each yes, until that returns a block or true. Null or false after a no.
+    template <class Retry>
+    auto ask(failed_allocation failed, Retry const& retry) -> decltype(retry()) {
+        for (; failed.attempt < handler::most_attempts && handler_(std::as_const(failed)); ++failed.attempt)
+            if (auto const done = retry())
+                return done;
+        return {};
     }
 
     Handler handler_;

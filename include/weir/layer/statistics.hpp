@@ -21,17 +21,18 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <weir/base/live_blocks.hpp>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/central_count.hpp>
 #include <weir/base/threads/counters.hpp>
+#include <weir/base/threads/mutex.hpp>
 #include <weir/base/threads/shards.hpp>
 #include <weir/base/threads/spin_lock.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
-#include <weir/layer/statistics/live_blocks.hpp>
 #include <weir/resource/layer_options.hpp>
 #include <weir/resource/layered.hpp>
 #include <weir/resource/resource.hpp>
@@ -77,7 +78,7 @@ public:
         if (p) {
             uncount(bytes, 1);
             if (bytes >= least_listed_bytes)
-                large_.leave(p);
+                unlist(p);
         }
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
@@ -85,7 +86,7 @@ public:
     /// As the wrapped pool's; the blocks that end are taken off the counts.
     template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     auto mark() {
-        return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), large_.entered()};
+        return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), listed()};
     }
     template <class Mark, class P = typename wrapper::pool_type,
               class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
@@ -128,7 +129,10 @@ public:
         return now;
     }
     /// Offers the listed live blocks to the list of the largest. See 'full_state'.
-    void offer_to(largest_blocks& list) const noexcept { large_.offer_to(list); }
+    void offer_to(largest_blocks& list) const noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        large_.offer_to(list);
+    }
 
 private:
     struct shard {
@@ -151,7 +155,7 @@ private:
             base::add_alone(mine->total_blocks, std::uint64_t{1});
         }
         if (bytes >= least_listed_bytes)
-            large_.enter(block, bytes);
+            list(block, bytes);
     }
     [[gnu::always_inline]] void uncount(std::size_t bytes, std::size_t blocks) noexcept {
         auto const mine = shards_.mine();
@@ -164,8 +168,27 @@ private:
     void end(std::uint64_t entered, Act const& act) {
         memory_report const gone = this->ended_by(act);
         uncount(gone.in_use_bytes, gone.live_blocks);
-        if (gone.live_blocks != 0)
-            large_.leave_after(entered);
+        if (gone.live_blocks == 0)
+            return;
+        base::lock_guard<base::mutex> const lock(mutex_);
+        large_.leave_after(entered, [](auto const&) {});
+    }
+
+    void list(void* block, std::size_t bytes) noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        try {
+            large_.enter({{block, bytes}});
+        } catch (...) { // a report may lack a block; that is no failure
+        }
+    }
+    void unlist(void* block) noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        if (auto* const listed = large_.find(block))
+            large_.leave(*listed);
+    }
+    std::uint64_t listed() const noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        return large_.entered();
     }
 
     std::uint64_t sum(base::atomic<std::uint64_t> shard::*figure) const noexcept {
@@ -180,7 +203,8 @@ private:
     base::central_count bytes_{UINT64_MAX, base::most_ahead_bytes};
     base::central_count blocks_{UINT64_MAX, most_blocks_ahead};
     base::shards<shard> shards_;
-    layer::detail::live_blocks large_;
+    mutable base::mutex mutex_;
+    base::live_blocks<> large_;
 };
 
 } // namespace layer

@@ -98,5 +98,13 @@ inline void tell_leaks(char const* name, leak_action action, std::size_t blocks,
         std::abort();
 }
 
+/// Says on stderr what is wrong with a free, and does what `Action` asks for.
+template <violation_action Action>
+void tell_violation(char const* sentence) {
+    std::fprintf(stderr, "%s\n", sentence);
+    if (Action == violation_action::abort)
+        std::abort();
+}
+
 } // namespace v0
 } // namespace weir

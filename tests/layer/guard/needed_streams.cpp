@@ -91,51 +91,47 @@ bool cuda_heard_of_a_destroyed_handle() {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("ledger: a stream's end names the blocks that need it, and a later free asks CUDA nothing", Pool, ordered, promised,
+// What the block at `p` is told of that is freed too late for the stream `gone`.
+std::string lost(void const* p, cudaStream_t gone) {
+    return "the block at " + text_of(p) + " is freed after the end of stream " + text_of(gone) +
+           ", which it needs; before a stream ends, free its blocks, end their containers or move them to another stream "
+           "('set_stream'), and tell their last use there ('last_used_on') (it stays handed out)";
+}
+
+weir::pool_options named(char const* name) {
+    return weir::pool_options{}.name(name).on_leak(weir::leak_action::ignore);
+}
+
+TEST_CASE_TEMPLATE("needed_streams: a stream's end names the blocks that need it, and a later free asks CUDA nothing", Pool, ordered, promised,
                    pending, immediate, in_layers) {
     device::world const here(device::config{}.late());
-    Pool pool(weir::pool_options{}.name("mine"));
-    listen(pool);
     cudaStream_t const gone = made();
     cudaStream_t const other = made();
-    void* const p = pool.allocate(gone, 1 * MiB);
-    void* const q = pool.allocate(other, 1 * MiB);
-    CHECK(device::launch(gone, {}, {{p, 1 * MiB}}) == cudaSuccess);
-    CHECK(pool.before_destroy(gone) == 1);
-    CHECK(last() == "weir: layer::guard: pool 'mine': stream " + text_of(gone) + " ends too early for 1 block: 1 MiB at " +
-                        text_of(p) + " ('allocate' on stream " + text_of(gone) +
-                        "); free them before, or end their containers, or move those that are on it to another stream ('set_stream')");
-    REQUIRE(cudaStreamDestroy(gone) == cudaSuccess);
-    CHECK(device::pending() != 0);
-    pool.deallocate(gone, p, 1 * MiB);
-    CHECK(last() == "weir: layer::guard: pool 'mine': the block at " + text_of(p) + " is freed on stream " + text_of(gone) +
-                        ", which has ended; free it before that, or on another stream that was made to wait for it before it ended "
-                        "('order_after') (freed once all work was done)");
-    if (Pool::stream_ordered) {
-        void* const next = pool.allocate(other, 1 * MiB); // perhaps the same bytes: then no work uses them
-        CHECK(device::launch(other, {}, {{next, 1 * MiB}}) == cudaSuccess);
-        pool.deallocate(other, next, 1 * MiB);
+    {
+        Pool pool(named("mine"));
+        listen(pool);
+        void* const p = pool.allocate(gone, 1 * MiB);
+        void* const q = pool.allocate(other, 1 * MiB);
+        CHECK(device::launch(gone, {}, {{p, 1 * MiB}}) == cudaSuccess);
+        CHECK(pool.before_destroy(gone) == 1);
+        CHECK(last() == "weir: layer::guard: pool 'mine': stream " + text_of(gone) + " ends too early for 1 block: 1 MiB at " +
+                            text_of(p) + " ('allocate' on stream " + text_of(gone) +
+                            "); free them before, or end their containers, or move those that are on it to another stream ('set_stream')");
+        REQUIRE(cudaStreamDestroy(gone) == cudaSuccess);
+        pool.deallocate(gone, p, 1 * MiB);
+        CHECK(last() == "weir: layer::guard: pool 'mine': " + lost(p, gone));
+        pool.deallocate(other, q, 1 * MiB);
+        CHECK(pool.in_use_bytes() == 1 * MiB);
+        CHECK(device::pending() != 0); // nothing was waited for
+        CHECK(heard.empty());
+        CHECK_FALSE(cuda_heard_of_a_destroyed_handle());
     }
-    pool.deallocate(other, q, 1 * MiB);
-    CHECK(pool.in_use_bytes() == 0);
-    CHECK(heard.empty());
-    CHECK_FALSE(cuda_heard_of_a_destroyed_handle());
     CHECK(cudaStreamDestroy(other) == cudaSuccess);
 }
 
-TEST_CASE_TEMPLATE("ledger: without 'before_destroy' CUDA is asked about a stream that is no more", Pool, ordered, pending) {
-    device::world const here(device::config{}.late(), [](auto const&) {});
-    Pool pool;
-    cudaStream_t const gone = made();
-    void* const p = pool.allocate(gone, 1 * MiB);
-    REQUIRE(cudaStreamDestroy(gone) == cudaSuccess);
-    pool.deallocate(gone, p, 1 * MiB);
-    CHECK(cuda_heard_of_a_destroyed_handle()); // where CUDA itself may crash
-}
-
-TEST_CASE_TEMPLATE("ledger: a stream that is given the same handle frees its own blocks as any stream does", Pool, ordered, pending) {
+TEST_CASE_TEMPLATE("needed_streams: a stream that is given the same handle frees its own blocks as any stream does", Pool, ordered, pending) {
     device::world const here(device::config{}.late());
-    Pool pool;
+    Pool pool(named("heirs"));
     listen(pool);
     std::vector<cudaStream_t> others;
     cudaStream_t const gone = made();
@@ -152,7 +148,7 @@ TEST_CASE_TEMPLATE("ledger: a stream that is given the same handle frees its own
     CHECK(pool.before_destroy(heir) == 1); // the older one, which still names this handle
     heard.clear();
     pool.deallocate(heir, older, 1 * MiB);
-    CHECK_SAYS(last(), "which has ended");
+    CHECK_SAYS(last(), lost(older, heir));
     {
         weir::device_buffer moved(pool, weir::default_stream, 1000);
         CHECK(pool.before_destroy(heir) == 0);
@@ -164,7 +160,7 @@ TEST_CASE_TEMPLATE("ledger: a stream that is given the same handle frees its own
     CHECK(cudaStreamDestroy(heir) == cudaSuccess);
 }
 
-TEST_CASE("ledger: a block that is freed in time, or on another stream, is no mistake") {
+TEST_CASE("needed_streams: a block that is freed in time, or on another stream, is no mistake") {
     device::world const here(device::config{}.late());
     ordered pool;
     listen(pool);
@@ -185,10 +181,6 @@ TEST_CASE("ledger: a block that is freed in time, or on another stream, is no mi
     REQUIRE(cudaStreamSynchronize(other) == cudaSuccess);
     pool.deallocate_sync(q, 1000);
     CHECK(heard.empty());
-    void* const late = pool.allocate(other, 1000);
-    CHECK(pool.before_destroy(gone) == 0); // whatever the program does with that handle
-    pool.deallocate(gone, late, 1000); // of another stream, and older than the end
-    CHECK_SAYS(last(), "which has ended");
     CHECK_FALSE(cuda_heard_of_a_destroyed_handle());
     for (weir::stream_ref each : {weir::stream_ref(weir::on_host), weir::stream_ref(weir::default_stream),
                                   weir::stream_ref(cudaStreamLegacy), weir::stream_ref(cudaStreamPerThread)}) {
@@ -200,14 +192,15 @@ TEST_CASE("ledger: a block that is freed in time, or on another stream, is no mi
     CHECK(cudaStreamDestroy(other) == cudaSuccess);
 }
 
-TEST_CASE("ledger: a container is named as one, and by the stream that it is on now") {
+TEST_CASE("needed_streams: a container is named as one, and by the stream that it is on now") {
     device::world const here(device::config{}.late());
-    ordered pool(weir::pool_options{}.name("mine"));
-    pinned staging(weir::pool_options{}.name("staging"));
+    ordered pool(named("mine"));
+    pinned staging(named("staging"));
     listen(pool);
     listen(staging);
     cudaStream_t const first = made();
     cudaStream_t const second = made();
+    void const* held = nullptr;
     {
         weir::device_vector<float> xs(pool, first, 1024);
         CHECK(pool.before_destroy(first) == 1);
@@ -219,17 +212,18 @@ TEST_CASE("ledger: a container is named as one, and by the stream that it is on 
         xs.set_stream(weir::default_stream);
         CHECK(pool.before_destroy(second) == 0);
         weir::pinned_buffer const memory(staging, first, 5000); // allocated for the host, and freed on its stream
+        held = memory.data();
         CHECK(staging.before_destroy(second) == 0);
         CHECK(staging.before_destroy(first) == 1);
         CHECK_SAYS(last(), "(a container on stream " + text_of(first) + ")");
     }
-    CHECK_SAYS(last(), "which has ended; end its container, or move it to another stream ('set_stream'), before that");
-    CHECK(staging.in_use_bytes() == 0);
+    CHECK_SAYS(last(), lost(held, first));
+    CHECK(pool.in_use_bytes() == 0);
     CHECK(cudaStreamDestroy(first) == cudaSuccess);
     CHECK(cudaStreamDestroy(second) == cudaSuccess);
 }
 
-TEST_CASE_TEMPLATE("ledger: a block that is marked for a stream needs it, too, and stays handed out after its end", Pool, ordered,
+TEST_CASE_TEMPLATE("needed_streams: a block that is marked for a stream needs it, too, and stays handed out after its end", Pool, ordered,
                    pending) {
     device::world const here(device::config{}.late());
     cudaStream_t const own = made();
@@ -262,8 +256,7 @@ TEST_CASE_TEMPLATE("ledger: a block that is marked for a stream needs it, too, a
         pool.deallocate(own, q, 1 * MiB);
         CHECK(heard.empty());
         pool.deallocate(own, p, 1 * MiB);
-        CHECK_SAYS(last(), "is freed after the end of stream " + text_of(user) + ", for which it is marked ('used_on'); free it before "
-                           "that stream ends, or tell its last use there ('last_used_on'), after which the stream may end");
+        CHECK_SAYS(last(), lost(p, user));
         CHECK(pool.in_use_bytes() == 1 * MiB);
         CHECK(pool.allocate(own, 1 * MiB) != p);
         CHECK_FALSE(cuda_heard_of_a_destroyed_handle());
@@ -272,22 +265,7 @@ TEST_CASE_TEMPLATE("ledger: a block that is marked for a stream needs it, too, a
     CHECK(cudaStreamDestroy(reader) == cudaSuccess);
 }
 
-TEST_CASE("ledger: where a device has failed, a free on an ended stream goes no further") {
-    device::world const here(device::config{}.late(), [](auto const&) {});
-    ordered pool(weir::pool_options{}.on_leak(weir::leak_action::ignore));
-    listen(pool);
-    cudaStream_t const gone = made();
-    void* const p = pool.allocate(gone, 1 * MiB);
-    CHECK(pool.before_destroy(gone) == 1);
-    REQUIRE(cudaStreamDestroy(gone) == cudaSuccess);
-    device::inject_sticky(cudaErrorLaunchFailure);
-    heard.clear();
-    pool.deallocate(gone, p, 1 * MiB);
-    CHECK(heard.size() == 1);
-    CHECK(pool.in_use_bytes() == 1 * MiB);
-}
-
-TEST_CASE("ledger: pools without a guard, and layers, have 'before_destroy', too") {
+TEST_CASE("needed_streams: pools without a guard, and layers, have 'before_destroy', too") {
     device::world const here;
     cudaStream_t const stream = made();
     unguarded pool;
@@ -298,7 +276,7 @@ TEST_CASE("ledger: pools without a guard, and layers, have 'before_destroy', too
     CHECK(counted.before_destroy(stream) == 0);
     CHECK(driver.before_destroy(stream) == 0);
     pool.deallocate(stream, p, 1000);
-    weir::layer::fallback<ordered, ordered> both;
+    weir::layer::fallback<ordered, ordered> both(named("first"), named("second"));
     listen(both.first());
     listen(both.second());
     void* const a = both.first().allocate(stream, 1000);
@@ -324,7 +302,7 @@ TEST_CASE("ledger: pools without a guard, and layers, have 'before_destroy', too
     CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
-TEST_CASE("ledger: a pool that ends before the owners of its blocks says who they are") {
+TEST_CASE("needed_streams: a pool that ends before the owners of its blocks says who they are") {
     device::world const here;
     cudaStream_t const stream = made();
     std::string said;
@@ -358,7 +336,7 @@ TEST_CASE("ledger: a pool that ends before the owners of its blocks says who the
     CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
-TEST_CASE("ledger: the list of owners ends after ten, with how many there are besides") {
+TEST_CASE("needed_streams: the list of owners ends after ten, with how many there are besides") {
     device::world const here;
     cudaStream_t const stream = made();
     ordered pool;
@@ -376,7 +354,7 @@ TEST_CASE("ledger: the list of owners ends after ten, with how many there are be
     CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
-TEST_CASE("ledger: without host memory the end of a stream is still said") {
+TEST_CASE("needed_streams: without host memory the end of a stream is still said") {
     if (!support::host_memory_can_fail)
         return;
     device::world const here;
@@ -389,7 +367,7 @@ TEST_CASE("ledger: without host memory the end of a stream is still said") {
         static bool told = false;
         pool.on_violation([](char const* sentence) {
             told = std::string_view(sentence) ==
-                   "weir: layer::guard: a stream ends before its blocks, and the host has no memory to say which";
+                   "weir: layer::guard: a mistake, and the host has no memory to say which";
         });
         support::failing_new const none(0);
         CHECK(pool.before_destroy(stream) == 1);
@@ -400,7 +378,7 @@ TEST_CASE("ledger: without host memory the end of a stream is still said") {
 }
 
 // The program ends where the mistake is, and not in a crash later.
-TEST_CASE("ledger: with 'abort' the program ends at a stream's or a pool's early end") {
+TEST_CASE("needed_streams: with 'abort' the program ends at a stream's or a pool's early end") {
     for (bool const of_stream : {true, false}) {
         int status = 0;
         std::string const said = support::standard_error_of([&] {
