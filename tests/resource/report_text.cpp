@@ -97,7 +97,7 @@ TEST_CASE("report_text: where no free would help, the refusal does not ask for o
 }
 
 TEST_CASE("report_text: a refusal to reserve judges the bytes that are missing") {
-    using weir::reserve_refusal_text;
+    using weir::resource::reserve_refusal_text;
     CHECK(reserve_refusal_text(0, MiB, SIZE_MAX, "device") == "there are not so many addresses; reserve less");
     CHECK(reserve_refusal_text(SIZE_MAX, 1, SIZE_MAX, "device") == "there are not so many addresses; reserve less");
     CHECK(reserve_refusal_text(MiB, 0, MiB - 1, "device") ==
