@@ -200,8 +200,10 @@ template <class T>
 class device_value;
 template <class T>
 class pinned_value;
+namespace converting {
 template <class Element, class Storage>
-class converting_reference;
+class reference;
+}
 template <class Element, class Storage>
 class converting_view;
 template <class Element, class Storage>
