@@ -70,6 +70,7 @@ MISTAKES = [
     ("heads", {"include/weir/base/size.hpp": LICENCE + "#pragma once\n\n// Short.\n"}, "head comment of 1 lines"),
     ("heads", {"include/weir/base/size.hpp": HEAD + "int x;\n" * 350}, "350 at most"),
     ("heads", {"include/weir/base/size.hpp": HEAD + "int x;" + " " * 123 + "\n"}, "129 columns"),
+    ("heads", {"include/weir/base/size.hpp": HEAD + "void f() {\n    a ? b() : c();\n}\n"}, "no statement"),
     ("heads", {"include/weir/base/size.hpp": HEAD + 'static_assert(true, "`x`");\n'}, "backtick"),
     ("heads", {"tests/base/size.cpp": LICENCE + "// TO" "DO: more\n"}, "leaves something open"),
     ("heads", {"tests/base/size.sh": "#!/bin/sh\n"}, "first line"),

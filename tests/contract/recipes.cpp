@@ -197,6 +197,34 @@ TEST_CASE_TEMPLATE("recipes: a limit that is the sum of equal blocks has room fo
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE_TEMPLATE("recipes: a new limit takes nothing back, refuses growth, and leaves what is held to serve", Pool,
+                   weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,
+                   weir::managed_pool, weir::host_pool) {
+    Pool pool;
+    void* const first = pool.allocate_sync(8 * MiB);
+    pool.set_limit(4 * MiB);
+    CHECK(pool.limit_bytes() == 4 * MiB);
+    CHECK(pool.state().limit_bytes == 4 * MiB);
+    CHECK(pool.reserved_bytes() >= 8 * MiB);
+    CHECK(pool.can_hold(8 * MiB)); // in what is held
+    CHECK_FALSE(pool.can_hold(64 * MiB));
+    CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(64 * MiB)); }),
+               "more than the pool's limit of 4 MiB");
+    CHECK_THROWS_AS(pool.reserve(64 * MiB), weir::out_of_memory);
+    pool.deallocate_sync(first, 8 * MiB);
+    void* const again = pool.allocate_sync(8 * MiB);
+    CHECK(again != nullptr);
+    pool.deallocate_sync(again, 8 * MiB);
+    CHECK(pool.trim() >= 8 * MiB);
+    CHECK(pool.reserved_bytes() == 0);
+    CHECK_FALSE(pool.can_hold(8 * MiB));
+    CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(8 * MiB)), weir::out_of_memory);
+    pool.set_limit(SIZE_MAX);
+    void* const larger = pool.allocate_sync(64 * MiB);
+    CHECK(larger != nullptr);
+    pool.deallocate_sync(larger, 64 * MiB);
+}
+
 TEST_CASE_TEMPLATE("recipes: blocks of one size get nearly all of a small limit", Pool, weir::pinned_pool, weir::host_pool,
                    weir::managed_pool, weir::device_pool) {
     for (std::size_t const limit : {2 * MiB, 4 * MiB})

@@ -1155,6 +1155,7 @@ TEST_CASE_TEMPLATE("pool: several threads share a pool, and the limit holds at e
             if (pool.reserved_bytes() > 48 * MiB || pool.state().reserved_bytes > 48 * MiB)
                 wrong.fetch_add(1);
             static_cast<void>(pool.owns(&pool));
+            pool.set_limit(pool.limit_bytes() == 48 * MiB ? 40 * MiB : 48 * MiB);
             std::this_thread::yield();
         }
     });

@@ -98,7 +98,10 @@ public:
         bool is_first = false;
         if (!base::try_twice([&] { return is_first = is_of_first(p), true; }))
             return;
-        is_first ? first_.deallocate(stream, p, bytes, alignment) : second_.deallocate(stream, p, bytes, alignment);
+        if (is_first)
+            first_.deallocate(stream, p, bytes, alignment);
+        else
+            second_.deallocate(stream, p, bytes, alignment);
     }
 
     /// Forwarded to the pool that owns the block. Exists if both pools have it. Throws as that pool does.

@@ -100,8 +100,14 @@ public:
 
     /// The bytes that were asked for, of the blocks that are live. If read during calls, it may be off by those calls.
     std::size_t requested_bytes() const noexcept { return requested_.in_use(shards_, &shard::bytes); }
-    /// The limit, in bytes.
+    /// The limit, in bytes. A new one takes nothing back: if more is live, nothing is handed out until enough was freed. Any
+    /// thread.
     std::size_t limit_bytes() const noexcept { return requested_.limit(); }
+    void set_limit(std::size_t bytes) noexcept {
+        typename base::shards<shard>::all const locked(shards_);
+        requested_.collect(shards_, &shard::bytes);
+        requested_.set_limit(bytes);
+    }
     /// The layer's name, or else the wrapped pool's.
     text name() const { return own_name_.empty() ? this->pool_.state().name : own_name_; }
 
@@ -185,7 +191,10 @@ private:
         return requested_.is_large(bytes) ? requested_.take_directly(bytes) : requested_.take(shards_.mine()->bytes, bytes);
     }
     void give(std::size_t bytes) noexcept {
-        requested_.is_large(bytes) ? requested_.give_directly(bytes) : requested_.give(shards_.mine()->bytes, bytes);
+        if (requested_.is_large(bytes))
+            requested_.give_directly(bytes);
+        else
+            requested_.give(shards_.mine()->bytes, bytes);
     }
 
     // After the shards gave back what they hold, whether it fits is exact.

@@ -66,8 +66,10 @@ public:
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
-        if (bytes != 0)
-            block ? count(block, bytes) : base::add_alone(shards_.mine()->failures, std::uint64_t{1});
+        if (block)
+            count(block, bytes);
+        else if (bytes != 0)
+            base::add_alone(shards_.mine()->failures, std::uint64_t{1});
         return block;
     }
 

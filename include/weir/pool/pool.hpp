@@ -8,7 +8,7 @@
 // ranges, and where the first try finds no block, it climbs the ladder of reuse/stream_ordered.hpp and grows within its limit.
 // Bookkeeping is on the host. No header stands in front of a block, so 'deallocate' is given the size and alignment again.
 //
-// invariant: reserved_bytes() <= limit_bytes(); every block lies in memory that is held; a failed call changes no block.
+// invariant: it does not grow beyond limit_bytes(); every block lies in memory that is held; a failed call changes no block.
 // order:     a block is for work enqueued on its stream after the allocation, and its free comes after work enqueued before it.
 // cost:      a first try that succeeds costs the reuse rule's 'take'. Growth costs driver calls (supply.hpp), and wholly free
 //            chunks may move or go back for it.
@@ -30,7 +30,6 @@
 #include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/fitting_parts.hpp>
-#include <weir/contract/growth_slot.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/contract/upstream_slot.hpp>
@@ -63,7 +62,6 @@ class pool : public resource::pool_base<pool<GivenUpstream, GivenPlacement, Give
     static_assert(contract::require_upstream<Upstream>());
     static_assert(contract::require_placement<Placement>());
     static_assert(contract::require_rule<Reuse, Placement>());
-    static_assert(contract::require_growth<Growth>());
     using rule = typename Reuse::template over<Placement>;
     static_assert(contract::require_reuse<rule, stream_ref>());
     static constexpr bool ends_many = contract::holds<contract::has_placement, rule>; // many blocks at once
@@ -97,7 +95,7 @@ public:
                                                            base::name_of(space) + ") is not that of one device; leave it out"
                                                      : "weir: pool_options::device names a device that is not the upstream's; "
                                                        "leave it out, or make the upstream of that device");
-        pools::detail::tell_limit<Placement>(rule_, limit_bytes());
+        set_limit(limit_bytes());
         reserve(options_.reserve_bytes());
     }
     pool(pool const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
@@ -111,7 +109,7 @@ public:
         resource::tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // No event tells when work ends on a block still out, or on lost bytes: freed in a capture, kept for its graph.
         if constexpr (stream_ordered)
-            if (((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0) &&
+            if ((!base::try_twice([&] { return rule_.settle(), true; }) || used.blocks != 0 || used.lost_bytes != 0) &&
                 !base::try_twice([] { return runtime::wait_for_device(any_device), true; }))
                 supply_.held().leave();
     }
@@ -172,11 +170,19 @@ public:
                                 suspended() ? is_suspended : supply::reserve_refusal(held(), bytes, base::name_of(space)));
     }
 
+    /// Sets the most bytes that the pool may hold; SIZE_MAX: no limit. What it holds above that it keeps, and hands out as
+    /// before; it only does not grow. 'trim' gives back. Any thread; waits while another one grows the pool.
+    void set_limit(std::size_t bytes) {
+        base::lock_guard<growth_lock> const lock(growth_lock_);
+        supply_.held().limit_bytes(bytes);
+        pools::detail::tell_limit<Placement>(rule_, bytes);
+    }
+
     /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns the bytes
     /// given back. What enqueued work uses stays, and so do each stream's last frees, which have no event yet: call 'settle'
-    /// first. If more than `keep_bytes` remains and no block is handed out, trim settles once and tries again; that blocks. So
-    /// does cudaFree, and unmapping under reuse::immediate. A chunk that CUDA refuses to take stays for the next call. While
-    /// suspended, trim only tells 'resume' to leave out free pages beyond `keep_bytes`. Throws cuda_error, std::bad_alloc.
+    /// first. If more remains and no block is handed out, trim settles once and tries again; that blocks. So does cudaFree, and
+    /// unmapping under reuse::immediate. A chunk that CUDA refuses to take stays for the next call. While suspended, trim only
+    /// tells 'resume' to leave out free pages beyond `keep_bytes`. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         std::size_t given = 0;
         if (trim_at_rest(keep_bytes, given) > keep_bytes && stream_ordered && rule_.used().blocks == 0) {
@@ -326,16 +332,9 @@ private:
     }
 
     [[gnu::noinline]] void* withhold(base::range block, stream_ref stream) noexcept {
-        block ? rule_.give(block, stream) : void();
+        if (block)
+            rule_.give(block, stream);
         return nullptr;
-    }
-
-    bool try_settle() noexcept {
-        try {
-            return rule_.settle(), true;
-        } catch (...) { // CUDA failed, or the host has no memory for the list of what to wait for
-            return false;
-        }
     }
 
     pool_options options_;

@@ -105,6 +105,10 @@ public:
     auto limit_bytes() const -> decltype(std::declval<P&>().limit_bytes()) {
         return locked()->limit_bytes();
     }
+    template <class P = pool_type>
+    auto set_limit(std::size_t bytes) -> decltype(std::declval<P&>().set_limit(bytes)) {
+        return locked()->set_limit(bytes);
+    }
     template <class P = pool_type const>
     auto name() const -> decltype(std::declval<P&>().name()) { return locked()->name(); }
     template <class P = pool_type const>

@@ -56,10 +56,13 @@ public:
             return Upstream::alignment;
     }
 
-    /// Whether the limit allows to hold `bytes` bytes more.
-    bool has_room(std::size_t bytes) const noexcept {
-        return bytes <= limit_bytes_ && this->bytes() <= limit_bytes_ - bytes;
+    /// How many bytes more the limit allows to hold.
+    std::size_t room_bytes() const noexcept {
+        std::size_t const most = limit_bytes(), held = bytes();
+        return most > held ? most - held : 0;
     }
+    /// Whether the limit allows to hold `bytes` bytes more.
+    bool has_room(std::size_t bytes) const noexcept { return bytes <= room_bytes(); }
 
     /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range if the limit or the upstream has no room.
     /// Throws what the upstream throws, usage_error if the chunk is less aligned than the upstream promises, and
@@ -198,8 +201,9 @@ public:
     }
     /// Bytes of all chunks that have memory, with those that were set aside.
     std::size_t bytes() const noexcept { return bytes_.load(base::memory_order_relaxed); }
-    /// The most bytes to hold.
-    std::size_t limit_bytes() const noexcept { return limit_bytes_; }
+    /// The most bytes to hold. A new limit takes nothing back.
+    std::size_t limit_bytes() const noexcept { return limit_bytes_.load(base::memory_order_relaxed); }
+    void limit_bytes(std::size_t most) noexcept { limit_bytes_.store(most, base::memory_order_relaxed); }
     /// Whether `address` lies in a chunk that the pool can use.
     bool owns(std::size_t address) const noexcept {
         base::lock_guard<Lock> const lock(lock_);
@@ -295,7 +299,7 @@ private:
     }
 
     Upstream upstream_;
-    std::size_t limit_bytes_;
+    base::atomic<std::size_t> limit_bytes_;
     mutable Lock lock_; // guards the two lists
     chunk_list chunks_;
     base::growing_array<base::range> refused_;

@@ -89,7 +89,7 @@ public:
     [[nodiscard]] bool take_directly(std::uint64_t units) noexcept {
         std::uint64_t before = granted_.load(memory_order_relaxed);
         do {
-            if (units > limit_ - before)
+            if (units > less(limit(), before))
                 return false;
         } while (!granted_.compare_exchange_weak(before, before + units, memory_order_relaxed));
         return true;
@@ -121,7 +121,9 @@ public:
         raise(peak_, granted_without(all, which, &credit::least_)); // recorded, so that no later reader is told less
         return peak_.load(memory_order_relaxed);
     }
-    std::uint64_t limit() const noexcept { return limit_; }
+    std::uint64_t limit() const noexcept { return limit_.load(memory_order_relaxed); }
+    /// What is in use stays, also above the new limit. After 'collect', or credits may go on.
+    void set_limit(std::uint64_t limit) noexcept { limit_.store(limit, memory_order_relaxed); }
 
 private:
     static constexpr std::uint64_t grants_in_use = 64;  // a grant is at most this part of what is in use, ahead of need
@@ -137,9 +139,10 @@ private:
         std::uint64_t before = granted_.load(memory_order_relaxed);
         std::uint64_t ahead = 0;
         do {
-            if (needed > limit_ - before)
+            std::uint64_t const all_room = less(limit(), before);
+            if (needed > all_room)
                 return false;
-            std::uint64_t const room = limit_ - before - needed;
+            std::uint64_t const room = all_room - needed;
             ahead = (before + needed) / grants_in_use;
             if (std::uint64_t const most = most_kept(before) / 2; ahead > most)
                 ahead = most;
@@ -172,7 +175,7 @@ private:
         return less(granted_.load(memory_order_relaxed), sum); // read last: what is granted meanwhile is not missed
     }
 
-    std::uint64_t const limit_;
+    atomic<std::uint64_t> limit_;
     std::uint64_t const kept_; // at least so much may a credit be
     atomic<std::uint64_t> granted_{0};
     mutable atomic<std::uint64_t> peak_{0};

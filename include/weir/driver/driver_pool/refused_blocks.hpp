@@ -118,7 +118,10 @@ public:
             offered_.swap(blocks_);
         }
         try {
-            gently ? runtime::wait_for_device(device) : wait_for_all(device);
+            if (gently)
+                runtime::wait_for_device(device);
+            else
+                wait_for_all(device);
             for (refused_block const& each : offered_)
                 for (runtime::event const& passed : each.uses)
                     passed.synchronize(); // on a stream of another device

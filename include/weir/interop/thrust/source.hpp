@@ -124,7 +124,10 @@ protected:
         return used_at_once ? allocate(bytes, alignment) : allocate_by_default(bytes, alignment);
     }
     void deallocate_for_container(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
-        runs_on_host ? deallocate(p, bytes, alignment) : deallocate_by_default(p, bytes, alignment);
+        if (runs_on_host)
+            deallocate(p, bytes, alignment);
+        else
+            deallocate_by_default(p, bytes, alignment);
     }
 
 private:

@@ -272,7 +272,10 @@ inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece con
         }
         slot->copy = pending.number();
         try {
-            how ? ring.slots().call_user(*slot, enqueue) : enqueue();
+            if (how)
+                ring.slots().call_user(*slot, enqueue);
+            else
+                enqueue();
         } catch (...) {
             call.close_after_failure(*slot);
             throw;
