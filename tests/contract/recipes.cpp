@@ -209,7 +209,7 @@ TEST_CASE_TEMPLATE("recipes: a new limit takes nothing back, refuses growth, and
     CHECK(pool.can_hold(8 * MiB)); // in what is held
     CHECK_FALSE(pool.can_hold(64 * MiB));
     CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(64 * MiB)); }),
-               "more than the pool's limit of 4 MiB");
+               "more than the pool's limit of 4194304 bytes (4 MiB)");
     CHECK_THROWS_AS(pool.reserve(64 * MiB), weir::out_of_memory);
     pool.deallocate_sync(first, 8 * MiB);
     void* const again = pool.allocate_sync(8 * MiB);
