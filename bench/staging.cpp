@@ -480,8 +480,8 @@ void spilled(table const& out, scene& s) {
             std::size_t const past = (i + working_set::buffers / 2) % working_set::buffers;
             float* const now = managed + i * work.count;
             used[past].make_wait(s.other);
-            weir::prefetch(s.other, managed + past * work.count, work.bytes, weir::memory_location::host());
-            weir::prefetch(s.stream, now, work.bytes, here);
+            weir::runtime::prefetch(s.other, managed + past * work.count, work.bytes, weir::memory_location::host());
+            weir::runtime::prefetch(s.stream, now, work.bytes, here);
             weir::check(launch_scale(s.stream, now, work.count), "launch_scale");
             used[i].record(s.stream);
         }

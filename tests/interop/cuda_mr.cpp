@@ -89,7 +89,7 @@ constexpr bool is_plugged_in() {
     using plug = resource<Pool>;
     constexpr memory_space space = weir::interop::cuda_mr::detail::space_of<Pool>::value;
     return is_resource<plug> && std::is_nothrow_copy_constructible_v<plug> && std::is_nothrow_copy_assignable_v<plug> &&
-           sizeof(plug) == (weir::detail::is_pool_ref<Pool> ? 3 : 2) * sizeof(void*) &&
+           sizeof(plug) == (weir::resource::detail::is_pool_ref<Pool> ? 3 : 2) * sizeof(void*) &&
            has<plug, device_accessible> == weir::base::device_accessible(space) &&
            has<plug, host_accessible> == weir::base::host_accessible(space);
 }

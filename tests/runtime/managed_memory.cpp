@@ -15,13 +15,13 @@
 #include <weir/runtime/managed_memory.hpp>
 
 using support::sentence_of;
-using weir::advise;
+using weir::runtime::advise;
 using weir::check;
-using weir::memory_advice;
+using weir::runtime::memory_advice;
 using weir::memory_location;
 using weir::MiB;
 using weir::on_host;
-using weir::prefetch;
+using weir::runtime::prefetch;
 
 static_assert(std::is_trivially_copyable_v<memory_advice> && !std::is_default_constructible_v<memory_advice>);
 
@@ -149,7 +149,7 @@ TEST_CASE("managed_memory: what is discarded can be written again, and its neigh
         support::scoped_stream const s;
         bytes const memory;
         check(cudaMemsetAsync(memory.p, 2, all, s), "cudaMemsetAsync");
-        weir::discard(s, memory.p, 2 * MiB);
+        weir::runtime::discard(s, memory.p, 2 * MiB);
         prefetch(s, memory.p, 1 * MiB, memory_location::device(0)); // see 'discard'
         check(cudaMemsetAsync(memory.p, 3, 1 * MiB, s), "cudaMemsetAsync");
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
@@ -158,15 +158,15 @@ TEST_CASE("managed_memory: what is discarded can be written again, and its neigh
 #ifdef WEIR_SIMULATED_CUDA
         CHECK_FALSE(memory.are(2, 1 * MiB, 1 * MiB)); // it spoils the rest, as a GPU may
 #endif
-        weir::discard_and_prefetch(s, memory.p + 2 * MiB, 2 * MiB, memory_location::device(0));
+        weir::runtime::discard_and_prefetch(s, memory.p + 2 * MiB, 2 * MiB, memory_location::device(0));
         check(cudaMemsetAsync(memory.p + 2 * MiB, 4, 2 * MiB, s), "cudaMemsetAsync");
         check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(memory.ask(cudaMemRangeAttributeLastPrefetchLocation, 2 * MiB, 2 * MiB) == 0);
         CHECK(memory.are(3, 0, 1 * MiB));
         CHECK(memory.are(4, 2 * MiB, 2 * MiB));
-        weir::discard(s, memory.p, 0);
-        weir::discard_and_prefetch(s, memory.p, 0, memory_location::host());
-        weir::discard(cudaStreamPerThread, memory.p, all);
+        weir::runtime::discard(s, memory.p, 0);
+        weir::runtime::discard_and_prefetch(s, memory.p, 0, memory_location::host());
+        weir::runtime::discard(cudaStreamPerThread, memory.p, all);
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
@@ -178,9 +178,9 @@ TEST_CASE("managed_memory: nothing is discarded on the host, on the legacy strea
         for (bool both : {false, true}) {
             auto const discard = [&](weir::stream_ref on) {
                 if (both)
-                    weir::discard_and_prefetch(on, memory.p, all, memory_location::host());
+                    weir::runtime::discard_and_prefetch(on, memory.p, all, memory_location::host());
                 else
-                    weir::discard(on, memory.p, all);
+                    weir::runtime::discard(on, memory.p, all);
             };
             CHECK_SAYS(sentence_of<weir::usage_error>([&] { discard(on_host); }), "name the one that uses the memory next");
             CHECK_SAYS(sentence_of<weir::usage_error>([&] { discard(cudaStreamLegacy); }),
@@ -188,19 +188,19 @@ TEST_CASE("managed_memory: nothing is discarded on the host, on the legacy strea
             CHECK(memory.are(1, 0, all));
         }
         support::capture graph(s);
-        CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::discard(s, memory.p, all); }), "being captured into a graph");
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::runtime::discard(s, memory.p, all); }), "being captured into a graph");
         auto const use = [&] {
-            weir::discard(other, memory.p, all);
-            weir::discard_and_prefetch(other, memory.p, all, memory_location::host());
+            weir::runtime::discard(other, memory.p, all);
+            weir::runtime::discard_and_prefetch(other, memory.p, all, memory_location::host());
         };
         use();
         CHECK(graph.unbroken());
         check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         void* p = nullptr;
         check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
-        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::discard(s, p, 1 * MiB); }),
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::runtime::discard(s, p, 1 * MiB); }),
                    "weir: cudaMemDiscardBatchAsync failed with");
-        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::discard_and_prefetch(s, p, 1 * MiB, memory_location::host()); }),
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::runtime::discard_and_prefetch(s, p, 1 * MiB, memory_location::host()); }),
                    "weir: cudaMemDiscardAndPrefetchBatchAsync failed with");
         check(cudaFree(p), "cudaFree");
     });
@@ -214,7 +214,7 @@ TEST_CASE("managed_memory: a discard is a write: work that is not ordered with i
     support::scoped_stream const s, other;
     bytes const memory;
     check(cudaMemsetAsync(memory.p, 2, all, other), "cudaMemsetAsync");
-    weir::discard(s, memory.p, all);
+    weir::runtime::discard(s, memory.p, all);
     CHECK(simulated_cuda::reports(simulated_cuda::finding::use_in_flight).size() == 1);
     simulated_cuda::clear_reports();
     prefetch(other, memory.p, all, memory_location::host()); // which may go beside anything
@@ -244,9 +244,9 @@ TEST_CASE("managed_memory: every call may fail, with an error that names it") {
         });
     CHECK(runs > 8);
 #if CUDART_VERSION >= 13000
-    runs += support::fault_sweep(prepare, [](state& x) { weir::discard(x.s, x.memory.p, all); }, nothing);
+    runs += support::fault_sweep(prepare, [](state& x) { weir::runtime::discard(x.s, x.memory.p, all); }, nothing);
     runs += support::fault_sweep(
-        prepare, [](state& x) { weir::discard_and_prefetch(x.s, x.memory.p, all, memory_location::host()); }, nothing);
+        prepare, [](state& x) { weir::runtime::discard_and_prefetch(x.s, x.memory.p, all, memory_location::host()); }, nothing);
     CHECK(runs > 20);
 #endif
     static_cast<void>(nothing);

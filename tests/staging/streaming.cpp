@@ -395,8 +395,8 @@ namespace device = simulated_cuda;
 
 namespace {
 /// Notes how much work of the device is under way when a block comes back.
-struct watched_pool : weir::layered<watched_pool, weir::device_pool> {
-    using wrapper = weir::layered<watched_pool, weir::device_pool>;
+struct watched_pool : weir::resource::layered<watched_pool, weir::device_pool> {
+    using wrapper = weir::resource::layered<watched_pool, weir::device_pool>;
     watched_pool() : wrapper(std::in_place, weir::pool_options{}.on_leak(weir::leak_action::ignore)) {}
     void* try_allocate(weir::stream_ref on, std::size_t bytes, std::size_t alignment = default_alignment) {
         return pool_.try_allocate(on, bytes, alignment);

@@ -22,7 +22,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
 #include <weir/order/order_after.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/stream.hpp>
@@ -41,7 +41,7 @@ struct recorded {
 };
 
 template <class Derived, weir::memory_space Space>
-class recording : public weir::resource<Derived> {
+class recording : public weir::resource::pool_base<Derived> {
 public:
     static constexpr weir::memory_space space = Space;
     static constexpr bool thread_safe = false;

@@ -180,7 +180,7 @@ public:
     /// not finite.
     converting_view(Storage* data, std::size_t count, Element scale = 1)
         : data_(data), size_(count), scale_(rules::checked_scale(scale)) {
-        require_not_null(data, count);
+        base::require_not_null(data, count);
     }
     /// The numbers of a container or span of `Storage`, which has no scale of its own. Throws as above.
     template <class Range, class = std::enable_if_t<std::is_convertible_v<decltype(std::declval<Range&>().data()), Storage*> &&

@@ -41,8 +41,8 @@ namespace layer {
 
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
-class limit : public layered<limit<Pool>, Pool> {
-    using wrapper = layered<limit<Pool>, Pool>;
+class limit : public resource::layered<limit<Pool>, Pool> {
+    using wrapper = resource::layered<limit<Pool>, Pool>;
 
 public:
     /// `limit_bytes`: the most bytes that may be live. `arguments`: for the wrapped pool's constructor.
@@ -152,7 +152,7 @@ public:
         if (requested != 0)
             said = said + ", of which " + base::exact_bytes_text(requested) + (requested == 1 ? " is" : " are") + " requested";
         if (!wrapper::can_hold(bytes, alignment)) // then nothing helps that is done about this limit alone
-            return said + ", and " + refusal_below_text(this->pool_.state(), this->pool_.refusal(bytes, alignment));
+            return said + ", and " + base::refusal_below_text(this->pool_.state(), this->pool_.refusal(bytes, alignment));
         said = said + "; ";
         if (left != 0)
             said = said + "ask for at most " + base::exact_bytes_text(left) + ", ";

@@ -34,7 +34,7 @@
 #include <weir/layer/statistics/live_blocks.hpp>
 #include <weir/resource/layer_options.hpp>
 #include <weir/resource/layered.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -43,8 +43,8 @@ namespace layer {
 
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
-class statistics : public layered<statistics<Pool>, Pool> {
-    using wrapper = layered<statistics<Pool>, Pool>;
+class statistics : public resource::layered<statistics<Pool>, Pool> {
+    using wrapper = resource::layered<statistics<Pool>, Pool>;
 
 public:
     /// Blocks of at least this many bytes are listed.

@@ -37,10 +37,10 @@
 #include <weir/fwd.hpp>
 #include <weir/pool/pool/default_free.hpp>
 #include <weir/pool/pool/ladder.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/resource/report_text.hpp>
-#include <weir/resource/resource.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
@@ -53,7 +53,7 @@ namespace weir {
 inline namespace v0 {
 
 template <class GivenUpstream, class GivenPlacement, class GivenReuse, class GivenGrowth>
-class pool : public resource<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
+class pool : public resource::pool_base<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
     using parts = contract::fitting_parts<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>;
     using Upstream = typename parts::upstream;
     using Placement = typename parts::placement;
@@ -108,7 +108,7 @@ public:
     /// CUDA goes on failing, nobody knows whether work uses the memory, and the upstream does not get it back.
     ~pool() {
         base::usage const used = rule_.used();
-        tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
+        resource::tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // No event tells when work ends on a block still out, or on lost bytes: freed in a capture, kept for its graph.
         if constexpr (stream_ordered)
             if (((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0) &&
@@ -123,7 +123,7 @@ public:
     /// a stream of another device or a captured one, which identity::promised checks only if no block is at hand. Also
     /// cuda_error, and std::bad_alloc if the host has no memory for the bookkeeping. After a throw the pool is as it was.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-        require_power_of_two(alignment);
+        base::require_power_of_two(alignment);
         if (bytes == 0)
             return nullptr;
         base::range const block = runtime::naming(*this, [&] { return rule_.take(bytes, alignment, stream); });
@@ -288,7 +288,7 @@ public:
             now.device_free_bytes = runtime::device_free_bytes(device());
     }
     /// What 'state' tells, as a line to print. Throws std::bad_alloc.
-    text report() const { return report_text(state(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
+    text report() const { return resource::report_text(state(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
     /// Whether a block of that size and alignment could be handed out if no other were: within the limit and what the upstream
     /// can ever have, while the pool is not suspended. May call CUDA, mostly once in the pool's life. Any thread.

@@ -16,6 +16,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace resource {
 
 /// One line on a pool's state; `kind`: where its memory is; "": not said.
 inline text report_text(memory_report const& state, char const* kind) {
@@ -101,5 +102,6 @@ inline text reserve_refusal_text(std::size_t lacking_bytes, std::size_t held_byt
     return needs + "the upstream (" + kind + " memory) has no room for that; reserve less or free something elsewhere";
 }
 
+} // namespace resource
 } // namespace v0
 } // namespace weir

@@ -27,6 +27,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// How a stretch of managed memory will be used. Each advice lasts until its opposite is given. Trivially copyable.
 class memory_advice {
@@ -139,5 +140,6 @@ inline void discard_and_prefetch(stream_ref stream, void* p, std::size_t bytes, 
 
 #endif
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

@@ -85,7 +85,7 @@ protected:
 
     /// Copies `bytes` bytes from `offset` on to `target`.
     void read(std::size_t offset, void* target, std::size_t bytes) const {
-        require_not_null(target, bytes);
+        base::require_not_null(target, bytes);
         copy(target, this->block_.data + offset, bytes);
     }
 

@@ -88,7 +88,7 @@ protected:
     bool is_on_stream_of(source const& other) const noexcept { return stream_ == other.stream_; }
 
     void* allocate(std::size_t bytes, std::size_t alignment) const {
-        require_power_of_two(alignment); // as the pool, which never sees a small one
+        base::require_power_of_two(alignment); // as the pool, which never sees a small one
         return pool_.allocate(used_at_once ? stream_ref(on_host) : stream_.stream, bytes, aligned(alignment));
     }
     void deallocate(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
