@@ -25,7 +25,7 @@
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::memory_space;
 using weir::MiB;
@@ -75,16 +75,16 @@ TEST_CASE("recipes: compact_device_pool lets a stream wait before it grows, devi
         weir::device_pool usual;
         auto const hand_over = [&](auto& pool) {
             void* const p = support::take(pool, a, 20 * MiB);
-            check(cudaMemsetAsync(p, 1, 20 * MiB, a), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 20 * MiB, a), "cudaMemsetAsync");
             support::give(pool, a, p, 20 * MiB);
             void* const q = support::take(pool, b, 20 * MiB);
-            check(cudaMemsetAsync(q, 2, 20 * MiB, b), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(q, 2, 20 * MiB, b), "cudaMemsetAsync");
             support::give(pool, b, q, 20 * MiB);
             return pool.reserved_bytes();
         };
         CHECK(hand_over(compact) == 20 * MiB);
         CHECK(hand_over(usual) <= 40 * MiB); // as far as the work on a has come
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
@@ -93,9 +93,9 @@ TEST_CASE("recipes: pinned_pool hands out what a stream has passed, whoever free
         support::scoped_stream const a, b;
         weir::pinned_pool pool(weir::pool_options{}.limit(1 * MiB));
         void* const p = support::take(pool, a, 900 * KiB);
-        check(cudaMemsetAsync(p, 1, 900 * KiB, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 900 * KiB, a), "cudaMemsetAsync");
         support::give(pool, a, p, 900 * KiB);
-        check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
         void* const q = support::take(pool, b, 900 * KiB);
         CHECK(q == p);
         support::give(pool, b, q, 900 * KiB);
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("recipes: with nothing handed out trim gives everything back,
         for (int i = 0; i < 100; ++i) {
             cudaStream_t const s = streams[i % 3];
             void* const p = pool.allocate(s, 1 * MiB);
-            check(cudaMemsetAsync(p, i, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, i, 1 * MiB, s), "cudaMemsetAsync");
             pool.deallocate(s, p, 1 * MiB); // the last of them no event tells of
         }
         pool.deallocate(streams[0], pool.allocate(streams[0], 8 * MiB), 8 * MiB);
@@ -220,7 +220,7 @@ TEST_CASE("recipes: device_pool survives streams that come and go under the same
         for (int i = 0; i < 60; ++i) {
             support::scoped_stream const s;
             void* const p = support::take(pool, s, 100 * KiB);
-            check(simulated_cuda::launch(s, {}, {{p, 100 * KiB}}), "launch");
+            check_cuda(simulated_cuda::launch(s, {}, {{p, 100 * KiB}}), "launch");
             support::give(pool, s, p, 100 * KiB);
         } // destroyed while its kernel may still run
         CHECK(pool.in_use_bytes() == 0);
@@ -302,7 +302,7 @@ TEST_CASE_TEMPLATE(
         void* const busy = pool.allocate(other, 20 * MiB);
         pool.deallocate(s, idle, 40 * MiB);
         if (on_device)
-            check(cudaMemsetAsync(busy, 1, 20 * MiB, other), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(busy, 1, 20 * MiB, other), "cudaMemsetAsync");
         pool.deallocate(other, busy, 20 * MiB);
         handlers_asked = 0;
         std::size_t const held = pool.state().reserved_bytes;
@@ -330,7 +330,7 @@ TEST_CASE_TEMPLATE(
         CHECK(pool.can_hold(1 * MiB, 256));
         CHECK(pool.can_hold(1 * MiB));
         pool.deallocate(s, live, 1 * MiB);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 

@@ -89,7 +89,7 @@ TEST_CASE("pool_ref: hands calls on as they are") {
         CHECK(pool.allocations[0].bytes == 100);
         CHECK(pool.allocations[0].alignment == 512);
         CHECK(pool.allocations[0].stream == weir::stream_ref(a));
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         ref.deallocate(b, p, 100, 512);
         REQUIRE(pool.frees.size() == 1);
         CHECK(pool.frees[0].p == p);

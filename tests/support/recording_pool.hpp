@@ -51,11 +51,11 @@ public:
     explicit recording(std::size_t bytes = std::size_t{4} << 20) : bytes_(bytes) {
         void* p = nullptr;
         if (Space == weir::memory_space::device)
-            weir::check(cudaMalloc(&p, bytes), "cudaMalloc");
+            weir::check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
         else if (Space == weir::memory_space::managed)
-            weir::check(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+            weir::check_cuda(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
         else
-            weir::check(cudaHostAlloc(&p, bytes, 0), "cudaHostAlloc");
+            weir::check_cuda(cudaHostAlloc(&p, bytes, 0), "cudaHostAlloc");
         memory_ = static_cast<std::byte*>(p);
     }
     recording(recording const&) = delete;

@@ -61,7 +61,7 @@ struct device_memory {
     void open_to(int other) {
         int reaches = 0;
         if (memory.extends() && other != memory.device_number())
-            weir::check(cudaDeviceCanAccessPeer(&reaches, other, memory.device_number()), "cudaDeviceCanAccessPeer");
+            weir::check_cuda(cudaDeviceCanAccessPeer(&reaches, other, memory.device_number()), "cudaDeviceCanAccessPeer");
         if (reaches != 0)
             memory.enable_access_from(other);
     }

@@ -138,7 +138,7 @@ public:
             return true;
         });
         if (taken) // so that the memory is there for a trim
-            check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
 
 private:
@@ -183,7 +183,7 @@ private:
 
     // This wait, and not 'wait_for_device', since CUDA's pools notice it: otherwise a trim behind it would find nothing.
     static void wait_for_all(int device) {
-        runtime::visit_devices(device, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
+        runtime::visit_devices(device, [] { check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
     }
 
     base::mutex offers_; // one offer at a time

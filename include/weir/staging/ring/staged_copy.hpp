@@ -104,7 +104,7 @@ private:
 /// Whether copies from and to `p` need no staging: the memory is known to CUDA. Throws cuda_error.
 inline bool is_known_to_cuda(void const* p) {
     cudaPointerAttributes attributes{};
-    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     return attributes.type != cudaMemoryTypeUnregistered;
 }
 
@@ -237,7 +237,7 @@ inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pi
 inline void* reached_by_kernels(conversion const& how, void* to) {
     cudaPointerAttributes attributes{};
     if (how.by_device)
-        check(cudaPointerGetAttributes(&attributes, to), "cudaPointerGetAttributes");
+        check_cuda(cudaPointerGetAttributes(&attributes, to), "cudaPointerGetAttributes");
     return attributes.type == cudaMemoryTypeUnregistered ? nullptr : attributes.devicePointer;
 }
 
