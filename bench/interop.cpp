@@ -38,7 +38,7 @@ void ask_once(std::string const& name, Body const& body) {
     benchmark::RegisterBenchmark(name.c_str(), run)->Iterations(1)->UseManualTime()->Unit(benchmark::kNanosecond);
 }
 
-using plug = weir::interop::cuda_mr::resource::pool_base<weir::device_pool>;
+using plug = weir::interop::cuda_mr::resource<weir::device_pool>;
 #if CCCL_VERSION >= 3001000
 using erased = cuda::mr::resource_ref<cuda::mr::device_accessible>;
 #else

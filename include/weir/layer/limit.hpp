@@ -111,7 +111,8 @@ public:
     /// The layer's name, or else the wrapped pool's.
     text name() const { return own_name_.empty() ? this->pool_.state().name : own_name_; }
 
-    /// The wrapped pool's state, with this layer's name and the lower of the two limits.
+    /// The wrapped pool's state, with this layer's name and the lower of the two limits. So its bytes and blocks are those of
+    /// all who share that pool; what came through this layer is 'requested_bytes'.
     memory_report state() const {
         memory_report now = this->pool_.state();
         if (!own_name_.empty())
