@@ -217,6 +217,9 @@ TEST_CASE_TEMPLATE("recipes: a new limit takes nothing back, refuses growth, and
     pool.deallocate_sync(again, 8 * MiB);
     CHECK(pool.trim() >= 8 * MiB);
     CHECK(pool.reserved_bytes() == 0);
+    CHECK(pool.peak_reserved_bytes() >= 8 * MiB);
+    pool.reset_peaks();
+    CHECK(pool.peak_reserved_bytes() == 0);
     CHECK_FALSE(pool.can_hold(8 * MiB));
     CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(8 * MiB)), weir::out_of_memory);
     pool.set_limit(SIZE_MAX);

@@ -183,7 +183,7 @@ TEST_CASE("limit: what the pool below could never hold is refused with that pool
     std::string const below = ", and its pool 'card' (0 B in use, 0 B reserved, limit 2 MiB) refuses: it needs a chunk of ";
     std::string const never = tenant.refusal(3 * MiB, 16).c_str();
     CHECK(never.find(said + below) == 0);
-    CHECK(never.find("more than the pool's limit of 2097152 bytes (2 MiB); ask for less or raise pool_options::limit") !=
+    CHECK(never.find("more than the pool's limit of 2097152 bytes (2 MiB); ask for less or raise the pool's limit") !=
           std::string::npos);
     CHECK(never.find("the layer's limit") == std::string::npos);
     CHECK(tenant.refusal(3 * MiB / 2, 16) == (said + "; ask for at most 1048576 bytes (1 MiB), or raise the layer's limit").c_str());

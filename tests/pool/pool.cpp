@@ -366,9 +366,9 @@ TEST_CASE("pool: the limit is exact, to the last page") {
             CHECK(error.pool_name() == "small");
             CHECK(error.reason() ==
                   (pages == 1 ? "it needs a chunk of 8192 bytes (8 KiB), more than the pool's limit of 4096 bytes (4 KiB); ask "
-                                "for less or raise pool_options::limit"
+                                "for less or raise the pool's limit"
                               : "no free range is large enough and the pool's limit leaves no room for another chunk "
-                                "of 8 KiB; raise pool_options::limit or free something"));
+                                "of 8 KiB; raise the pool's limit or free something"));
             std::string const aligned = pool.refusal(10, 8192);
             CHECK(aligned.find(" (a block aligned to 8192)") != std::string::npos);
             std::string const usual = pool.refusal(10, decltype(pool)::default_alignment);
@@ -386,7 +386,7 @@ TEST_CASE("pool: a limit below a page admits nothing, and the upstream is never 
     for (std::size_t limit : {std::size_t{0}, std::size_t{1}, std::size_t{4095}}) {
         recorded_pool<> pool(recorded_upstream<>(ledger), pool_options{}.limit(limit));
         CHECK(pool.try_allocate(on_host, 1) == nullptr);
-        CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(1)); }), "raise pool_options::limit");
+        CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(1)); }), "raise the pool's limit");
     }
     CHECK(ledger.asked.empty());
 }
@@ -561,7 +561,7 @@ TEST_CASE("pool: a chunk that the upstream refuses is used by nobody and offered
     CHECK(pool.trim() == 0);
     CHECK(pool.try_allocate(on_host, 3 * 4096) == nullptr); // refused for the third time
     CHECK_SAYS(pool.refusal(3 * 4096, 16), "leaves no room for another chunk of 12 KiB, while the upstream refuses to "
-                                           "take 8 KiB of free memory back; raise pool_options::limit or free something");
+                                           "take 8 KiB of free memory back; raise the pool's limit or free something");
     CHECK(pool.reserved_bytes() == 2 * 4096);
     void* const q = pool.allocate_sync(3 * 4096); // taken: there is room
     CHECK(pool.reserved_bytes() == 3 * 4096);
@@ -1598,7 +1598,7 @@ TEST_CASE("pool: where there is no room to reserve, it says so and holds what it
     limited.reserve(8 * MiB);
     CHECK_SAYS(refusal_of([&] { limited.reserve(8 * MiB + 1); }),
                "it holds 8388608 bytes (8 MiB) and needs another 2097152 bytes (2 MiB), and its limit is 8388608 bytes (8 MiB); "
-               "reserve less or raise pool_options::limit");
+               "reserve less or raise the pool's limit");
     CHECK_SAYS(refusal_of([&] { limited.reserve(SIZE_MAX); }), "there are not so many addresses; reserve less");
     CHECK(limited.reserved_bytes() == 8 * MiB);
     device_pool all;

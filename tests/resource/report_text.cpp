@@ -56,10 +56,10 @@ TEST_CASE("report_text: a refusal says what is in the way and what to do") {
           "pool_options::limit or free something");
     CHECK(weir::resource::refusal_text(4096, 1, 4096, 100, "device") ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 4 KiB, while the "
-          "upstream refuses to take 100 B of free memory back; raise pool_options::limit or free something");
+          "upstream refuses to take 100 B of free memory back; raise the pool's limit or free something");
     CHECK(weir::resource::refusal_text(1, 7, 7, 1, "device") ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 1 B, while the "
-          "upstream refuses to take 1 B of free memory back; raise pool_options::limit or free something");
+          "upstream refuses to take 1 B of free memory back; raise the pool's limit or free something");
     CHECK(weir::resource::refusal_text(4096, 0, SIZE_MAX, 0, "device", true) ==
           "no free range is large enough and the upstream (device memory) has no room for another chunk of 4 KiB; "
           "end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool");
@@ -86,9 +86,9 @@ TEST_CASE("report_text: a refusal tells a lack of addresses, and what there can 
 
 TEST_CASE("report_text: where no free would help, the refusal does not ask for one") {
     CHECK(weir::resource::refusal_text(4096, 0, 4095, 0, "device") ==
-          "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 4095 bytes (3.99 KiB); ask for less or raise pool_options::limit");
+          "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 4095 bytes (3.99 KiB); ask for less or raise the pool's limit");
     CHECK(weir::resource::refusal_text(4096, 0, 0, 0, "device", true) ==
-          "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 0 bytes; ask for less or raise pool_options::limit");
+          "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 0 bytes; ask for less or raise the pool's limit");
     CHECK(weir::resource::refusal_text(4096, 0, 4095, 0, "device", false, {}, 4096) == // nor does less help
           "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 4095 bytes (3.99 KiB); no chunk is smaller, so raise "
           "pool_options::limit");
@@ -101,7 +101,7 @@ TEST_CASE("report_text: a refusal to reserve judges the bytes that are missing")
     CHECK(reserve_refusal_text(0, MiB, SIZE_MAX, "device") == "there are not so many addresses; reserve less");
     CHECK(reserve_refusal_text(SIZE_MAX, 1, SIZE_MAX, "device") == "there are not so many addresses; reserve less");
     CHECK(reserve_refusal_text(MiB, 0, MiB - 1, "device") ==
-          "it needs 1048576 bytes (1 MiB), and its limit is 1048575 bytes (1023.99 KiB); reserve less or raise pool_options::limit");
+          "it needs 1048576 bytes (1 MiB), and its limit is 1048575 bytes (1023.99 KiB); reserve less or raise the pool's limit");
     CHECK(reserve_refusal_text(MiB, MiB, 2 * MiB, "pinned") ==
           "it holds 1048576 bytes (1 MiB) and needs another 1048576 bytes (1 MiB), and the upstream (pinned memory) has no room for "
           "that; reserve less or free something elsewhere");

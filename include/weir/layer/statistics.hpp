@@ -111,8 +111,10 @@ public:
     /// Allocations that the pool refused.
     std::uint64_t failures() const noexcept { return sum(&shard::failures); }
 
-    /// Sets the peaks to what is live at this moment.
-    void reset_peaks() noexcept {
+    /// Sets the peaks to what is live at this moment, and those of the wrapped pool, if it has any. Throws what that one does.
+    void reset_peaks() {
+        if constexpr (contract::holds<contract::has_reset_peaks, typename wrapper::pool_type>)
+            this->pool_.reset_peaks();
         typename base::shards<shard>::all const locked(shards_);
         bytes_.collect(shards_, &shard::bytes);
         blocks_.collect(shards_, &shard::blocks);

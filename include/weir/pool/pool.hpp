@@ -127,9 +127,8 @@ public:
         base::range const block = runtime::naming(*this, [&] { return rule_.take(bytes, alignment, stream); });
         if (!block)
             return grow_for(bytes, alignment, stream);
-        if (suspended()) // asked after the take: 'suspend' saves what was taken before it looked
-            return withhold(block, stream);
-        return reinterpret_cast<void*>(block.offset);
+        // Asked after the take: 'suspend' saves what was taken before it looked.
+        return suspended() ? withhold(block, stream) : reinterpret_cast<void*>(block.offset);
     }
 
     /// Takes a block back, given the `bytes` and `alignment` of its allocation. Null does nothing. `stream` is that of the
@@ -263,8 +262,10 @@ public:
         rule_.counts() = rule_.placement().rewind(point, rule_.counts());
     }
 
-    /// Bytes held from the upstream. Any thread may call this and the members below.
+    /// Bytes held from the upstream, now and at most since reset_peaks. Any thread may call this and the members below.
     std::size_t reserved_bytes() const noexcept { return held().bytes(); }
+    std::size_t peak_reserved_bytes() const noexcept { return held().peak_bytes(); }
+    void reset_peaks() noexcept { supply_.held().reset_peak(); }
     /// Bytes handed out and not yet freed, rounding included.
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
     /// The most bytes that the pool may hold; SIZE_MAX: no limit.

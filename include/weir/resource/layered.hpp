@@ -98,6 +98,12 @@ public:
         return locked()->reserved_bytes();
     }
     template <class P = pool_type const>
+    auto peak_reserved_bytes() const -> decltype(std::declval<P&>().peak_reserved_bytes()) {
+        return locked()->peak_reserved_bytes();
+    }
+    template <class P = pool_type>
+    auto reset_peaks() -> decltype(std::declval<P&>().reset_peaks()) { return locked()->reset_peaks(); }
+    template <class P = pool_type const>
     auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
         return locked()->in_use_bytes();
     }
