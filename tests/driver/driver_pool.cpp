@@ -33,7 +33,7 @@
 #include <weir/upstream/device.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::driver_pool;
 using weir::driver_pool_options;
 using weir::GiB;
@@ -64,7 +64,7 @@ using card = weir::pool<weir::upstream::device, weir::placement::best_fit<>, wei
 template <class Value, class Pool>
 Value attribute(Pool const& pool, cudaMemPoolAttr which) {
     Value value{};
-    check(cudaMemPoolGetAttribute(pool.get(), which, &value), "cudaMemPoolGetAttribute");
+    check_cuda(cudaMemPoolGetAttribute(pool.get(), which, &value), "cudaMemPoolGetAttribute");
     return value;
 }
 
@@ -104,9 +104,9 @@ TEST_CASE("driver_pool: hands out memory in its stream's order, and takes it bac
         for (int round = 0; round < 5; ++round) {
             void* const p = support::take(pool, s, 100000);
             unsigned char last = 0;
-            check(cudaMemsetAsync(p, round, 100000, s), "cudaMemsetAsync");
-            check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 99999, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, round, 100000, s), "cudaMemsetAsync");
+            check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(p) + 99999, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(last == round);
             support::give(pool, s, p, 100000);
         }
@@ -134,7 +134,7 @@ TEST_CASE("driver_pool: knows what is in use and reserved, now and at most") {
         CHECK_SAYS(pool.report(), " reserved, at most 3 MiB and ");
         CHECK_SAYS(pool.report(), ", limit none");
         pool.deallocate(s, b, 2 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.in_use_bytes() == 1 * MiB);
         CHECK(pool.peak_in_use_bytes() == 3 * MiB);
         CHECK(pool.peak_reserved_bytes() >= 3 * MiB);
@@ -157,7 +157,7 @@ TEST_CASE("driver_pool: keeps memory over a synchronisation, and trim gives it b
         driver_pool pool;
         void* const p = pool.allocate(s, 64 * MiB);
         pool.deallocate(s, p, 64 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         std::size_t const held = pool.reserved_bytes();
         CHECK(held >= 64 * MiB);
         CHECK(pool.trim(held) == 0);
@@ -183,7 +183,7 @@ TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of ever
         pool.reserve(0);
         void* const p = pool.allocate(s, 24 * MiB);
         CHECK(pool.reserved_bytes() == reserved);
-        check(cudaMemsetAsync(p, 1, 24 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 24 * MiB, s), "cudaMemsetAsync");
         pool.reserve(64 * MiB);
         CHECK(pool.reserved_bytes() >= 64 * MiB);
         CHECK(pool.in_use_bytes() >= 24 * MiB);
@@ -192,7 +192,7 @@ TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of ever
         CHECK_THROWS_AS(pool.reserve(std::size_t{1} << 50), weir::out_of_memory);
         CHECK(pool.in_use_bytes() >= 24 * MiB);
         pool.deallocate(s, p, 24 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.settle();
         pool.trim();
         CHECK(pool.reserved_bytes() == 0);
@@ -212,7 +212,7 @@ TEST_CASE("driver_pool: what was reserved stays over a synchronisation, whatever
                     pool.deallocate(s, pool.allocate(s, 128 * MiB), 128 * MiB);
                 for (std::size_t const bytes : {64 * MiB, 1 * MiB}) {
                     pool.reserve(bytes);
-                    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                     CHECK(pool.reserved_bytes() >= 64 * MiB);
                     CHECK(attribute<std::uint64_t>(pool, cudaMemPoolAttrReleaseThreshold) >= threshold);
                 }
@@ -227,7 +227,7 @@ TEST_CASE("driver_pool: within its limit all of it can be reserved, whatever lie
         support::scoped_stream const s;
         driver_pool pool{driver_pool_options{}.limit(32 * MiB)};
         pool.deallocate(s, pool.allocate(s, 6 * MiB), 6 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         support::capture captured(s);
         pool.reserve(32 * MiB);
         CHECK(pool.reserved_bytes() == 32 * MiB);
@@ -240,7 +240,7 @@ TEST_CASE("driver_pool: behind 'settle' trim finds what was just freed, though n
         support::scoped_stream const s;
         driver_pool pool;
         void* const p = pool.allocate(s, 64 * MiB);
-        check(cudaMemsetAsync(p, 0, 64 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 0, 64 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, p, 64 * MiB);
         pool.settle();
         CHECK(pool.trim() >= 64 * MiB);
@@ -279,14 +279,14 @@ TEST_CASE("driver_pool: aligns to 256 bytes by itself and to any power of two wh
                 void* const p = support::take(pool, s, bytes, alignment);
                 REQUIRE(p != nullptr);
                 REQUIRE(reinterpret_cast<std::uintptr_t>(p) % 256 == 0);
-                check(cudaMemsetAsync(p, 1, bytes, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 1, bytes, s), "cudaMemsetAsync");
                 live.emplace_back(p, bytes);
             }
         std::size_t i = 0;
         for (std::size_t alignment = 1; alignment <= 4 * MiB; alignment *= 2)
             for (int both = 0; both < 2; ++both, ++i)
                 support::give(pool, s, live[i].first, live[i].second, alignment);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.in_use_bytes() == 0);
         CHECK(pool.state().live_blocks == 0);
     });
@@ -297,8 +297,8 @@ TEST_CASE("driver_pool: on the host, memory is there at once and gone at once") 
         support::scoped_stream const s;
         driver_pool pool;
         void* const p = pool.allocate_sync(1 * MiB);
-        check(cudaMemsetAsync(p, 2, 1 * MiB, s), "cudaMemsetAsync"); // nothing to wait for
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaMemsetAsync(p, 2, 1 * MiB, s), "cudaMemsetAsync"); // nothing to wait for
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         pool.deallocate_sync(p, 1 * MiB);
         void* const q = pool.allocate_sync(1 * MiB, 4096);
         pool.deallocate_sync(q, 1 * MiB, 4096);
@@ -313,8 +313,8 @@ TEST_CASE("driver_pool: a free waits for the streams that the block was used on"
         driver_pool pool;
         for (int round = 0; round < 5; ++round) {
             void* const p = support::take(pool, a, 1 * MiB);
-            check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
-            check(cudaMemsetAsync(p, 1, 1 * MiB, b), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, b), "cudaMemsetAsync");
             pool.used_on(p, b);
             pool.used_on(p, on_host);
             pool.used_on(nullptr, b);
@@ -425,7 +425,7 @@ TEST_CASE("driver_pool: a refusal waits for what was freed behind work, on which
         for (int i = 0; i < 4; ++i)
             blocks.push_back(pool.allocate(s, 16 * MiB));
         for (void* const each : blocks) {
-            check(cudaMemsetAsync(each, 1, 16 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(each, 1, 16 * MiB, s), "cudaMemsetAsync");
             pool.deallocate(s, each, 16 * MiB);
         }
         support::capture graph(captured);
@@ -448,7 +448,7 @@ TEST_CASE("driver_pool: what the limit, or the memory there is, never has room f
         CAPTURE(limit);
         driver_pool pool{driver_pool_options{}.limit(limit)};
         void* const p = pool.allocate(s, 16 * MiB);
-        check(cudaMemsetAsync(p, 1, 16 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 16 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, p, 16 * MiB);
         std::size_t const pending = simulated_cuda::pending(), held = pool.reserved_bytes();
         for (std::size_t const alignment : {std::size_t{256}, 4 * MiB})
@@ -496,7 +496,7 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options options;
     options.device(devices - 1);
     driver_pool pool(options);
@@ -504,7 +504,7 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     CHECK(weir::runtime::current_device() == 0);
     void* const p = pool.allocate_sync(1 * MiB);
     cudaPointerAttributes attributes{};
-    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     CHECK(attributes.device == devices - 1);
     pool.deallocate_sync(p, 1 * MiB);
     pool.settle();
@@ -520,7 +520,7 @@ TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options on_node;
     on_node.location(weir::memory_location::host_node(0));
     for (driver_pool_options options : {driver_pool_options{}, on_node}) {
@@ -530,9 +530,9 @@ TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
         CHECK(pool.device() == 0);
         support::scoped_stream const s;
         auto* const p = static_cast<unsigned char*>(pool.allocate(s, 1 * MiB));
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         cudaPointerAttributes attributes{};
-        check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+        check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
         CHECK(attributes.type == cudaMemoryTypeHost);
         p[0] = 1;
         CHECK_SAYS(pool.report(), "pool 'staging' (pinned, the driver's pool): 1 MiB in use in 1 block, ");
@@ -542,8 +542,8 @@ TEST_CASE("driver_pool: pinned memory is the host's and every device's") {
 #ifdef WEIR_SIMULATED_CUDA // which reports a device that the pool has not let in
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
 #endif
-            check(cudaMemsetAsync(p, 2 + each, 1 * MiB, on), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, 2 + each, 1 * MiB, on), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(on), "cudaStreamSynchronize");
             CHECK(p[1 * MiB - 1] == 2 + each);
         }
         pool.deallocate(s, p, 1 * MiB);
@@ -564,10 +564,10 @@ TEST_CASE("driver_pool: a copy out of pinned memory that is freed behind it") {
         weir::pinned_driver_pool pool;
         unsigned char last = 0;
         void* const p = pool.allocate(s, 1 * MiB);
-        check(cudaMemsetAsync(p, 9, 1 * MiB, s), "cudaMemsetAsync");
-        check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaMemsetAsync(p, 9, 1 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
         pool.deallocate(s, p, 1 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(last == 9);
     });
 }
@@ -601,7 +601,7 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options on_device;
     on_device.location(weir::memory_location::device(0));
     for (driver_pool_options const& options : {driver_pool_options{}, on_device}) {
@@ -609,9 +609,9 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
         static_assert(weir::managed_driver_pool::space == weir::memory_space::managed);
         support::scoped_stream const s;
         auto* const p = static_cast<unsigned char*>(pool.allocate(s, 1 * MiB));
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         cudaPointerAttributes attributes{};
-        check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+        check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
         CHECK(attributes.type == cudaMemoryTypeManaged);
         p[0] = 1;
         for (int each = 0; each < devices; ++each) {
@@ -620,8 +620,8 @@ TEST_CASE("driver_pool: managed memory is everybody's") {
 #ifdef WEIR_SIMULATED_CUDA
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
 #endif
-            check(cudaMemsetAsync(p, 2 + each, 1 * MiB, on), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, 2 + each, 1 * MiB, on), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(on), "cudaStreamSynchronize");
             CHECK(p[1 * MiB - 1] == 2 + each);
         }
         CHECK_SAYS(pool.report(), "(managed, the driver's pool)");
@@ -651,13 +651,13 @@ TEST_CASE("driver_pool: a pool lets another device in") {
     driver_pool pool;
     pool.enable_access_from(1);
     void* const p = pool.allocate_sync(1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         support::scoped_stream const there;
         CHECK(simulated_cuda::launch(there, {}, {{p, 1 * MiB}}) == cudaSuccess); // else the world reports it
-        check(cudaStreamSynchronize(there), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(there), "cudaStreamSynchronize");
     }
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     pool.deallocate_sync(p, 1 * MiB);
 }
 
@@ -666,19 +666,19 @@ TEST_CASE("driver_pool: a device that was let in is waited for before a refused 
     driver_pool pool;
     pool.enable_access_from(1);
     void* const p = pool.allocate_sync(1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         CHECK(simulated_cuda::launch(cudaStreamLegacy, {}, {{p, 1 * MiB}}) == cudaSuccess);
-        check(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         pool.deallocate(cudaStreamLegacy, p, 1 * MiB); // nothing can be asked of that stream now
         cudaGraph_t graph = nullptr;
-        check(cudaStreamEndCapture(blocking, &graph), "cudaStreamEndCapture");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamEndCapture(blocking, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     }
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     pool.settle();
     CHECK(simulated_cuda::pending() == 0);
     CHECK(pool.in_use_bytes() == 0);
@@ -689,23 +689,23 @@ TEST_CASE("driver_pool: a graph that a device which was let in runs keeps its bl
     auto pool = std::make_unique<driver_pool>();
     pool->enable_access_from(1);
     void* const p = pool->allocate_sync(1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         support::scoped_stream const there;
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t ready = nullptr;
-        check(cudaStreamBeginCapture(there, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-        check(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
+        check_cuda(cudaStreamBeginCapture(there, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
         pool->deallocate(there, p, 1 * MiB);
-        check(cudaStreamEndCapture(there, &graph), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
-        check(cudaGraphLaunch(ready, there), "cudaGraphLaunch");
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaStreamEndCapture(there, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaGraphLaunch(ready, there), "cudaGraphLaunch");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         REQUIRE(simulated_cuda::pending() != 0);
         pool.reset();
         CHECK(simulated_cuda::pending() == 0);
-        check(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     }
 }
 
@@ -713,20 +713,20 @@ TEST_CASE("driver_pool: a refused block goes back behind a copy by peers on anot
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     driver_pool pool;
     void* const p = pool.allocate_sync(1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     void* far = nullptr;
-    check(cudaMalloc(&far, 1 * MiB), "cudaMalloc");
+    check_cuda(cudaMalloc(&far, 1 * MiB), "cudaMalloc");
     {
         support::scoped_stream const there;
-        check(cudaMemcpyPeerAsync(far, 1, p, 0, 1 * MiB, there), "cudaMemcpyPeerAsync"); // which needs no access
+        check_cuda(cudaMemcpyPeerAsync(far, 1, p, 0, 1 * MiB, there), "cudaMemcpyPeerAsync"); // which needs no access
         simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
         pool.deallocate(there, p, 1 * MiB);
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         pool.settle();
         CHECK(simulated_cuda::pending() == 0);
         CHECK(pool.in_use_bytes() == 0);
     }
-    check(cudaFree(far), "cudaFree");
+    check_cuda(cudaFree(far), "cudaFree");
 }
 
 TEST_CASE("driver_pool: what it does with refused blocks leaves captures whole: at its end, and on other devices in 'settle'") {
@@ -752,9 +752,9 @@ TEST_CASE("driver_pool: what it does with refused blocks leaves captures whole: 
     void* const p = pool.allocate(s, 1 * MiB);
     simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
     pool.deallocate(s, p, 1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const there;
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     support::capture graph(there);
     pool.settle();
     CHECK(graph.unbroken());
@@ -765,13 +765,13 @@ TEST_CASE("driver_pool: what another device's default stream frees while it is c
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     driver_pool pool;
     void* const p = pool.allocate_sync(1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         support::capture graph(cudaStreamPerThread);
         pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
         CHECK(graph.unbroken());
     }
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     pool.settle();
     CHECK(pool.state().lost_bytes == 1 * MiB);
     CHECK(pool.state().live_blocks == 0);
@@ -782,17 +782,17 @@ TEST_CASE("driver_pool: what is freed of pinned memory while a device uses it wa
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     weir::pinned_driver_pool pool;
     void* const p = pool.allocate_sync(1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         support::scoped_stream const there;
-        check(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
         simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
         pool.deallocate(there, p, 1 * MiB);
         CHECK(pool.in_use_bytes() == 1 * MiB);
         pool.settle();
         CHECK(pool.in_use_bytes() == 0);
     }
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 #endif
 
@@ -841,7 +841,7 @@ TEST_CASE("driver_pool: in a captured stream an allocation becomes part of the g
             support::capture graph(s);
             void* const p = pool.allocate(s, 1 * MiB);
             CHECK(p != nullptr);
-            check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
             void* const q = pool.allocate(s, 1000, 4096);
             CHECK(reinterpret_cast<std::uintptr_t>(q) % 4096 == 0);
             pool.deallocate(s, q, 1000, 4096);
@@ -861,10 +861,10 @@ class launchable {
 public:
     template <class Body>
     launchable(cudaStream_t s, Body&& body, unsigned long long flags = 0) {
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
         body();
-        check(cudaStreamEndCapture(s, &graph_), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&exec_, graph_, flags), "cudaGraphInstantiate");
+        check_cuda(cudaStreamEndCapture(s, &graph_), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&exec_, graph_, flags), "cudaGraphInstantiate");
     }
     launchable(launchable const&) = delete;
     launchable& operator=(launchable const&) = delete;
@@ -872,7 +872,7 @@ public:
         static_cast<void>(cudaGraphExecDestroy(exec_));
         static_cast<void>(cudaGraphDestroy(graph_));
     }
-    void launch(cudaStream_t s) { check(cudaGraphLaunch(exec_, s), "cudaGraphLaunch"); }
+    void launch(cudaStream_t s) { check_cuda(cudaGraphLaunch(exec_, s), "cudaGraphLaunch"); }
 
 private:
     cudaGraph_t graph_ = nullptr;
@@ -891,10 +891,10 @@ TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its
             void* const q = pool.allocate(s, 1000, 4096);
             CHECK(reinterpret_cast<std::uintptr_t>(q) % 4096 == 0);
             CHECK(pool.state().live_blocks == 0);
-            check(cudaMemsetAsync(p, 5, 64 * MiB, s), "cudaMemsetAsync");
-            check(cudaMemsetAsync(q, 5, 1000, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 5, 64 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(q, 5, 1000, s), "cudaMemsetAsync");
             pool.deallocate(s, q, 1000, 4096);
-            check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 64 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+            check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(p) + 64 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
             pool.deallocate(s, p, 64 * MiB);
         });
         CHECK(pool.state().live_blocks == 0);
@@ -903,7 +903,7 @@ TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its
         for (int round = 0; round < 3; ++round) {
             last = 0;
             graph.launch(s);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(last == 5);
         }
         void* const other = pool.allocate(s, 32 * MiB);
@@ -922,16 +922,16 @@ TEST_CASE("driver_pool: what graphs hold is the device's, is counted, and goes b
         {
             launchable graph(s, [&] {
                 void* const p = pool.allocate(s, 64 * MiB);
-                check(cudaMemsetAsync(p, 1, 64 * MiB, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 1, 64 * MiB, s), "cudaMemsetAsync");
                 pool.deallocate(s, p, 64 * MiB);
             });
             graph.launch(s);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(pool.graph_memory_bytes() >= before + 64 * MiB);
             CHECK(driver_pool().graph_memory_bytes() == pool.graph_memory_bytes()); // not this pool's
             CHECK(pool.reserved_bytes() == 0);
         }
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         std::size_t const held = pool.graph_memory_bytes();
         CHECK(pool.trim_graph_memory() == held - before);
         CHECK(pool.graph_memory_bytes() == before);
@@ -947,7 +947,7 @@ TEST_CASE("driver_pool: before it refuses, what CUDA keeps for graphs goes back,
         launchable graph(s, [&] { pool.deallocate(s, pool.allocate(s, 96 * MiB), 96 * MiB); });
         graph.launch(s);
     }
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     void* p = pool.try_allocate(s, 96 * MiB);
     CHECK(p != nullptr);
     simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
@@ -969,15 +969,15 @@ TEST_CASE("driver_pool: what a graph allocates and does not free is the program'
             launchable graph(s, [&] {
                 p = pool.allocate(s, 1 * MiB);
                 q = pool.allocate(s, 1000, 64 * KiB);
-                check(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
             });
             for (int round = 0; round < 3; ++round) {
                 graph.launch(s);
                 unsigned char last = 0;
-                check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+                check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
                 pool.deallocate(s, p, 1 * MiB);
                 pool.deallocate(s, q, 1000, 64 * KiB); // where it begins for CUDA is known each time
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 CHECK(last == 6);
                 CHECK(pool.state().live_blocks == 0);
             }
@@ -995,17 +995,17 @@ TEST_CASE("driver_pool: the launch of another graph may free what a graph alloca
         void* p = nullptr;
         launchable makes(s, [&] {
             p = pool.allocate(s, 1 * MiB);
-            check(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
         });
         launchable ends(s, [&] {
-            check(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
             pool.deallocate(s, p, 1 * MiB);
         });
         for (int round = 0; round < 3; ++round) {
             makes.launch(s);
             ends.launch(s);
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.state().live_blocks == 0);
         CHECK(pool.state().lost_bytes == 0);
     });
@@ -1025,7 +1025,7 @@ TEST_CASE("driver_pool: several graphs may free what a graph allocates, and the 
             pool.deallocate(s, first, 256);
         });
         auto const end = [&] {
-            check(cudaMemsetAsync(q, 7, 1000, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(q, 7, 1000, s), "cudaMemsetAsync");
             pool.deallocate(s, q, 1000, 64 * KiB);
             pool.deallocate(s, p, 1 * MiB);
         };
@@ -1040,7 +1040,7 @@ TEST_CASE("driver_pool: several graphs may free what a graph allocates, and the 
         CHECK(support::standard_error_of(end).empty()); // by the program this time
         makes.launch(s);
         ends.launch(s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.state().live_blocks == 1);
         CHECK(pool.state().lost_bytes == 0);
         pool.deallocate(s, own, 1 * MiB);
@@ -1056,7 +1056,7 @@ TEST_CASE("driver_pool: a graph frees a graph's block once its use on another st
     void* p = nullptr;
     launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
     makes.launch(s);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     simulated_cuda::gate held;
     held.close(other);
     pool.used_on(p, other);
@@ -1068,14 +1068,14 @@ TEST_CASE("driver_pool: a graph frees a graph's block once its use on another st
         });
     }
     held.open();
-    check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
     launchable ends(s, [&] { CHECK(support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }).empty()); });
     for (int round = 0; round < 3; ++round) {
         if (round != 0)
             makes.launch(s);
         ends.launch(s);
     }
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     CHECK(pool.state().lost_bytes == 0);
 }
 
@@ -1088,19 +1088,19 @@ TEST_CASE("driver_pool: a graph's block that stays is marked as before") {
         void* p = nullptr;
         launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
         makes.launch(s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.used_on(p, other);
-        check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
         {
             launchable in_vain(captured ? s : other, [&] {
                 CHECK(support::contains(support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }),
                                         "stays, since work on another stream uses it"));
             });
         }
-        check(cudaMemsetAsync(p, 2, 1 * MiB, other), "cudaMemsetAsync"); // behind the free that was not made
+        check_cuda(cudaMemsetAsync(p, 2, 1 * MiB, other), "cudaMemsetAsync"); // behind the free that was not made
         pool.deallocate(s, p, 1 * MiB);                                 // after it, or the device tells
         void* const next = pool.allocate(s, 1 * MiB);
-        check(cudaMemsetAsync(next, 3, 1 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(next, 3, 1 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, next, 1 * MiB);
         CHECK(pool.state().lost_bytes == 0);
     }
@@ -1113,8 +1113,8 @@ TEST_CASE("driver_pool: a use that a captured free was told of is waited for by 
     void* p = nullptr;
     launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
     makes.launch(s);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-    check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
     pool.last_used_on(p, other);
     {
         launchable in_vain(s, [&] { support::standard_error_of([&] { pool.deallocate(s, p, 1 * MiB); }); });
@@ -1122,7 +1122,7 @@ TEST_CASE("driver_pool: a use that a captured free was told of is waited for by 
     auto const waits = simulated_cuda::calls("cudaStreamWaitEvent");
     pool.deallocate(s, p, 1 * MiB);
     CHECK(simulated_cuda::calls("cudaStreamWaitEvent") == waits + 1);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 #endif
 
@@ -1147,12 +1147,12 @@ TEST_CASE("driver_pool: each launch frees what the one before allocated where it
             s,
             [&] {
                 p = pool.allocate(s, 1 * MiB);
-                check(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
             },
             cudaGraphInstantiateFlagAutoFreeOnLaunch);
         for (int round = 0; round < 3; ++round)
             graph.launch(s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.state().live_blocks == 0); // a pool that ends now says nothing of leaks
         pool.deallocate(s, p, 1 * MiB);
         CHECK(pool.state().live_blocks == 0);
@@ -1178,9 +1178,9 @@ TEST_CASE("driver_pool: a graph's block that CUDA refuses is not kept: the graph
     pool.settle();
     CHECK(simulated_cuda::calls("cudaFreeAsync") == frees);
     graph.launch(s);
-    check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
     pool.deallocate(s, p, 1 * MiB);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 TEST_CASE("driver_pool: what can be exported is not taken into a graph, and a sentence says so") {
@@ -1201,7 +1201,7 @@ TEST_CASE("driver_pool: what can be exported is not taken into a graph, and a se
 TEST_CASE("driver_pool: the legacy stream does not break the capture of a stream that waits for it") {
     support::every_schedule([] {
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         driver_pool pool;
         void* const p = pool.allocate_sync(20 * MiB);
         {
@@ -1216,7 +1216,7 @@ TEST_CASE("driver_pool: the legacy stream does not break the capture of a stream
         CHECK(pool.state().lost_bytes == 0);
         pool.settle();
         CHECK(pool.in_use_bytes() == 0);
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -1226,21 +1226,21 @@ TEST_CASE("driver_pool: a free of memory from outside the graph does not break t
         driver_pool pool;
         void* const p = pool.allocate(s, 20 * MiB);
         void* const q = pool.allocate(s, 20 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        check(cudaMemsetAsync(q, 1, 20 * MiB, other), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemsetAsync(q, 1, 20 * MiB, other), "cudaMemsetAsync");
         pool.used_on(q, other);
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t launched = nullptr;
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-        check(cudaMemsetAsync(p, 2, 20 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaMemsetAsync(p, 2, 20 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, p, 20 * MiB);
         pool.deallocate(s, q, 20 * MiB); // the event of another stream would break the capture
         CHECK(cudaPeekAtLastError() == cudaSuccess);
         REQUIRE(cudaStreamEndCapture(s, &graph) == cudaSuccess);
-        check(cudaGraphInstantiate(&launched, graph, 0), "cudaGraphInstantiate");
-        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        check_cuda(cudaGraphInstantiate(&launched, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         for (int round = 0; round < 3; ++round) {
-            check(cudaGraphLaunch(launched, s), "cudaGraphLaunch");
+            check_cuda(cudaGraphLaunch(launched, s), "cudaGraphLaunch");
             CHECK(pool.state().live_blocks == 0);
             CHECK(pool.state().lost_bytes == 40 * MiB);
             CHECK(pool.in_use_bytes() == 40 * MiB); // CUDA has not taken them back
@@ -1248,13 +1248,13 @@ TEST_CASE("driver_pool: a free of memory from outside the graph does not break t
             pool.settle();
             pool.trim();
             void* const next = pool.allocate(other, 20 * MiB); // not the graph's
-            check(cudaMemsetAsync(next, 3, 20 * MiB, other), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(next, 3, 20 * MiB, other), "cudaMemsetAsync");
             pool.deallocate(other, next, 20 * MiB);
-            check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        check(cudaGraphExecDestroy(launched), "cudaGraphExecDestroy");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaGraphExecDestroy(launched), "cudaGraphExecDestroy");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     });
 }
 
@@ -1263,7 +1263,7 @@ TEST_CASE("driver_pool: a marked stream that is captured at the free has its gra
         support::scoped_stream const s, other;
         driver_pool pool;
         void* const p = pool.allocate(s, 20 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.used_on(p, other);
         {
             support::capture graph(other);
@@ -1282,7 +1282,7 @@ TEST_CASE("driver_pool: what the legacy stream frees while a stream is captured 
     support::every_schedule([] {
         support::scoped_stream const other;
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         driver_pool pool;
         void* const p = pool.allocate_sync(20 * MiB);
         pool.used_on(p, other);
@@ -1298,7 +1298,7 @@ TEST_CASE("driver_pool: what the legacy stream frees while a stream is captured 
         CHECK(pool.in_use_bytes() == 0);
         CHECK(pool.trim() > 0);
         CHECK(pool.reserved_bytes() == 0);
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -1312,7 +1312,7 @@ TEST_CASE("driver_pool: what was not given back is given back at the end, after 
             pool.deallocate(s, p, 20 * MiB);
             CHECK(graph.unbroken());
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }); // the world reports what leaked
 }
 
@@ -1411,8 +1411,8 @@ TEST_CASE("driver_pool: a block at an address that was freed twice outlives the 
     REQUIRE(pool->allocate(s, 1 * MiB) == a);
     CHECK(pool->state().lost_bytes == 0);
     CHECK(support::standard_error_of([&] { pool.reset(); }).empty());
-    check(cudaMemsetAsync(a, 1, 1 * MiB, s), "cudaMemsetAsync");
-    check(cudaFreeAsync(a, s), "cudaFreeAsync");
+    check_cuda(cudaMemsetAsync(a, 1, 1 * MiB, s), "cudaMemsetAsync");
+    check_cuda(cudaFreeAsync(a, s), "cudaFreeAsync");
 }
 
 TEST_CASE("driver_pool: a second free that fails in passing frees nobody's block in 'settle'") {
@@ -1493,9 +1493,9 @@ TEST_CASE("driver_pool: CUDA's other memory is not a pool's to free") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     driver_pool pool(quiet("mine"));
     void* plain = nullptr;
-    check(cudaMalloc(&plain, 1000), "cudaMalloc");
+    check_cuda(cudaMalloc(&plain, 1000), "cudaMalloc");
     CHECK(support::standard_error_of([&] { pool.deallocate_sync(plain, 1000); }) == said_of(plain));
-    check(cudaFree(plain), "cudaFree");
+    check_cuda(cudaFree(plain), "cudaFree");
 }
 
 TEST_CASE("driver_pool: a block that another pool freed is said by its own") {
@@ -1525,7 +1525,7 @@ TEST_CASE("driver_pool: one that ends with live blocks says so, or not, or abort
             });
 #ifdef WEIR_SIMULATED_CUDA // which reports what leaks; CUDA 13.0 may crash where they are freed after their pool
             for (void* each : out)
-                check(cudaFreeAsync(each, cudaStreamLegacy), "cudaFreeAsync");
+                check_cuda(cudaFreeAsync(each, cudaStreamLegacy), "cudaFreeAsync");
 #endif
             return text;
         };
@@ -1623,7 +1623,7 @@ TEST_CASE("driver_pool: threads share it, with blocks of any alignment") {
             }
             for (block const& each : live)
                 support::give(pool, s, each.p, each.bytes, each.alignment);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         });
     for (std::thread& each : crew)
         each.join();
@@ -1716,7 +1716,7 @@ TEST_CASE("driver_pool: every call may fail: the pool is as it was, nothing leak
         [](faulty& x) { x.pool->settle(); }, [](faulty& x, support::struck const&) { is_sound(x, 0); });
     // In a captured stream.
     struct capturing : faulty {
-        capturing() { check(cudaStreamBeginCapture(b, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture"); }
+        capturing() { check_cuda(cudaStreamBeginCapture(b, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture"); }
         void* mine = nullptr;
         void ends() {
             cudaGraph_t graph = nullptr;
@@ -1771,7 +1771,7 @@ TEST_CASE("driver_pool: a block that CUDA refuses for a while is not freed while
     support::scoped_stream const s;
     driver_pool pool;
     void* const p = support::take(pool, s, 1 * MiB);
-    check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
     simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
     support::give(pool, s, p, 1 * MiB);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
@@ -1801,17 +1801,17 @@ void on_default_streams(Body&& body) {
             cudaMemAccessDesc both{};
             both.location = {cudaMemLocationTypeDevice, 1};
             both.flags = cudaMemAccessFlagsProtReadWrite;
-            check(cudaMemPoolSetAccess(pool.get(), &both, 1), "cudaMemPoolSetAccess");
+            check_cuda(cudaMemPoolSetAccess(pool.get(), &both, 1), "cudaMemPoolSetAccess");
             body(pool, on, taker);
             CHECK(weir::runtime::current_device() == 0);
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
 }
 
 // The pool's only bytes go to another stream, which must be made to wait for whatever used them.
 void take_next(driver_pool& pool, cudaStream_t taker) {
     void* const next = pool.allocate(taker, 32 * MiB);
-    check(cudaMemsetAsync(next, 2, 32 * MiB, taker), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(next, 2, 32 * MiB, taker), "cudaMemsetAsync");
     pool.deallocate(taker, next, 32 * MiB);
 }
 
@@ -1820,15 +1820,15 @@ void take_next(driver_pool& pool, cudaStream_t taker) {
 TEST_CASE("driver_pool: a default stream is its own device's: a free while another device is current") {
     on_default_streams([](driver_pool& pool, cudaStream_t on, cudaStream_t taker) {
         void* const p = pool.allocate(on, 32 * MiB);
-        check(cudaMemsetAsync(p, 1, 32 * MiB, on), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 32 * MiB, on), "cudaMemsetAsync");
         weir::runtime::event written(0);
         written.record(on);
-        check(cudaSetDevice(1), "cudaSetDevice");
+        check_cuda(cudaSetDevice(1), "cudaSetDevice");
         written.make_wait(on); // the current device's stream of that name, which uses the block too
         CHECK(simulated_cuda::launch(on, {{p, 32 * MiB}}, {}) == cudaSuccess);
         pool.deallocate(on, p, 32 * MiB);
         CHECK(weir::runtime::current_device() == 1);
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         take_next(pool, taker);
     });
 }
@@ -1838,9 +1838,9 @@ TEST_CASE("driver_pool: a default stream is its own device's: what a capture fre
     driver_pool pool;
     void* const p = pool.allocate_sync(1 * MiB);
     support::capture graph(cudaStreamPerThread);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     CHECK(graph.unbroken());
     CHECK(pool.state().lost_bytes == 1 * MiB);
 }
@@ -1853,14 +1853,14 @@ TEST_CASE("driver_pool: a graph's block is freed on a default stream while anoth
     {
         launchable graph(s, [&] { p = pool.allocate(s, 1 * MiB); });
         graph.launch(s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        check(cudaSetDevice(1), "cudaSetDevice");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaSetDevice(1), "cudaSetDevice");
         pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
-        check(cudaSetDevice(0), "cudaSetDevice");
-        check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
         graph.launch(s); // CUDA refuses this as long as the block is out
         pool.deallocate(s, p, 1 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
     CHECK(pool.state().lost_bytes == 0);
     CHECK(pool.in_use_bytes() == 0);
@@ -1870,8 +1870,8 @@ TEST_CASE("driver_pool: a block whose device cannot be made current for the free
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     driver_pool pool;
     void* const p = pool.allocate(cudaStreamLegacy, 1 * MiB);
-    check(cudaMemsetAsync(p, 1, 1 * MiB, cudaStreamLegacy), "cudaMemsetAsync");
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, cudaStreamLegacy), "cudaMemsetAsync");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     simulated_cuda::fail_call("cudaSetDevice", 1, cudaErrorUnknown);
     pool.deallocate(cudaStreamLegacy, p, 1 * MiB);
     CHECK(cudaPeekAtLastError() == cudaSuccess);

@@ -24,7 +24,7 @@
 #include <weir/driver/imported_pool.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::driver_pool;
 using weir::driver_pool_options;
 using weir::runtime::exported_block;
@@ -63,27 +63,27 @@ TEST_CASE("imported_pool: the exporter's bytes are there, at an address of its o
         for (std::size_t alignment : {std::size_t{256}, std::size_t{4096}}) {
             void* const first = pool.allocate(s, 1000);
             void* const p = pool.allocate(s, 1 * MiB, alignment);
-            check(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             exported_block const block = pool.export_block(p);
             void* const q = theirs->acquire(block);
             CHECK(q != p);
             CHECK((block.offset_bytes != 0) == (alignment != 256)); // CUDA's block begins before one that was aligned further
             auto const has_ends = [](void* at, unsigned char value) {
                 unsigned char ends[2] = {};
-                check(cudaMemcpy(&ends[0], at, 1, cudaMemcpyDefault), "cudaMemcpy");
-                check(cudaMemcpy(&ends[1], static_cast<char*>(at) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+                check_cuda(cudaMemcpy(&ends[0], at, 1, cudaMemcpyDefault), "cudaMemcpy");
+                check_cuda(cudaMemcpy(&ends[1], static_cast<char*>(at) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
                 return ends[0] == value && ends[1] == value;
             };
             CHECK(has_ends(q, 7));
-            check(cudaMemsetAsync(q, 8, 1 * MiB, s), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(q, 8, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(has_ends(p, 8));
             if (alignment == 256)
                 CHECK(theirs->release(s, q, block));
             else
                 CHECK(theirs->release(on_host, q, block));
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             pool.deallocate(s, p, 1 * MiB, alignment);
             pool.deallocate(s, first, 1000);
         }
@@ -112,7 +112,7 @@ TEST_CASE("imported_pool: what is acquired outlives it") {
     imported(pool); // a block is exported once its pool was
     exported_block const block = pool.export_block(p);
     void* const q = imported(pool)->acquire(block);
-    check(cudaMemset(q, 1, 1 * MiB), "cudaMemset");
+    check_cuda(cudaMemset(q, 1, 1 * MiB), "cudaMemset");
     CHECK(imported(pool)->release(on_host, q, block));
     pool.deallocate_sync(p, 1 * MiB);
 }
@@ -152,7 +152,7 @@ TEST_CASE("imported_pool: its calls break no capture, and a captured stream rele
     support::every_schedule([] {
         support::scoped_stream const s, other;
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         driver_pool pool(shared());
         void* const p = pool.allocate_sync(1 * MiB);
         imported(pool);
@@ -170,7 +170,7 @@ TEST_CASE("imported_pool: its calls break no capture, and a captured stream rele
             CHECK(graph.unbroken());
         }
         pool.deallocate_sync(p, 1 * MiB);
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -189,7 +189,7 @@ TEST_CASE("imported_pool: every call may fail: nothing is imported then, and wha
             CHECK(close(descriptor) == 0);
             if (q)
                 CHECK(theirs->release(s, q, block));
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             pool.deallocate_sync(p, 1 * MiB, 4096);
         }
     };
@@ -232,10 +232,10 @@ void import_and_change() {
     REQUIRE(close(pool_at) == 0);
     void* const q = theirs.acquire(block);
     unsigned char last = 0;
-    check(cudaMemcpy(&last, static_cast<char*>(q) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+    check_cuda(cudaMemcpy(&last, static_cast<char*>(q) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
     CHECK(last == 7);
-    check(cudaMemset(q, 8, 1 * MiB), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check_cuda(cudaMemset(q, 8, 1 * MiB), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     CHECK(theirs.release(on_host, q, block));
 }
 
@@ -246,8 +246,8 @@ TEST_CASE("imported_pool: another process reads and writes the exporter's bytes"
         return import_and_change();
     driver_pool pool(shared());
     void* const p = pool.allocate_sync(1 * MiB, 4096);
-    check(cudaMemset(p, 7, 1 * MiB), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check_cuda(cudaMemset(p, 7, 1 * MiB), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     int const descriptor = pool.export_descriptor();
     exported_block const block = pool.export_block(p);
     int ends[2];
@@ -276,7 +276,7 @@ TEST_CASE("imported_pool: another process reads and writes the exporter's bytes"
     CHECK(close(descriptor) == 0);
 
     unsigned char last = 0;
-    check(cudaMemcpy(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+    check_cuda(cudaMemcpy(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
     CHECK(last == 8);
     pool.deallocate_sync(p, 1 * MiB, 4096);
 }

@@ -38,9 +38,9 @@
 #include <weir/driver/driver_pool/driver_blocks.hpp>
 #include <weir/driver/driver_pool_options.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
-#include <weir/resource/resource.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/cuda_pool.hpp>
 #include <weir/runtime/devices.hpp>
@@ -52,7 +52,7 @@ inline namespace v0 {
 /// Any thread may call any member. For device memory a default stream means that of the pool's device, whichever device is
 /// current. For pinned and managed memory it means that of the current device.
 template <memory_space Space>
-class driver_pool_of : public resource<driver_pool_of<Space>> {
+class driver_pool_of : public resource::pool_base<driver_pool_of<Space>> {
     static_assert(Space != memory_space::host,
                   "weir: driver_pool_of: CUDA has pools of device, pinned and managed memory; for plain host memory use "
                   "host_pool");
@@ -92,7 +92,7 @@ public:
     /// Blocks that are still handed out are reported on stderr (driver_pool_options::on_leak); do not use or free them any
     /// more. If CUDA refused to take a block back before, this waits for the device and gives it back: launch no graph that
     /// uses it any more.
-    ~driver_pool_of() { tell_leaks(options_.name().c_str(), options_.on_leak(), blocks_.count(), 0); }
+    ~driver_pool_of() { resource::tell_leaks(options_.name().c_str(), options_.on_leak(), blocks_.count(), 0); }
 
     /// A block for work enqueued on `stream` from now on; null for zero bytes and if there is no room. If there can be room
     /// ('can_hold'), it first waits for the work that may use what was freed (on every device, if the memory is open to
@@ -270,7 +270,7 @@ public:
     /// Why an allocation of `bytes` bytes finds no room now. Throws cuda_error.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         if (!driver::detail::block_origins::can_be(bytes, alignment))
-            return refusal_text(0, 0, SIZE_MAX, 0, base::name_of(Space));
+            return resource::refusal_text(0, 0, SIZE_MAX, 0, base::name_of(Space));
         std::size_t const padding = driver::detail::block_origins::padding_for(alignment);
         std::size_t const held = reserved_bytes();
         bool const by_limit = limit_bytes() != SIZE_MAX &&

@@ -43,8 +43,8 @@ using violation_handler = void (*)(char const* sentence);
 
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
-class guard : public layered<guard<Pool>, Pool> {
-    using wrapper = layered<guard<Pool>, Pool>;
+class guard : public resource::layered<guard<Pool>, Pool> {
+    using wrapper = resource::layered<guard<Pool>, Pool>;
     using mistake = layer::detail::mistake;
 
 public:
@@ -90,7 +90,7 @@ public:
         if (!p)
             return;
         if (word_ == over)
-            return resource_detail::pool_life::tell_of_free(p, handler_);
+            return resource::detail::pool_life::tell_of_free(p, handler_);
         auto const one = in_ledger([&](auto& ledger) { return ledger.free(p, stream, bytes, alignment); });
         if (one.wrong != mistake::none)
             tell([&] { return "the block at " + base::address_text(p) + " " + one.sentence(stream, bytes, alignment); });
@@ -118,7 +118,7 @@ public:
 
     /// For containers: one holds the block at `p`, and frees it on `stream`. Returns the mark that it asks before the free:
     /// once this pool has ended, the handler gets a sentence about that container, and nothing else is done.
-    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
+    resource::detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
         in_ledger([&](auto& ledger) {
             if (auto* const block = ledger.find(p)) {
                 block->in_container = true;
@@ -222,7 +222,7 @@ private:
     mutable base::mutex mutex_;
     mutable layer::detail::ledger ledger_;
     violation_handler handler_ = usual_handler();
-    resource_detail::shared_pool_life const life_ = resource_detail::shared_pool_life::make(); // for containers
+    resource::detail::shared_pool_life const life_ = resource::detail::shared_pool_life::make(); // for containers
     std::uint64_t volatile word_ = ~over;
 };
 

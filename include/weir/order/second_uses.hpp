@@ -133,8 +133,12 @@ public:
             count_.fetch_sub(1, base::memory_order_relaxed);
         }
         for (stream_mark const& each : found.marks)
-            if (!base::try_twice([&] { return end(found, each, freed_on, asks_idle), true; }))
-                each.may_be_captured() ? found.note_graph({}) : void(found.untold = true);
+            if (!base::try_twice([&] { return end(found, each, freed_on, asks_idle), true; })) {
+                if (each.may_be_captured())
+                    found.note_graph({});
+                else
+                    found.untold = true;
+            }
         return found;
     }
 

@@ -61,13 +61,14 @@ void end_relaxed(Call&& call) noexcept {
 inline std::size_t graph_memory_bytes(int device) {
     capture_mode_scope const relaxed;
     std::uint64_t value = 0;
-    check(cudaDeviceGetGraphMemAttribute(device, cudaGraphMemAttrReservedMemCurrent, &value), "cudaDeviceGetGraphMemAttribute");
+    check_cuda(cudaDeviceGetGraphMemAttribute(device, cudaGraphMemAttrReservedMemCurrent, &value),
+               "cudaDeviceGetGraphMemAttribute");
     return static_cast<std::size_t>(value);
 }
 /// Gives back what no graph needs that is under way or enqueued. Throws cuda_error.
 inline void trim_graph_memory(int device) {
     capture_mode_scope const relaxed;
-    check(cudaDeviceGraphMemTrim(device), "cudaDeviceGraphMemTrim");
+    check_cuda(cudaDeviceGraphMemTrim(device), "cudaDeviceGraphMemTrim");
 }
 
 /// Owns a memory pool. Any thread may call any member; none blocks.
@@ -77,7 +78,7 @@ public:
     /// clause.
     explicit cuda_pool(cudaMemPoolProps const& properties, char const* instead = "") {
         capture_mode_scope const relaxed;
-        check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
+        check_cuda(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
               "look at 'limit', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools "
               "here", instead);
     }
@@ -97,13 +98,13 @@ public:
     template <class Value>
     void set(cudaMemPoolAttr attribute, Value value) {
         capture_mode_scope const relaxed;
-        check(cudaMemPoolSetAttribute(pool_, attribute, &value), "cudaMemPoolSetAttribute");
+        check_cuda(cudaMemPoolSetAttribute(pool_, attribute, &value), "cudaMemPoolSetAttribute");
     }
     /// The value of an attribute that counts bytes. Throws cuda_error.
     std::size_t bytes(cudaMemPoolAttr attribute) const {
         capture_mode_scope const relaxed;
         std::uint64_t value = 0;
-        check(cudaMemPoolGetAttribute(pool_, attribute, &value), "cudaMemPoolGetAttribute");
+        check_cuda(cudaMemPoolGetAttribute(pool_, attribute, &value), "cudaMemPoolGetAttribute");
         return static_cast<std::size_t>(value);
     }
 
@@ -126,7 +127,7 @@ public:
     /// Gives unused memory back to the system until at most `keep_bytes` are held. Throws cuda_error.
     void trim(std::size_t keep_bytes) {
         capture_mode_scope const relaxed;
-        check(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
+        check_cuda(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
     }
 
     /// Lets kernels and copies of device number `device` use the pool's memory, including what is handed out already. Throws
@@ -134,7 +135,7 @@ public:
     void enable_access_from(int device) {
         cudaMemAccessDesc const access = access_of(device);
         capture_mode_scope const relaxed;
-        check(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
+        check_cuda(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
     }
     /// The same for every device of the machine. Throws cuda_error, std::bad_alloc.
     void allow_all() {
@@ -142,7 +143,7 @@ public:
         for (int each = 0, count = device_count(); each < count; ++each)
             all.push_back(access_of(each));
         capture_mode_scope const relaxed;
-        check(cudaMemPoolSetAccess(pool_, all.data(), all.size()), "cudaMemPoolSetAccess");
+        check_cuda(cudaMemPoolSetAccess(pool_, all.data(), all.size()), "cudaMemPoolSetAccess");
     }
 
     /// Exports the pool as a file descriptor. The caller owns it, and may send it to another process and closes it. Throws
@@ -164,7 +165,7 @@ public:
     static exported_block export_block(void* begin, std::size_t offset_bytes) {
         exported_block block;
         capture_mode_scope const relaxed;
-        check(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer",
+        check_cuda(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer",
               "export the pool itself first, and pass a live block of it");
         block.offset_bytes = offset_bytes;
         return block;
@@ -180,7 +181,7 @@ private:
     }
     void export_to(void* handle, cudaMemAllocationHandleType type) const {
         capture_mode_scope const relaxed;
-        check(cudaMemPoolExportToShareableHandle(handle, pool_, type, 0), "cudaMemPoolExportToShareableHandle");
+        check_cuda(cudaMemPoolExportToShareableHandle(handle, pool_, type, 0), "cudaMemPoolExportToShareableHandle");
     }
 
     cudaMemPool_t pool_ = nullptr;

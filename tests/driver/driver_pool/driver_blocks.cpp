@@ -24,7 +24,7 @@
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::driver::detail::driver_blocks;
 using weir::KiB;
 using weir::MiB;
@@ -105,7 +105,7 @@ TEST_CASE("driver_blocks: the host's stream is made when the host allocates or f
     blocks_and_pool mine;
     void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
     CHECK(simulated_cuda::calls("cudaStreamCreateWithFlags") == before);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     simulated_cuda::fail_call("cudaStreamCreateWithFlags", 1, cudaErrorUnknown);
     mine.blocks.deallocate(weir::on_host, p, 1 * MiB); // kept
     CHECK(mine.in_use() == 1 * MiB);
@@ -145,11 +145,11 @@ TEST_CASE("driver_blocks: what is known of a block is minded on an ordinary stre
     weir::runtime::event allocated(0);
     allocated.record(s);
     allocated.make_wait(other);
-    check(cudaMemsetAsync(used, 1, 1 * MiB, other), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(used, 1, 1 * MiB, other), "cudaMemsetAsync");
     mine.blocks.used_on(used, other);
     mine.blocks.deallocate(s, used, 1 * MiB); // after the work on 'other', or the device tells
     void* const next = mine.blocks.allocate(s, 1 * MiB, 256);
-    check(cudaMemsetAsync(next, 2, 1 * MiB, s), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(next, 2, 1 * MiB, s), "cudaMemsetAsync");
     mine.blocks.deallocate(s, next, 1 * MiB);
 }
 
@@ -159,10 +159,10 @@ TEST_CASE("driver_blocks: a free that fails before it asks for the block's uses 
     mine.pool.enable_access_from(1);
     support::scoped_stream const s;
     void* const p = mine.blocks.allocate(s, 1 * MiB, 256);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     weir::runtime::device_scope const there(1);
     support::scoped_stream const far;
-    check(cudaMemsetAsync(p, 1, 1 * MiB, far), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, far), "cudaMemsetAsync");
     mine.blocks.used_on(p, far);
     simulated_cuda::fail_call("cudaStreamCreateWithFlags", 1, cudaErrorUnknown); // the host's
     mine.blocks.deallocate(weir::on_host, p, 1 * MiB);
@@ -218,7 +218,7 @@ TEST_CASE("driver_blocks: what others learn of an address while it is handed out
                 else
                     p = mine.blocks.allocate(other, 1 * MiB, 256);
                 CHECK(graph.unbroken());
-                check(cudaDeviceGraphMemTrim(0), "cudaDeviceGraphMemTrim");
+                check_cuda(cudaDeviceGraphMemTrim(0), "cudaDeviceGraphMemTrim");
             }
         };
         simulated_cuda::at_switch_points([] {

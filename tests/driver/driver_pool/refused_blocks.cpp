@@ -15,7 +15,7 @@
 #include <weir/driver/driver_pool/refused_blocks.hpp>
 
 using weir::any_device;
-using weir::check;
+using weir::check_cuda;
 using weir::MiB;
 using weir::driver::detail::refused_block;
 using weir::driver::detail::refused_blocks;
@@ -24,7 +24,7 @@ namespace {
 
 void* taken(cudaStream_t stream) {
     void* p = nullptr;
-    check(cudaMallocAsync(&p, 1 * MiB, stream), "cudaMallocAsync");
+    check_cuda(cudaMallocAsync(&p, 1 * MiB, stream), "cudaMallocAsync");
     return p;
 }
 
@@ -41,10 +41,10 @@ TEST_CASE("refused_blocks: what is kept goes back once the work that uses it is 
             refused_blocks blocks;
             CHECK(blocks.empty());
             refused_block plain{taken(s), 1 * MiB, {}}, used{taken(s), 2 * MiB, {}};
-            check(cudaMemsetAsync(plain.begin, 1, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(plain.begin, 1, 1 * MiB, s), "cudaMemsetAsync");
             weir::runtime::event passed(0);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-            check(cudaMemsetAsync(used.begin, 1, 1 * MiB, other), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(used.begin, 1, 1 * MiB, other), "cudaMemsetAsync");
             passed.record(static_cast<cudaStream_t>(other));
             used.uses.push_back(std::move(passed));
             blocks.keep(std::move(plain));
@@ -64,7 +64,7 @@ TEST_CASE("refused_blocks: an address that CUDA hands out again is forgotten, an
         refused_blocks blocks;
         void* const live = taken(s);
         void* const gone = taken(s);
-        check(cudaFreeAsync(gone, s), "cudaFreeAsync");
+        check_cuda(cudaFreeAsync(gone, s), "cudaFreeAsync");
         blocks.forget(live);
         blocks.keep({live, 1 * MiB, {}});
         blocks.keep({gone, 2 * MiB, {}});
@@ -80,7 +80,7 @@ TEST_CASE("refused_blocks: an address that CUDA hands out again is forgotten, an
         CHECK(cudaPeekAtLastError() == cudaSuccess);
         CHECK(blocks.empty());
         CHECK(blocks.bytes() == 0);
-        check(cudaFreeAsync(live, s), "cudaFreeAsync"); // nobody did
+        check_cuda(cudaFreeAsync(live, s), "cudaFreeAsync"); // nobody did
     });
 }
 
@@ -135,13 +135,13 @@ namespace {
 // A block of CUDA's pool on device 0 that device 1 may use as well.
 void* taken_for_both(cudaStream_t stream) {
     void* const p = taken(stream);
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     cudaMemPool_t pool = nullptr;
-    check(cudaDeviceGetDefaultMemPool(&pool, 0), "cudaDeviceGetDefaultMemPool");
+    check_cuda(cudaDeviceGetDefaultMemPool(&pool, 0), "cudaDeviceGetDefaultMemPool");
     cudaMemAccessDesc both{};
     both.location = {cudaMemLocationTypeDevice, 1};
     both.flags = cudaMemAccessFlagsProtReadWrite;
-    check(cudaMemPoolSetAccess(pool, &both, 1), "cudaMemPoolSetAccess");
+    check_cuda(cudaMemPoolSetAccess(pool, &both, 1), "cudaMemPoolSetAccess");
     return p;
 }
 
@@ -151,10 +151,10 @@ TEST_CASE("refused_blocks: whatever device is waited for, so is every use that i
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream const host;
     refused_block block{taken_for_both(host), 1 * MiB, {}};
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         support::scoped_stream const there;
-        check(cudaMemsetAsync(block.begin, 1, 1 * MiB, there), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(block.begin, 1, 1 * MiB, there), "cudaMemsetAsync");
         weir::runtime::event passed(1);
         passed.record(static_cast<cudaStream_t>(there));
         block.uses.push_back(std::move(passed));
@@ -165,24 +165,24 @@ TEST_CASE("refused_blocks: whatever device is waited for, so is every use that i
         CHECK(simulated_cuda::pending() == 0);
         CHECK(blocks.empty());
     }
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 
 TEST_CASE("refused_blocks: any_device waits for the work of every device") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream const host;
     void* const p = taken_for_both(host);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         support::scoped_stream const there;
-        check(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
         refused_blocks blocks;
         blocks.keep({p, 1 * MiB, {}});
         blocks.offer(any_device, host, none_unknown);
         CHECK(blocks.empty());
         CHECK(weir::runtime::current_device() == 1);
     }
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 
 TEST_CASE("refused_blocks: every call may fail: what CUDA has not taken is still here") {

@@ -139,7 +139,7 @@ private:
     }
 
     [[gnu::noinline]] void* allocate_with_care(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-        require_power_of_two(alignment);
+        base::require_power_of_two(alignment);
         std::size_t const padding = block_origins::padding_for(alignment);
         if (bytes == 0 || !block_origins::can_be(bytes, alignment))
             return nullptr;

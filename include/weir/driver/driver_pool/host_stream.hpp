@@ -36,7 +36,7 @@ public:
         base::lock_guard<base::mutex> const lock(mutex_);
         if (!stream_) {
             runtime::device_scope const current(device_);
-            check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+            check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         }
         return stream_;
     }

@@ -83,7 +83,10 @@ public:
     /// Waits for all work that may use the memory, offers what waits for 'settle', and lets CUDA's pool notice what is over.
     /// Breaks no capture. Throws cuda_error.
     void wait_for_frees() {
-        refused_.empty() ? runtime::wait_for_device(users()) : offer(refused_, true);
+        if (refused_.empty())
+            runtime::wait_for_device(users());
+        else
+            offer(refused_, true);
         synchronize(host_.get());
     }
     /// Notes that other devices' work may use the memory from now on.

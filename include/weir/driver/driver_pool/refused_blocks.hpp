@@ -118,7 +118,10 @@ public:
             offered_.swap(blocks_);
         }
         try {
-            gently ? runtime::wait_for_device(device) : wait_for_all(device);
+            if (gently)
+                runtime::wait_for_device(device);
+            else
+                wait_for_all(device);
             for (refused_block const& each : offered_)
                 for (runtime::event const& passed : each.uses)
                     passed.synchronize(); // on a stream of another device
@@ -138,7 +141,7 @@ public:
             return true;
         });
         if (taken) // so that the memory is there for a trim
-            check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
 
 private:
@@ -183,7 +186,7 @@ private:
 
     // This wait, and not 'wait_for_device', since CUDA's pools notice it: otherwise a trim behind it would find nothing.
     static void wait_for_all(int device) {
-        runtime::visit_devices(device, [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
+        runtime::visit_devices(device, [] { check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
     }
 
     base::mutex offers_; // one offer at a time
