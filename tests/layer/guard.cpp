@@ -459,6 +459,21 @@ TEST_CASE("guard: without host memory an allocation changes nothing, and a wrong
     }
 }
 
+TEST_CASE("guard: of a pool that does not tell its state a mistake is said without its name, and no owners at its end") {
+    struct silent : counting_pool<> {
+        weir::memory_report state() const { throw support::pool_failure{}; }
+    };
+    {
+        listener<weir::layer::guard<silent>> here;
+        int local = 0;
+        here.pool.deallocate(on_host, &local, 4);
+        CHECK(last() == "weir: layer::guard: the block at " + address(&local) +
+                            " was not handed out by this pool; free it where it was allocated");
+        CHECK(here.pool.try_allocate(on_host, 8) != nullptr);
+    }
+    CHECK(heard.empty());
+}
+
 TEST_CASE("guard: where others took the ledger's room meanwhile, and the host has none, the block goes back") {
     if (!support::host_memory_can_fail)
         return;
@@ -609,6 +624,7 @@ TEST_CASE("guard: a free after the end of the pool is said, and touches nothing 
     CHECK(heard.size() == 100);
     CHECK(heard.back() == "weir: layer::guard: the block at " + address(blocks.back()) +
                               " is freed after the end of its pool, with which it went back; free it before, or end its container");
+    CHECK_THROWS_AS(static_cast<void>(calls.allocate(on_host, 100)), weir::usage_error);
     heard.clear();
     if (!support::host_memory_can_fail)
         return;

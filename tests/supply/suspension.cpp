@@ -224,7 +224,9 @@ TEST_CASE("suspension: to come back, a pool asks its failure handler for memory"
         CHECK(failed.bytes >= 150 * MiB);
         return false;
     };
-    auto handlers = weir::handler::chain(count, weir::handler::trim(other));
+    auto handlers = [&, trims = weir::handler::trim(other)](weir::failed_allocation const& failed) mutable {
+        return count(failed) || trims(failed);
+    };
     weir::layer::failure_handler<mapped_pool, decltype(handlers)&> pool(handlers);
     live_block const a = filled(pool, 150 * MiB, 4);
     pool.suspend(keep);

@@ -3,20 +3,20 @@
 
 // Who frees memory that is not theirs to free?
 //
-// The layer keeps a ledger of the live blocks (handed out and not yet freed) and checks every free against it. It catches a
-// free of a block that was never handed out here, that was freed before or that ended with its scope; an address inside a
-// block; and a size or an alignment that is not the allocation's. A wrong free is reported in a sentence and does not reach
-// the pool; if only the size or the alignment is wrong, the block is freed with the right ones. The recipes include this layer
-// in debug builds. It also says whose blocks a pool leaves behind that ends too early, or a stream ('before_destroy').
+// The layer keeps a ledger of the blocks that are handed out, and checks every free against it. It catches a free of a block
+// that was never handed out here, that was freed before or that ended with its scope; an address inside a block; and a wrong
+// size or alignment. A wrong free is reported in a sentence and does not reach the pool; if only the size or the alignment is
+// wrong, the block is freed with the right ones. The recipes include this layer in debug builds. It also says whose blocks a
+// pool leaves behind that ends too early, or a stream ('before_destroy').
 //
 // invariant: the wrapped pool sees only frees of live blocks, with the size and alignment that they were allocated with.
 // order:     a block leaves the ledger before the pool sees its free, and enters it after the pool handed it out.
 // cost:      a mutex (twice for an allocation) and a few hash look-ups a call; 170 to 350 bytes of host memory for a live
 //            block, 26 to 51 for an address that is free again; 'rewind', 'clear' and 'before_destroy' O(live blocks).
 // not for:   writes beyond a block's end. A free on a stream that does not come after the block's work (that free is right if
-//            the program made the stream wait). A free on a destroyed stream of which 'before_destroy' was not told. Blocks
-//            that 'inner()' hands out, frees or ends. Blocks of a driver_pool that belong to a graph and are freed once a
-//            launch: allocate and free those through 'inner()'.
+//            the program made the stream wait). A free on a destroyed stream, unless 'before_destroy' listed the block for
+//            it. Bytes that a pool hands out twice. Blocks that 'inner()' hands out, frees or ends. Blocks of a driver_pool
+//            that belong to a graph and are freed once a launch: allocate and free those through 'inner()'.
 
 #include <cstddef>
 #include <cstdint>
@@ -72,6 +72,8 @@ public:
 
     /// As the wrapped pool's.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+        if (word_ == over)
+            throw usage_error("weir: layer::guard: the pool that is to allocate has ended; end its containers before it");
         in_ledger([](auto& ledger) { ledger.make_room(); });
         void* const p = this->pool_.try_allocate(stream, bytes, alignment);
         try {
@@ -120,10 +122,8 @@ public:
     /// once this pool has ended, the handler gets a sentence about that container, and nothing else is done.
     resource::detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
         in_ledger([&](auto& ledger) {
-            if (auto* const block = ledger.find(p)) {
-                block->in_container = true;
-                block->streams.free_on(stream);
-            }
+            if (auto* const block = ledger.find(p))
+                block->in_container = true, block->streams.free_on(stream);
         });
         return life_;
     }
@@ -138,8 +138,7 @@ public:
                 block->streams.mark(stream);
         });
     }
-    template <class P = pool_type,
-              class = std::enable_if_t<contract::holds<contract::has_last_used_on, P, void*, stream_ref>>>
+    template <class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_last_used_on, P, void*, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         require_live(p, "last_used_on");
         this->pool_.last_used_on(p, stream);
@@ -201,7 +200,9 @@ private:
     void tell(Say const& say) noexcept {
         text said;
         try {
-            said = "weir: layer::guard: pool '" + this->pool_.state().name + "': " + say();
+            text const sentence = say();
+            said = "weir: layer::guard: " + sentence;
+            said = "weir: layer::guard: pool '" + this->pool_.state().name + "': " + sentence;
         } catch (...) { // no host memory for the sentence, or the pool does not tell its name
         }
         handler_(said.empty() ? "weir: layer::guard: a mistake, and the host has no memory to say which" : said.c_str());
@@ -211,8 +212,8 @@ private:
     violation_handler usual_handler() const {
         if constexpr (contract::holds<contract::has_on_violation, pool_type>)
             if (this->pool_.on_violation() == violation_action::abort)
-                return &tell_violation<violation_action::abort>;
-        return &tell_violation<violation_action::report>;
+                return &resource::tell_violation<violation_action::abort>;
+        return &resource::tell_violation<violation_action::report>;
     }
 
     // The last word that a guard writes, and the first that a free reads: a container asks the mark that it got, but others

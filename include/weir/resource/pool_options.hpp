@@ -98,7 +98,6 @@ inline void tell_leaks(char const* name, leak_action action, std::size_t blocks,
     if (action == leak_action::abort)
         std::abort();
 }
-} // namespace resource
 
 /// Says on stderr what is wrong with a free, and does what `Action` asks for.
 template <violation_action Action>
@@ -107,6 +106,7 @@ void tell_violation(char const* sentence) {
     if (Action == violation_action::abort)
         std::abort();
 }
+} // namespace resource
 
 } // namespace v0
 } // namespace weir

@@ -11,7 +11,6 @@
 // cost:      64 bytes of host memory, and 16 for a mark.
 
 #include <weir/base/growing_array.hpp>
-#include <weir/base/memory_report.hpp>
 #include <weir/base/text.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
