@@ -98,6 +98,8 @@ public:
         if constexpr (grows_in_place)
             if (extends() && !again && alignment <= page && in_place_.grow(free_in(rule), bytes, alignment, stream))
                 return true;
+        if (held_.bytes() > held_.limit_bytes() && rule.used().bytes != 0)
+            return false; // the limit is a new one: what went back for this would not come again
         std::size_t const wanted = sizes().next(needed);
         std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
         // Wholly free chunks go back first. They did not help here, or the block would have been found there.
@@ -165,7 +167,11 @@ private:
 
     // The bytes that each such block takes of a chunk for many of them, at most those of a chunk for one.
     static constexpr std::size_t block_in_chunk(std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
-        std::size_t const each = base::align_up(Placement::needs(bytes, alignment, usual_alignment()), alignment);
+        // A small block needs a slab at first, but blocks of its size fill a chunk side by side.
+        bool const is_usual = alignment <= usual_alignment();
+        std::size_t const alone =
+            is_usual ? Placement::rounded(bytes, alignment) : Placement::needs(bytes, alignment, usual_alignment());
+        std::size_t const each = base::align_up(alone, alignment);
         return each != 0 && each < needed ? each : needed;
     }
 
@@ -176,7 +182,7 @@ private:
         if (bytes > room && room > needed)
             bytes = room;
         else if (!extends())
-            bytes = sizes().filled(bytes, block);
+            bytes = sizes().filled(bytes, needed, block);
         for (; bytes > needed; bytes = base::align_up(bytes / 2 / block * block, page))
             if (acquire(rule, bytes, stream))
                 return true;
