@@ -64,11 +64,9 @@ public:
     /// chunk that the upstream can ever have. (A chunk may be aligned better than promised; a block that fits only then does
     /// not count.) Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
-        std::size_t const held = held_.bytes(), limit = held_.limit_bytes();
-        if (Placement::rounded(bytes, alignment) > base::align_down(held > limit ? held : limit, page) || suspended())
-            return false;
         std::size_t const needed = least_chunk_for(bytes, alignment); // 0: no chunk has such a block
-        return needed != 0 && (needed <= held || (needed <= limit && held_.can_acquire(needed)));
+        return needed != 0 && !suspended() &&
+               (needed <= held_.bytes() || (needed <= held_.limit_bytes() && held_.can_acquire(needed)));
     }
     /// The kind of the pool's memory, in words.
     char const* kind() const noexcept {
