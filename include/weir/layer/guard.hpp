@@ -68,7 +68,7 @@ public:
     /// Sets who gets the sentence about a mistake, in the thread that frees. Under layer::synchronized it gets it with that
     /// layer's lock held, so it may not call the pool there. Do not call this while other threads use the pool.
     void on_violation(violation_handler handler) noexcept { handler_ = handler; }
-    using wrapper::on_violation; // what the options say
+    using wrapper::deallocate, wrapper::on_violation; // what is refused without a size; what the options say
 
     /// As the wrapped pool's.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {

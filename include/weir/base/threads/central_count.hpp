@@ -91,8 +91,9 @@ public:
         do {
             if (units > less(limit(), before))
                 return false;
-        } while (!granted_.compare_exchange_weak(before, before + units, memory_order_relaxed));
-        return true;
+        } while (!granted_.compare_exchange_weak(before, before + units, memory_order_acquire));
+        // If 'set_limit' came between, it did not count these units.
+        return before + units <= limit() || (lower(granted_, units), false);
     }
     void give_directly(std::uint64_t units) noexcept { lower(granted_, units); }
 
@@ -125,7 +126,9 @@ public:
     /// What is in use stays, also above the new limit. The caller has locked all shards, and called 'collect'.
     void set_limit(std::uint64_t limit) noexcept {
         limit_.store(limit, memory_order_relaxed);
-        kept_.store(granted_.load(memory_order_relaxed) > limit ? 0 : usually_kept(), memory_order_relaxed);
+        // Either this counts what 'take_directly' takes now, or that one sees the new limit.
+        std::uint64_t const granted = granted_.fetch_add(0, memory_order_acq_rel);
+        kept_.store(granted > limit ? 0 : usually_kept(), memory_order_relaxed);
     }
 
 private:
