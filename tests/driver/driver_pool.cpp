@@ -792,6 +792,13 @@ TEST_CASE("driver_pool: a graph's block that CUDA refuses is not lost: the graph
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     CHECK(pool.state().lost_bytes == 0);
     graph.launch(s);
+    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    {
+        support::capture ends(s); // whose launches would free it
+        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+        pool.deallocate(s, p, 1 * MiB);
+        CHECK(ends.unbroken());
+    }
     check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
     pool.deallocate(s, p, 1 * MiB);
     check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
